@@ -1,4 +1,5 @@
-// Bundles the viewer, and that of runs, into the files that the Python package ships.
+// Bundles the viewer, the live view and the view of runs into the files that the Python package
+// ships.
 //
 //   node build.mjs [folder]
 //
@@ -56,12 +57,16 @@ const bundle = async (name, entry, options) => {
 
 // The layout worker runs the source text of this function (viewer/layout/worker.js).
 const start = "var autogradviz=(()=>{";
-const viewer = await bundle("viewer", "main.js", {
+const whole = {
   globalName: "autogradviz",
   mangleProps: new RegExp(`^(?:${OWN_NAMES.replaceAll(" ", "|")})$`),
   footer: { js: "export default autogradviz.default;" },
-});
-for (const { path, text } of viewer) {
+};
+const scripts = [
+  ...(await bundle("viewer", "main.js", whole)),
+  ...(await bundle("live", "live/main.js", whole)),
+];
+for (const { path, text } of scripts) {
   if (path.endsWith(".css")) writeFileSync(path, text);
   else if (!text.includes(start)) throw new Error(`the bundle does not contain ${start}`);
   else writeFileSync(path, text.replace(start, "var autogradviz=(function agvBundle(){"));

@@ -20,10 +20,12 @@ from run_examples import (  # noqa: E402 - found in docs/
     finding_text,
     findings,
     project_folder,
+    run_finding_text,
     run_page,
 )
+from run_rank_examples import start_all  # noqa: E402
 
-from autogradviz import FlameGraphView, GraphView  # noqa: E402
+from autogradviz import FlameGraphView, GraphView, load  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -51,6 +53,17 @@ def draw_findings() -> None:
         (folder / f"{slug}.txt").write_text(finding_text(trace), encoding="utf-8")
         if trace.analysis.graph.nodes:
             draw_graph(trace.graph(), folder / f"{slug}.svg")
+
+
+def print_run_findings() -> None:
+    """Store the text of the finding of each example on several processes."""
+    with project_folder() as folder:
+        start_all(folder)
+        for project in folder.glob("*/project"):
+            with changed_directory(project):
+                text = run_finding_text(load("run/"))
+            slug = project.parent.name
+            (PICTURES / "findings" / f"{slug}.txt").write_text(text, encoding="utf-8")
 
 
 def draw_graph(view: GraphView | FlameGraphView, path: Path) -> None:
@@ -111,6 +124,7 @@ def main() -> None:
         os.environ["AUTOGRADVIZ_CACHE"] = empty  # pictures do not depend on the native engine
         os.environ["COLUMNS"] = "80"
         draw_findings()
+        print_run_findings()
         chromium = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
         page = chromium.new_page(viewport={"width": 1280, "height": 700})
         for guide in PAGES:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.break_on import read_conditions
 from autogradviz.errors import RecordingStateError
 from autogradviz.open_ended_recording import OpenEndedRecording, describe_saved
+from autogradviz.record import check_keep_steps, check_model
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.standard_error import print_line
 
@@ -53,6 +54,8 @@ def enable(
         RecordingStateError: if it is enabled already.
         AlreadyRecordingError: if another recording is open.
         NotADirectoryError: if ``folder`` is a file.
+        TypeError: if ``model`` is no module.
+        ValueError: if ``keep_steps`` is not positive, or ``break_on`` is no condition.
 
     Example:
         >>> autogradviz.enable("traces")
@@ -63,6 +66,8 @@ def enable(
     if _enabled is not None:
         message = "autogradviz.enable() was called before; call autogradviz.disable() first"
         raise RecordingStateError(message)
+    check_model(model, "enable()")
+    check_keep_steps(keep_steps)
     target = Path(folder).absolute()
     if target.exists() and not target.is_dir():
         message = f"{folder} is not a folder"

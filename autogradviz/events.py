@@ -211,6 +211,31 @@ class MeshSeen(Event):
 
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataParallelSeen(Event):
+    """The program trains a module in ``DistributedDataParallel``."""
+
+    module_name: str  # qualified name of the wrapper
+    find_unused_parameters: bool
+    static_graph: bool
+    bucket_cap_nbytes: int
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientBucketSeen(Event):
+    """``DistributedDataParallel`` reduces the gradients of some parameters together.
+
+    It arranges them in the order in which gradients arrive, after its second step at the earliest.
+    """
+
+    module_name: str  # qualified name of the wrapper
+    bucket: int  # in the order of their reduction, from 0
+    bucket_nbytes: int
+    bucket_parameters: tuple[str, ...]  # names below the wrapper, "module.head.weight"
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingEnded(Event):
     """A recording ended. A trace without this event is torn."""
 
@@ -386,6 +411,44 @@ class CollectiveCalled(Event):
     group_number: int | None  # among the group's, from 0; None for a send or receive
     tensor_ids: tuple[TensorId, ...]  # its tensor arguments
     is_async: bool | None  # the caller does not wait for it, None where unknown
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveWaited(Event):
+    """The program has waited for a collective, or for a send or receive, with ``Work.wait()``.
+
+    Those that are not asynchronous wait inside the call. Waits of C++ are not seen: those of
+    ``DistributedDataParallel`` for its buckets, and waits of a device for another stream.
+    """
+
+    group_name: str  # of its process group
+    group_number: int | None  # among the group's, from 0; None for a send or receive
+    duration_ns: int  # of the wait, until the time of this event
+    failed: bool  # the wait raised
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersUnsharded(Event):
+    """``fully_shard`` has gathered the whole parameters of a module from all ranks."""
+
+    module_id: ModuleId | None
+    unsharded_parameters: tuple[str, ...]  # their names in the module that shards them
+    unsharded_nbytes: int  # of the whole parameters
+    region_id: RegionId | None  # innermost checkpoint region, in forward and recomputation
+    recompute_id: RecomputeId | None
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersResharded(Event):
+    """``fully_shard`` has freed the whole parameters of a module; each rank keeps its part."""
+
+    module_id: ModuleId | None
+    unsharded_nbytes: int  # of the whole parameters
+    region_id: RegionId | None  # innermost checkpoint region, in forward and recomputation
+    recompute_id: RecomputeId | None
 
 
 @event()
@@ -615,6 +678,33 @@ class NormRead(Event):
     backward_id: BackwardId  # the backward from the root, or the last one that reached the leaf
     tensor_id: TensorId  # the root, or the leaf
     place: Place
+    norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRead(Event):
+    """A number from which a backward started was read when its step ended.
+
+    Only numbers on the CPU: reading another device's would wait for it.
+    """
+
+    backward_id: BackwardId
+    tensor_id: TensorId  # the root
+    loss: float | None  # None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepNormRead(Event):
+    """The norm of the gradient in a leaf's ``.grad`` was read when a step ended.
+
+    Only while all events are written to a file, only on the CPU, and not at every step: reading
+    takes at most 2 % of the time.
+    """
+
+    backward_id: BackwardId  # the last one that reached the leaf
+    tensor_id: TensorId  # the leaf
     norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
 
 

@@ -16,12 +16,13 @@ def _pages_by_slug() -> dict[str, Page]:
     # Late imports, because ``import autogradviz`` imports this module.
     from autogradviz.diagnose.rule import all_pages
     from autogradviz.own_error_pages import ERROR_PAGES
+    from autogradviz.run_finding_pages import RUN_PAGES
 
-    return {page.slug: page for page in (*all_pages(), *ERROR_PAGES)}
+    return {page.slug: page for page in (*all_pages(), *RUN_PAGES, *ERROR_PAGES)}
 
 
 def pages() -> tuple[Page, ...]:
-    """Return all pages: those of findings by the priority of their rules, then those of errors."""
+    """Return all pages: findings by the priority of their rules, findings of runs, errors."""
     return tuple(_pages_by_slug().values())
 
 

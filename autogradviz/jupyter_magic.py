@@ -14,7 +14,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.display import display
 
 from autogradviz.ipython_tracebacks import AutomaticRecording, is_own_magic
-from autogradviz.record import record
+from autogradviz.record import check_model, record
 from autogradviz.render.terminal_text import as_text, render_findings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class AutogradvizMagics(Magics):
         shell = self.shell
         assert shell is not None, "magics run in a shell"
         cell, number = self._failed
-        model = eval(expression, shell.user_ns) if expression else None  # noqa: S307 - the user's own code
+        model = _model(expression, shell.user_ns)
         sys.stdout.write(f"autogradviz: In [{number}] is run again and recorded\n")
         outcome = "it did not raise an exception this time"
         try:
@@ -104,10 +104,27 @@ class AutogradvizMagics(Magics):
         shell = self.shell
         assert shell is not None, "magics run in a shell"
         namespace = shell.user_ns
-        model = eval(expression, namespace) if expression else None  # noqa: S307 - the user's own code
+        model = _model(expression, namespace)
         with ExitStack() as afterwards, record(model) as trace:
             afterwards.callback(_assign_and_display, trace, namespace, name)
             _run(shell, cell)
+
+
+def _model(expression: str, namespace: dict[str, Any]) -> Any:
+    """Return the model that an expression names, None for "".
+
+    Raises:
+        UsageError: if the expression raises, or is no module.
+    """
+    if not expression:
+        return None
+    try:
+        model = eval(expression, namespace)  # noqa: S307 - the user's own code
+        check_model(model, "autogradviz")
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+        message = f"the model {expression!r} cannot be used: {type(error).__name__}: {error}"
+        raise UsageError(message) from None
+    return model
 
 
 def register(shell: object) -> None:

@@ -8,6 +8,7 @@ from autogradviz.errors import RecordingStateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from autogradviz.event_log import Log
 
@@ -17,10 +18,15 @@ class LogSource:
 
     Attributes:
         copy: returns a copy of the events recorded so far; None unless the recording is open.
+        add_step_listener: has a function called after each step with the number of events so far;
+            None unless the recording is open.
+        path: the file to which all events of an open recording are written, if there is one.
     """
 
     def __init__(self) -> None:
         self.copy: Callable[[], Log] | None = None
+        self.add_step_listener: Callable[[Callable[[int], None]], None] | None = None
+        self.path: Path | None = None
         self._read: Callable[[], Log] | None = None
         self._reason = "the trace is being recorded; leave the with block before reading it"
 
@@ -48,9 +54,9 @@ class LogSource:
 
     def finish(self, read: Callable[[], Log]) -> None:
         """Make the events of a finished recording readable."""
-        self._read, self.copy = read, None
+        self._read, self.copy, self.add_step_listener, self.path = read, None, None, None
 
     def detach_after_fork(self) -> None:
         """Refuse to be read in a forked child: the recording belongs to the parent."""
-        self.copy = None
+        self.copy = self.add_step_listener = self.path = None
         self._reason = "this process was forked while recording; only the parent has the trace"

@@ -17,6 +17,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 _RANK_FILE: Final = re.compile(r"rank-\d{5,}(?:\.\d+)?(?:-\d+)?(?:\.last)?\.agv")
 _NO_RUN_ID: Final = ("", "none")  # what torchrun passes unless it is given an id
+_START_TICKS: Final = 19  # in /proc/PID/stat, after the name of the program
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -72,11 +73,48 @@ def _number(name: str) -> int | None:
 def _run_name(world_size: int) -> str:
     name = os.environ.get("TORCHELASTIC_RUN_ID", "")
     if name in _NO_RUN_ID:
-        if _number("LOCAL_WORLD_SIZE") in {None, world_size}:
+        on_this_host = _number("LOCAL_WORLD_SIZE")
+        job, address = (
+            _joined("SLURM_JOB_ID", "SLURM_STEP_ID"),
+            _joined("MASTER_ADDR", "MASTER_PORT"),
+        )
+        if on_this_host == world_size:
             name = str(os.getppid())  # the launcher of all ranks
+        elif on_this_host is None:  # there may be a launcher on each host
+            name = job or address or str(os.getppid())
         else:
-            name = f"{os.environ.get('MASTER_ADDR', '')}-{os.environ.get('MASTER_PORT', '')}"
+            name = address
     return _NOT_IN_NAMES.sub("-", name)
+
+
+def _joined(*names: str) -> str:
+    """Return the values of variables, "" unless all are set."""
+    values = [os.environ.get(name, "") for name in names]
+    return "-".join(values) if all(values) else ""
+
+
+def launched_ns() -> tuple[int, int] | None:
+    """Return when torchrun and this process began, in nanoseconds since 1970.
+
+    None unless torchrun started this process and the system tells.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    try:
+        stat = Path("/proc/stat").read_text(encoding="utf-8")
+        found = re.search(r"^btime (\d+)", stat, re.MULTILINE)
+        booted = float(found[1]) if found else 0.0
+        ticks = [
+            Path(f"/proc/{each}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            for each in (os.getppid(), os.getpid())
+        ]
+        launcher, own = (
+            int(1e9 * (booted + int(fields[_START_TICKS]) / os.sysconf("SC_CLK_TCK")))
+            for fields in ticks
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+    return launcher, own
 
 
 def is_folder_path(path: PathLike) -> bool:

@@ -104,11 +104,8 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
 
             warn_deprecated("record(values=...)", "record(fingerprints=...)")
             fingerprints = values
-        if model is not None:
-            _check_is_module(model)
-        if keep_steps is not None and not (isinstance(keep_steps, int) and keep_steps >= 1):
-            message = f"keep_steps must be a positive integer, not {keep_steps!r}"
-            raise ValueError(message)
+        check_model(model, "record()")
+        check_keep_steps(keep_steps)
         if engine not in ("auto", "native", "python"):
             message = f"engine must be 'auto', 'native' or 'python', not {engine!r}"
             raise ValueError(message)
@@ -147,9 +144,19 @@ def _read_break_on(
     return read_conditions(break_on, model, ops=ops)
 
 
-def _check_is_module(model: object) -> None:
+def check_model(model: object, caller: str) -> None:
+    """Raise ``TypeError`` if a model is neither None nor an ``nn.Module``."""
+    if model is None:
+        return
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        message = f"record() takes an nn.Module, not {type(model).__name__}; leave it out"
+        message = f"{caller} takes an nn.Module, not {type(model).__name__}; leave it out"
         raise TypeError(message)
+
+
+def check_keep_steps(keep_steps: object) -> None:
+    """Raise ``ValueError`` if a number of steps is neither None nor a positive integer."""
+    if keep_steps is not None and not (isinstance(keep_steps, int) and keep_steps >= 1):
+        message = f"keep_steps must be a positive integer, not {keep_steps!r}"
+        raise ValueError(message)

@@ -12,12 +12,13 @@ from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.interruption_watch import InterruptionWatch
 from autogradviz.last_steps_file import LastStepsFile
 from autogradviz.live_log import LogSource
-from autogradviz.ranks import current_rank, trace_path
+from autogradviz.ranks import current_rank, is_folder_path, trace_path
 from autogradviz.standard_error import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     import torch
 
@@ -79,7 +80,7 @@ class Recording:
         self._keep_steps = keep_steps
         self._engine = engine
         self._break_on = break_on
-        self._path = None if path is None else trace_path(path)
+        self._path = None if path is None else _own_path(path)
         self._hang_s = hang_s
         self._last_steps: LastStepsFile | None = None
         self._watch: InterruptionWatch | None = None
@@ -138,6 +139,9 @@ class Recording:
             recorder.add_step_listener(on_step)
         self._process_id = os.getpid()
         self._source.copy = recorder.snapshot_log
+        self._source.add_step_listener = recorder.add_step_listener
+        stream = recorder.retention.stream if recorder.retention is not None else None
+        self._source.path = None if stream is None else stream.path
         self._model = None
         self._watch_interruptions(recorder)
         return self.trace
@@ -193,10 +197,16 @@ class Recording:
         if self._keep_steps is not None:
             self._last_steps = LastStepsFile(self._path, recorder.snapshot_log)
             recorder.add_step_listener(self._last_steps.step_ended)
-        self._watch = InterruptionWatch(
-            self._interrupted, lambda: recorder.session.event_count, self._hang_s
-        )
+        self._watch = InterruptionWatch(self._interrupted, self._count_events, self._hang_s)
         self._watch.start()
+
+    def _count_events(self) -> int:
+        """Return the number of events so far, 0 while the recording ends; the watch calls it."""
+        recorder = self._recorder
+        try:
+            return 0 if recorder is None else recorder.session.event_count
+        except RuntimeError:  # the main thread has just closed it
+            return 0
 
     def _interrupted(self, reason: str) -> None:
         """Write the trace; the process is about to end, or hangs."""
@@ -238,6 +248,13 @@ class Recording:
         self.wrote_last_steps = True
         if error is None:
             warn_of_loss("a loss", self._path)
+
+
+def _own_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of this process's trace."""
+    rank = current_rank() if is_folder_path(path) else None
+    own = trace_path(path)
+    return own if rank is None else event_log.path_of_rank(own.parent, rank)
 
 
 def _add_note(error: BaseException, trace: Trace) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
     from autogradviz.flame_graph_view import FlameGraphView
+    from autogradviz.render.live_widget import LiveWidget
     from autogradviz.render.widget import TraceWidget
     from autogradviz.scene import Scene
 
@@ -510,6 +511,24 @@ class Trace:
 
         return TraceWidget(self._scene, picture=GraphView(self._scene).svg, words=self.__repr__)
 
+    def live(self) -> LiveWidget:
+        """Return a widget that shows the steps of the recording while it is recorded.
+
+        For each step: the loss, saved bytes at the peak, gradient norms, the time, and the
+        findings so far. A click on a step opens it. A thread analyzes the steps; while the
+        recording is open, it takes at most 5 % of the time, so some steps follow after it has
+        ended. Losses are shown if they are on the CPU, and gradient norms if the recording has a
+        ``path`` and they are on the CPU, or with ``fingerprints=True``.
+
+        Example:
+            >>> with autogradviz.record(model) as running:
+            ...     widget = running.live()
+            ...     model(x).sum().backward()
+        """
+        from autogradviz.live.live_recording import show_live
+
+        return show_live(self._source, self._title or "")
+
     def plot_memory(self) -> go.Figure:
         """Return a plotly figure of the bytes that backward keeps alive, over milliseconds.
 
@@ -584,7 +603,7 @@ class Trace:
     def save(
         self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False
     ) -> None:
-        """Write the trace to an ``.agv`` file, an Arrow IPC stream that pandas can read.
+        """Write the trace to an ``.agv`` file, an Arrow IPC file that pandas can read.
 
         Args:
             path: the file to write. An earlier trace there is replaced.

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz import Trace
+    from autogradviz import Finding, Run, Trace
     from autogradviz.diagnose.explain_page import Page
 
 DOCS = Path(__file__).parent
@@ -140,7 +140,16 @@ def _forget_compilations() -> None:
 
 def finding_text(trace: Trace) -> str:
     """Return the first finding of a trace, as the page of the finding shows it."""
-    finding = trace.diagnose()[0]
+    return _text(trace.diagnose()[0])
+
+
+def run_finding_text(run: Run) -> str:
+    """Return the first finding of a run, as the page of the finding shows it."""
+    found = run.diagnose()[0]
+    return f"{found.heading}\n\n{_text(found.finding)}"
+
+
+def _text(finding: Finding) -> str:
     parts = [
         f"{finding.title}  [{finding.confidence}]",
         finding.explanation,

@@ -22,6 +22,7 @@ from autogradviz.cli import (
     run,
     show,
     svg,
+    watch,
 )
 from autogradviz.errors import AutogradvizError
 
@@ -38,7 +39,8 @@ INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in a shell."""
 
 COMMANDS: Final = (
-    demo, run, export, import_compile_trace, compare, show, diagnose, svg, html, explain, native,
+    demo, run, export, import_compile_trace, compare, show, diagnose, svg, html, watch, explain,
+    native,
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.errors import AutogradvizError, OutputExistsError
-from autogradviz.event_log import check_not_exists, save_new
+from autogradviz.event_log import check_not_exists, path_of_rank, save_new
 from autogradviz.ranks import is_rank_file, trace_path
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class TraceFile:
         self._overwrite = overwrite
         if rank is not None:
             folder = f"{stem}-{rank.run_name}" if path is None else path
-            self._first = self._folder / folder / rank.file_name
+            self._first = path_of_rank(self._folder / folder, rank)
         else:
             self._first = trace_path(self._folder / f"{stem}.agv" if path is None else path)
         self.path = self._free_name() if path is None else self._first

@@ -60,6 +60,9 @@ class ProgramRecording:
         self._file = TraceFile(
             options.output, program.stem, overwrite=options.overwrite, rank=self._rank
         )
+        self._report = (
+            None if self._rank is None else RankReport(self._file.path.parent, self._rank)
+        )
         is_first = self._rank is None or self._rank.rank == 0
         self._progress = Progress(quiet=options.quiet or bool(break_on) or not is_first)
         self._recording = self._new_recording()
@@ -204,8 +207,11 @@ class ProgramRecording:
         others = found if raised is None or sys.version_info < (3, 11) else found[1:]
         always = self._options.all or self._options.output is not None
         writes = failed or bool(found) or always or self._recording.wrote_last_steps
-        if self._rank is not None:
-            self._exchange(self._rank, others, "also found" if raised else "found", writes=writes)
+        label = "also found" if raised else "found"
+        if self._rank is not None and self._report is not None:
+            self._exchange(
+                self._rank, self._report, others, "also found" if raised else "found", writes=writes
+            )
         elif others:
             label = "also found" if raised else "found"
             self._messages.append(f"{label}\n{as_text(render_findings(others))}")
@@ -214,13 +220,14 @@ class ProgramRecording:
                 self._trace, is_printed=self._rank is None or self._rank.rank == 0 or failed
             )
 
-    def _exchange(self, rank: Rank, found: list[Finding], label: str, *, writes: bool) -> None:
+    def _exchange(
+        self, rank: Rank, ranks: RankReport, found: list[Finding], label: str, *, writes: bool
+    ) -> None:
         """Prepare the findings that this rank prints for all ranks that share them."""
         report = {
             f"{each.slug} {each.title} {each.culprit}": as_text(render_findings([each]))
             for each in found
         }
-        ranks = RankReport(self._file.path.parent, rank)
         try:
             if writes:
                 ranks.write(report)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WAIT_S: Final = 3.0
 """Longest wait for the reports of other ranks, in seconds."""
 
+_CLOCKS_S: Final = 1.0  # largest difference between the clocks of hosts
 _POLL_S: Final = 0.02
 _CLAIM: Final = "printing"
 _PRINTED: Final = "printed.json"
@@ -33,8 +34,17 @@ class RankReport:
     """The findings of the ranks of one run."""
 
     def __init__(self, folder: Path, rank: Rank) -> None:
+        """Prepare, and delete what an earlier run of the same name left; the program begins."""
         self._rank = rank
         self._folder = folder / f".findings-{rank.run_name}-{rank.restart_count}"
+        self._delete_older(time.time() - _CLOCKS_S)
+
+    def _delete_older(self, began: float) -> None:
+        """Delete the files that were written before a time, in seconds since 1970."""
+        with suppress(OSError):
+            for file in self._folder.iterdir():
+                if file.stat().st_mtime < began:
+                    file.unlink(missing_ok=True)
 
     def write(self, report: Report) -> None:
         """Let the other ranks read the findings of this one.
@@ -51,8 +61,8 @@ class RankReport:
         Args:
             report: the findings of this rank, which are written already.
         """
-        if not report:
-            return []
+        if not report:  # the last rank clears up, and prints for ranks that still wait
+            return self._merge() if self._is_complete() and self._claim() else []
         deadline = time.monotonic() + WAIT_S
         while not self._is_complete() and not self._is_claimed() and time.monotonic() < deadline:
             time.sleep(_POLL_S)

@@ -34,6 +34,9 @@ def compare(before: Trace, after: Trace) -> Comparison:
     Returns:
         The differences; falsy if there is none.
 
+    Raises:
+        TypeError: if one of them is no trace.
+
     Example:
         >>> with autogradviz.record(model) as other:
         ...     model(x).square().sum().backward()
@@ -45,7 +48,13 @@ def compare(before: Trace, after: Trace) -> Comparison:
     # Late imports, because ``import autogradviz`` imports this module.
     from autogradviz.compare.all_differences import all_differences
     from autogradviz.compare.result import Comparison
+    from autogradviz.trace import Trace
 
+    for each in (before, after):
+        if not isinstance(each, Trace):
+            # callers need not be typed
+            message = f"compare() takes two traces, not {type(each).__name__}; load() opens a file"  # type: ignore[unreachable]
+            raise TypeError(message)
     differences = tuple(all_differences(before.analysis, after.analysis))
     return Comparison(
         differences,

@@ -21,6 +21,8 @@ class Page:
         fix: what to change.
         example: a complete program that causes it. The line that the finding names as the
             culprit ends with ``# <-- named``.
+        processes: how many processes run the example, as torchrun starts them; each records to
+            the folder "run/".
 
     Example:
         >>> autogradviz.explain("graph-lost").title
@@ -33,6 +35,7 @@ class Page:
     happens: str
     fix: str
     example: str
+    processes: int = 1
 
     def __str__(self) -> str:
         parts = [
@@ -40,11 +43,16 @@ class Page:
             _wrap(self.means),
             f"How it happens\n{_wrap(self.happens)}",
             f"How to fix it\n{_wrap(self.fix)}",
-            f"An example\n{textwrap.indent(self.example.strip(), '    ')}",
+            f"An example{self._start}\n{textwrap.indent(self.example.strip(), '    ')}",
         ]
         return "\n\n".join(parts)
 
     __repr__ = __str__
+
+    @property
+    def _start(self) -> str:
+        launcher = f": torchrun --nproc-per-node {self.processes} example.py"
+        return "" if self.processes == 1 else launcher
 
 
 def _wrap(text: str) -> str:

@@ -1,8 +1,11 @@
 """The log of a recording: append, read, compress, filter, redact, save and load events."""
 
+import autogradviz.event_log.import_arrow  # noqa: F401 - before all that imports pyarrow
 from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
+from autogradviz.event_log.file_layout import is_arrow_file
 from autogradviz.event_log.filter_modules import within
 from autogradviz.event_log.log import Log
+from autogradviz.event_log.rank_path import path_of_rank
 from autogradviz.event_log.rank_summary import Line, RankSummary, collective_key
 from autogradviz.event_log.rank_summary import Step as StepSummary
 from autogradviz.event_log.read_kinds import as_events, read_kinds, read_summary
@@ -34,7 +37,9 @@ __all__ = [
     "collective_key",
     "columns_of",
     "described_schema",
+    "is_arrow_file",
     "load",
+    "path_of_rank",
     "read_kinds",
     "read_summary",
     "redact",

@@ -1,4 +1,4 @@
-"""Conversion of rows of events to the messages of an Arrow IPC stream, the file format.
+"""Conversion of rows of events to the messages of an Arrow IPC stream, of which a file consists.
 
 Each message is one zstd-compressed batch of columns, which can be read by itself after the schema
 message. Events are split into batches in the order of their numbers, so the readable part of a

@@ -73,7 +73,7 @@ def _read_message(content: bytes, place: int, mark: int, size: int) -> tuple[Mes
     """Return a message, and the size of its batch after decompression."""
     metadata = place + 8
     body = metadata + size
-    table = _Table(content, metadata + _number("<I", content, metadata))
+    table = Table(content, metadata + _number("<I", content, metadata))
     body_nbytes = table.scalar(_BODY_LENGTH, "<q")
     end = body + body_nbytes
     if mark != _MARK or size < 0 or body_nbytes < 0 or end > len(content):
@@ -81,7 +81,7 @@ def _read_message(content: bytes, place: int, mark: int, size: int) -> tuple[Mes
         raise ValueError(reason)
     if table.scalar(_HEADER_TYPE, "<B") != _RECORD_BATCH:
         return Message(place, end, None), 0
-    batch = _Table(content, table.offset(_HEADER))
+    batch = Table(content, table.offset(_HEADER))
     rows = batch.scalar(_LENGTH, "<q")
     compressed = batch.has(_COMPRESSION)
     nbytes = sum(
@@ -101,23 +101,24 @@ def _decompressed_size(content: bytes, start: int, length: int, end: int) -> int
     return length if size == -1 else abs(size)  # -1: not compressed
 
 
-def _number(kind: str, content: bytes, place: int) -> int:
+def _number(kind: str, content: bytes | bytearray, place: int) -> int:
     if place < 0:  # which struct would count from the end
         raise IndexError
     found: int = struct.unpack_from(kind, content, place)[0]
     return found
 
 
-class _Table:
+class Table:
     """A table of a flatbuffer, whose fields are found through its vtable."""
 
-    def __init__(self, content: bytes, place: int) -> None:
+    def __init__(self, content: bytes | bytearray, place: int) -> None:
         self._content = content
         self._place = place
         self._index = place - _number("<i", content, place)
         self._index_size = _number("<H", content, self._index)
 
-    def _field(self, number: int) -> int | None:
+    def field(self, number: int) -> int | None:
+        """Return the position of a field, None if it is absent."""
         entry = 4 + 2 * number
         if entry + 2 > self._index_size:
             return None
@@ -126,23 +127,23 @@ class _Table:
 
     def has(self, number: int) -> bool:
         """Return whether a field is present."""
-        return self._field(number) is not None
+        return self.field(number) is not None
 
     def scalar(self, number: int, kind: str) -> int:
         """Return a scalar field, 0 if it is absent."""
-        place = self._field(number)
+        place = self.field(number)
         return 0 if place is None else _number(kind, self._content, place)
 
     def offset(self, number: int) -> int:
         """Return the position of a table or a vector."""
-        place = self._field(number)
+        place = self.field(number)
         if place is None:
             raise IndexError
         return place + _number("<I", self._content, place)
 
     def pairs(self, number: int) -> Iterator[tuple[int, int]]:
         """Yield the pairs of a vector of structs of two int64."""
-        place = self._field(number)
+        place = self.field(number)
         if place is None:
             return
         vector = self.offset(number)

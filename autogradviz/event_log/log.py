@@ -25,6 +25,7 @@ from autogradviz.pause_gc import collector_waiting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from autogradviz.event_log.log_segments import Segment
     from autogradviz.event_log.uncompressed_rows import Row
 
 E = TypeVar("E", bound=Event)
@@ -129,6 +130,19 @@ class Log:
         append = self._recent[kind].append
         for row in rows:
             append(row)
+
+    def remove_segment(self, segment: Segment, kept: Iterable[type[Event]] = ()) -> None:
+        """Remove a segment, but append the rows of some of its kinds to those not compressed."""
+        kinds = tuple(kept)
+        rows_by_kind = list(segment.rows(kinds)) if kinds else ()
+        with self._moving:
+            for kind, rows in rows_by_kind:
+                recent = self._recent[kind]
+                recent.append(chain.from_iterable(rows))
+                recent.sort()
+            self._segments.remove(segment)
+        for kind in segment.counts:
+            self._discard_read(kind)
 
     def drop_before(self, kind: type[Event], among: int, seq: int) -> int:
         """Drop the rows older than an event, among the oldest ``among`` rows of a kind.

@@ -48,6 +48,11 @@ class Segments:
         self._segments.append(segment)
         self._counts.update(segment.counts)
 
+    def remove(self, segment: Segment) -> None:
+        """Remove a segment."""
+        self._segments.remove(segment)
+        self._counts.subtract(segment.counts)
+
     def count(self, kind: type[Event]) -> int:
         """Return the number of events of a kind."""
         return self._counts[kind]

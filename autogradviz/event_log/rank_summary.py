@@ -1,9 +1,9 @@
 """The summary of one rank's recording, by which the ranks of a run are compared.
 
 It has the digests of the steps, the number of collectives, losses, the norm of the gradients and
-how the recording ended: a few kilobytes for any number of events. A saved file has it after the end
-of its stream, where readers of Arrow streams ignore it; for a file that was written during the
-recording, or is torn, it is computed from the events.
+how the recording ended: a few kilobytes for any number of events. A saved file has it between the
+end of its stream and its index, where other readers ignore it; for a file that was written during
+the recording, or is torn, it is computed from the events.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import struct
 import zlib
 from dataclasses import asdict, dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
+from autogradviz.event_log.file_layout import index_size
 from autogradviz.events import (
     BackwardStarted,
     CollectiveCalled,
@@ -311,22 +312,29 @@ def collective_key(call: CollectiveCalled, shapes: Mapping[int, str]) -> str:
 
 
 def summary_footer(summary: RankSummary) -> bytes:
-    """Return the bytes after the stream of a file."""
+    """Return the bytes after the stream of a file, before its index."""
     content = zlib.compress(json.dumps(asdict(summary)).encode(), 1)
     return content + _TAIL.pack(len(content), _MARK)
+
+
+def find_summary_end(file: BinaryIO) -> int:
+    """Return where the summary ends if a file has one: at its index of batches, or its end."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - _TAIL.size))
+    return size - index_size(file.read())
 
 
 def read_footer(path: Path) -> RankSummary | None:
     """Return the summary at the end of a file, None if there is none."""
     with path.open("rb") as file:
-        size = file.seek(0, 2)
-        if size < _TAIL.size:
+        place = find_summary_end(file)
+        if place < _TAIL.size:
             return None
-        file.seek(size - _TAIL.size)
+        file.seek(place - _TAIL.size)
         length, mark = _TAIL.unpack(file.read(_TAIL.size))
-        if mark != _MARK or length > min(size - _TAIL.size, _MOST_BYTES):
+        if mark != _MARK or length > min(place - _TAIL.size, _MOST_BYTES):
             return None
-        file.seek(size - _TAIL.size - length)
+        file.seek(place - _TAIL.size - length)
         content = file.read(length)
     try:
         inflate = zlib.decompressobj()

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from autogradviz.event_log.encode_stream import Encoder
+from autogradviz.event_log import file_layout
 from autogradviz.event_log.rows_to_arrow import to_batch
 from autogradviz.event_log.safe_overwrite import check_not_exists, temp_sibling
 
@@ -36,10 +36,10 @@ class Stream:
         """
         check_not_exists(path)
         self.path = Path(path).absolute()
-        self._encoder = Encoder()
-        self.file = _open_new(self.path, self._encoder.head)
+        self._layout = file_layout.Writer()
+        self.file = _open_new(self.path, self._layout.head)
         self._good = 0  # bytes up to the end of the last complete batch
-        self._put(self._encoder.head)
+        self._put(self._layout.head)
 
     def write(self, pieces: Iterable[tuple[type[Event], Columns]]) -> None:
         """Append one batch.
@@ -47,12 +47,14 @@ class Stream:
         Raises:
             OSError: it could not be written, or the file was removed or replaced.
         """
-        self._put(self._encoder.encode(to_batch(pieces)))
+        message = self._layout.encoder.encode(to_batch(pieces))
+        self._put(message)
+        self._layout.add(message)
 
     def close(self) -> None:
-        """Write the end-of-stream marker and close the file."""
+        """Write the end-of-stream marker and the index of batches, and close the file."""
         try:
-            self._put(self._encoder.end())
+            self._put(self._layout.end())
         finally:
             self.file.close()
 

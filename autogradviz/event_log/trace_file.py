@@ -1,4 +1,4 @@
-"""Trace files: zstd-compressed Arrow IPC streams, which pandas and Polars can read directly.
+"""Trace files: zstd-compressed Arrow IPC files, which pandas and Polars can read directly.
 
 Reading a file never executes anything from it. Batches read from a file are saved unchanged.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
-from autogradviz.event_log import convert_old_formats
+from autogradviz.event_log import convert_old_formats, file_layout
 from autogradviz.event_log.arrow_arrays import import_pandas
 from autogradviz.event_log.decode_batches import Batch, open_stream
 from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, Encoder, to_batches
@@ -89,17 +89,19 @@ def _write(log: Log, path: Path) -> None:
 
 
 def _stream(log: Log) -> Iterator[bytes | memoryview]:
-    """Yield the messages of a file."""
-    encoder = Encoder()
-    yield encoder.head
+    """Yield the pieces of a file."""
+    writer = file_layout.Writer()
+    yield writer.head
     if len(log) > MANY:
         import_pandas()
     for segment in log.segments:
-        yield from segment.messages(encoder)
-    yield from map(encoder.encode, to_batches(_recent(log)))
-    yield encoder.end()
+        yield from map(writer.add, segment.messages(writer.encoder))
+    for batch in to_batches(_recent(log)):
+        yield writer.add(writer.encoder.encode(batch))
+    summary = b""
     if log.rows(RankSeen):
-        yield summary_footer(summarize({kind: log.rows(kind) for kind in SUMMARIZED}))
+        summary = summary_footer(summarize({kind: log.rows(kind) for kind in SUMMARIZED}))
+    yield writer.end(summary)
 
 
 def batches(log: Log) -> Iterator[pa.RecordBatch]:
@@ -197,12 +199,25 @@ def _read_batches(content: bytes, version: int) -> Iterator[Batch]:
 
 
 def read_content(path: Path) -> tuple[bytes, int]:
-    """Return the bytes of a trace file, and its format version.
+    """Return the stream in a trace file, and its format version.
 
     Raises:
         NotATraceError: if the file is not a trace, or is from a newer autogradviz.
     """
     content = _content(path)
+    return content, check_head(path, content)
+
+
+def check_head(path: Path, content: bytes) -> int:
+    """Return the format version of a trace file.
+
+    Args:
+        path: of the file, for messages.
+        content: of the file, at least its schema message.
+
+    Raises:
+        NotATraceError: if it is not a trace, or is from a newer autogradviz.
+    """
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(content))
         metadata = stream.schema.metadata or {}
@@ -227,11 +242,11 @@ def read_content(path: Path) -> tuple[bytes, int]:
     if not readable:
         message = f"{path} is damaged: its columns are not those of a trace."
         raise NotATraceError(message)
-    return content, int(version)
+    return int(version)
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a file, or only its first bytes if it cannot be a trace.
+    """Return the stream in a file, or only its first bytes if it cannot be a trace.
 
     A pipe or a device, which may be endless, is not read at all.
     """
@@ -239,11 +254,12 @@ def _content(path: Path) -> bytes:
         message = f"{path} is not a file."
         raise NotATraceError(message)
     with path.open("rb") as file:
-        beginning = file.read(len(_MARK))
-        if beginning != _MARK:
+        beginning = file.read(len(file_layout.BEGIN))
+        begin = file_layout.begin_size(beginning)
+        if begin == 0 and not beginning.startswith(_MARK):
             return beginning
-        file.seek(0)  # one read, so that the content is in memory once
-        return file.read()
+        file.seek(begin)
+        return file.read()  # one read, so that the content is in memory once
 
 
 def _is_readable(found: pa.Schema, version: int) -> bool:

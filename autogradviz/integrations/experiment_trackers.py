@@ -36,8 +36,9 @@ def log_to_tensorboard(
         The path of the report.
 
     Raises:
-        TypeError: if ``writer`` is none.
+        TypeError: if ``trace`` or ``writer`` is something else.
     """
+    _check_trace(trace, "log_to_tensorboard()")
     if not (hasattr(writer, "add_text") and hasattr(writer, "add_scalar")):
         message = f"log_to_tensorboard() takes a SummaryWriter, not {type(writer).__name__}"
         raise TypeError(message)
@@ -61,9 +62,11 @@ def log_to_wandb(trace: Trace, run: Any = None, *, name: str = "autogradviz") ->
         name: of the panel and the artifact.
 
     Raises:
+        TypeError: if ``trace`` is no trace.
         ValueError: if there is no run.
         MissingExtraError: if wandb is not installed.
     """
+    _check_trace(trace, "log_to_wandb()")
     wandb = _import("wandb")
     run = wandb.run if run is None else run
     if run is None:
@@ -88,8 +91,10 @@ def log_to_mlflow(trace: Trace, *, name: str = "autogradviz", run_id: str | None
         run_id: of the run; by default the active one, which MLflow starts if there is none.
 
     Raises:
+        TypeError: if ``trace`` is no trace.
         MissingExtraError: if mlflow is not installed.
     """
+    _check_trace(trace, "log_to_mlflow()")
     mlflow = _import("mlflow")
     with tempfile.TemporaryDirectory() as folder:
         _write(trace, Path(folder), name)
@@ -97,6 +102,14 @@ def log_to_mlflow(trace: Trace, *, name: str = "autogradviz", run_id: str | None
         mlflow.log_artifacts(folder, artifact_path=name, run_id=run_id)
     if run_id is None:
         mlflow.set_tag(f"{name}.findings", _titles(trace))
+
+
+def _check_trace(trace: object, caller: str) -> None:
+    from autogradviz.trace import Trace
+
+    if not isinstance(trace, Trace):
+        message = f"{caller} takes a Trace, as record() gives it, not {type(trace).__name__}"
+        raise TypeError(message)
 
 
 def _import(package: str) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.break_on import read_conditions
 from autogradviz.errors import MissingExtraError
 from autogradviz.open_ended_recording import OpenEndedRecording, describe_saved
+from autogradviz.record import check_keep_steps
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.standard_error import print_line
 
@@ -60,9 +61,10 @@ class AutogradvizCallback(_callback_class()):  # type: ignore[misc]
             break_on: open the debugger when an event matches, as ``record`` does.
 
         Raises:
-            ValueError: if ``break_on`` is no condition.
+            ValueError: if ``keep_steps`` is not positive, or ``break_on`` is no condition.
         """
         super().__init__()
+        check_keep_steps(keep_steps)
         self._folder = Path(folder)
         self._recording = OpenEndedRecording(
             keep_steps=keep_steps,

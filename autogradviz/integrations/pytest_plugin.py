@@ -39,7 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker, and check the folder."""
+    folder = config.getoption(OPTION, None)
+    if folder is not None and (config.rootpath / folder).is_file():
+        message = f"{OPTION} takes a folder for traces, and {folder} is a file: {OPTION}=FOLDER"
+        raise pytest.UsageError(message)
     config.addinivalue_line(
         "markers",
         f"{MARKER}(allow=(), hints=False): record the test, and fail it if autogradviz finds a "
@@ -103,8 +107,13 @@ def _read_marker(marker: pytest.Mark) -> Callable[[Finding], bool]:
     if marker.args or options:
         pytest.fail(f"{MARKER} takes allow= and hints= only", pytrace=False)
     if not allowed <= known:
-        unknown = ", ".join(map(repr, sorted(allowed - known)))
-        pytest.fail(f"{MARKER}: autogradviz has no finding {unknown}", pytrace=False)
+        from difflib import get_close_matches
+
+        unknown = sorted(allowed - known)
+        near = get_close_matches(unknown[0], known, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        names = ", ".join(map(repr, unknown))
+        pytest.fail(f"{MARKER}: autogradviz has no finding {names}{meant}", pytrace=False)
     return lambda each: each.slug in allowed or (each.confidence == "hint" and not hints)
 
 

@@ -111,6 +111,21 @@ class ModuleTable:
             path = f"{module_name}.{name}" if module_name else name
             emit(thread, None, tensor_id, module_id, path, buffer, requires_grad)
 
+    def since(self, module_id: int) -> list[tuple[str, weakref.ref[torch.nn.Module]]]:
+        """Return name and reference of each live module that was added from an id on."""
+        if module_id == self._count:
+            return []
+        return [
+            (self._names.get(number, ""), module)
+            for module, number in self._known.values()
+            if number >= module_id
+        ]
+
+    @property
+    def count(self) -> int:
+        """The number of modules that were added so far."""
+        return self._count
+
     def find(self, module: torch.nn.Module) -> int | None:
         """Return a module's id, None if it is unknown."""
         known = self._known.get(id(module))

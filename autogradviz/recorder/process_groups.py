@@ -1,4 +1,7 @@
-"""The place of this process in a distributed run: its rank, process groups and device meshes."""
+"""The place of this process in a distributed run: its rank, process groups and device meshes.
+
+Also the models in ``DistributedDataParallel`` and the buckets of their gradients.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,21 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen, StepUnfinished
+from autogradviz.events import (
+    DataParallelSeen,
+    GradientBucketSeen,
+    MeshSeen,
+    ProcessGroupSeen,
+    RankSeen,
+    StepUnfinished,
+)
 from autogradviz.ranks import current_rank
 from autogradviz.recorder.ops.fingerprints import below_autograd
+from autogradviz.recorder.torch_internals.data_parallel_buckets import (
+    bucket_cap_nbytes,
+    is_data_parallel,
+    rebuilt_buckets,
+)
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.recorder.torch_internals.process_group_list import (
     device_meshes,
@@ -17,19 +32,28 @@ from autogradviz.recorder.torch_internals.process_group_list import (
 )
 
 if TYPE_CHECKING:
+    import weakref
+
+    from torch.nn.parallel import DistributedDataParallel
+
+    from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
 
 
 class RankTable:
     """Records the rank, and each process group and mesh once, without communication."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, modules: ModuleTable) -> None:
         self._session = session
+        self._modules = modules
         self.has_rank = False
         """Whether the process is known to be one of several."""
         self._groups: set[str] = set()
         self._meshes: set[tuple[Any, ...]] = set()
         self._searched_meshes = False
+        self._searched_modules = 0
+        self._wrappers: list[tuple[str, weakref.ref[DistributedDataParallel]]] = []
+        self._buckets: dict[str, tuple[Any, ...]] = {}
 
     def read_rank(self) -> None:
         """Record the rank, if it is known by now."""
@@ -61,10 +85,34 @@ class RankTable:
             if group.name not in self._groups:
                 self._groups.add(group.name)
                 self._session.emit(ProcessGroupSeen, *group)
+        self._read_data_parallel()
         if at_end or not self._searched_meshes:
             self._searched_meshes = True
             with DisableTorchFunction(), below_autograd():
                 self._read_meshes()
+
+    def _read_data_parallel(self) -> None:
+        """Record new wrappers, and the buckets that they have arranged anew."""
+        new = self._modules.since(self._searched_modules)
+        self._searched_modules = self._modules.count
+        for name, reference in new:
+            module = reference()
+            if module is not None and is_data_parallel(module):
+                self._wrappers.append((name, reference))  # type: ignore[arg-type]
+                self._session.emit(
+                    DataParallelSeen,
+                    name,
+                    module.find_unused_parameters,
+                    module.static_graph,
+                    bucket_cap_nbytes(module),
+                )
+        for name, wrapper_reference in self._wrappers:
+            wrapper = wrapper_reference()
+            found = () if wrapper is None else rebuilt_buckets(wrapper)
+            if found and self._buckets.get(name) != found:
+                self._buckets[name] = found
+                for number, (nbytes, parameters) in enumerate(found):
+                    self._session.emit(GradientBucketSeen, name, number, nbytes, parameters)
 
     def end_step(self) -> None:
         """Record the ops after the last step; the recording ends."""

@@ -37,6 +37,7 @@ from autogradviz.recorder.ids.version_counters import (
     observe_restored_versions,
 )
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
+from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.ops.dispatch_mode import OpMode
 from autogradviz.recorder.ops.fingerprints import Fingerprints
 from autogradviz.recorder.ops.node_creators import CreatorTable
@@ -46,6 +47,7 @@ from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
+from autogradviz.recorder.sharded_parameters import observe_sharded_parameters
 from autogradviz.recorder.torch_internals.allow_swap_tensors import released_before_swap
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_recorder_frames
 from autogradviz.recorder.torch_internals.private_api import (
@@ -98,7 +100,7 @@ class PythonObserver:
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
             self.steps,
         )  # fmt: skip
-        self.compilers = CompilerObserver(session, self.tensors, self.nodes)
+        self.compilers = CompilerObserver(session, self.tensors, self.nodes, self.mode)
         self.functions.on_compiled = self.compilers.runs.on_node
         self.state = StateTable(session)
         self.arguments = ArgumentTable(session, self.saves)
@@ -170,11 +172,13 @@ class PythonObserver:
         yield observe_restored_versions(session, tensors, self.versions)
         yield observe_attributes(session, state)
         yield observe_modes(session)
+        yield observe_sharded_parameters(session, self.modules)
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)
         yield released_before_swap(self._release)
         yield suspended_in_subclass_new(self.mode)
         if self.mode is not None:
+            yield observe_waits(session, self.mode.collective_count)
             yield self.mode
 
     def _release(self, tensor: torch.Tensor) -> None:

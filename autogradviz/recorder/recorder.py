@@ -96,7 +96,7 @@ class Recorder:
         )
         if break_on:
             self.session.stops.connect(self.observer)
-        self.ranks = RankTable(self.session)
+        self.ranks = RankTable(self.session, self.observer.modules)
         self.retention: RetentionPolicy | None = None
         self._installed = ExitStack()
         self._keep_steps = keep_steps
@@ -167,8 +167,10 @@ class Recorder:
             self.observer.finish(error)
             if self.ranks.has_rank:
                 self.session.guarded("leaves", self.observer.gradients.read_parameters)
-            self.session.flush(decoded=retention is not None and retention.stream is not None)
-            if retention is not None:
+            if retention is None:
+                self.session.flush(())
+            else:
+                retention.prepare_to_read()
                 retention.write()
             self._end(log)
             if retention is not None:
@@ -201,7 +203,10 @@ class Recorder:
         if not self.session.is_open:
             message = "this process was forked while recording; the trace is its parent's"
             raise RecordingStateError(message)
-        self.session.flush(decoded=self.retention is None or self.retention.reads_rows)
+        if self.retention is None:
+            self.session.flush()
+        else:
+            self.retention.prepare_to_read()
         log = self.session.log.copy()
         log.sort()
         self._end(log)

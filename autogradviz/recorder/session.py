@@ -24,12 +24,13 @@ from autogradviz.recorder.torch_internals.tracing_state import is_compiling, is_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from autogradviz.event_log.log_segments import Segment
     from autogradviz.events import Event
 
 T = TypeVar("T")
 
 
-def _nothing(*, decoded: bool = True, least: int = 0) -> None:
+def _nothing(*_kinds: object, **_options: object) -> None:
     """Do nothing: all events are in the log."""
 
 
@@ -78,11 +79,12 @@ class Session:
         self.stops: Any = None
         """The ``StopTable``, if some events are to open the debugger."""
         self.log = Log()
-        self.flush: Callable[..., None] = _nothing
+        self.flush: Callable[..., Segment | None] = _nothing
         """Move the events that C++ holds to the log.
 
-        Not ``decoded``, they become a segment of the log, which is decoded when it is read.
-        ``least`` is the number of bytes from which on it is worth doing.
+        Rows of some kinds, or of all kinds if none is named, are decoded. The others become a
+        segment of the log, which is returned and is decoded when it is read. ``least`` is the
+        number of bytes from which on it is worth doing, and ``compress`` compresses the segment.
         """
         if native is None:
             self.sequence = EventSequence()
@@ -150,9 +152,9 @@ class Session:
 
     @property
     def event_count(self) -> int:
-        """The number of events so far, which is the number of the next one."""
+        """The number of events so far, which is the number of the next one; 0 while closed."""
         if self.native is not None:
-            return int(self.native.event_count())
+            return int(self.native.event_count()) if self.is_open else 0
         return self.sequence.newest + 1
 
     def emit(

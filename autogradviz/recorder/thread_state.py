@@ -93,6 +93,11 @@ class ThreadTable:
             state.number = self._attach(state)
         return state
 
+    @property
+    def count(self) -> int:
+        """The number of threads of which something was recorded."""
+        return self._count
+
     def __iter__(self) -> Iterator[ThreadState]:
         return iter(list(self._states))
 

@@ -49,5 +49,23 @@ def read_style() -> str:
     return _read("viewer.css")
 
 
+@cache
+def read_live_script() -> str:
+    """Return the live view as an ES module."""
+    return _read("live.js")
+
+
+@cache
+def read_global_live_script() -> str:
+    """Return the live view as a plain script that sets the global ``autogradviz``."""
+    return read_live_script().rstrip().removesuffix(EXPORT)
+
+
+@cache
+def read_live_style() -> str:
+    """Return the style sheet of the live view."""
+    return _read("live.css")
+
+
 def _read(name: str) -> str:
     return (files("autogradviz.render") / "static" / name).read_text(encoding="utf-8")

@@ -198,7 +198,7 @@ def _odd_finding(odd: OddRank, by_rank: Mapping[int, RankFile]) -> Finding | Non
             victim=None,
             explanation=f"It takes {odd.detail}. The other ranks of the group wait for it in that "
             "collective. This is the time on its own clock from the end of one step, the median "
-            "of all recorded steps.",
+            "of all recorded steps from the third on.",
             fix="# compare run.trace(rank).plot_timeline() of both ranks",
             confidence="hint",
             events=(),

@@ -11,7 +11,7 @@ from autogradviz.errors import NotATraceError
 from autogradviz.ranks import is_rank_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from autogradviz.event_log import RankSummary
@@ -31,8 +31,18 @@ class RankFile(NamedTuple):
     summary: RankSummary
 
 
-def find_rank_files(folder: Path) -> list[RankFile]:
-    """Return the newest file of each rank in a folder, by rank.
+class RankFiles(NamedTuple):
+    """The files in the folder of a run, by rank."""
+
+    newest: list[RankFile]
+    """Of the newest run, after its last restart."""
+
+    earlier: list[RankFile]
+    """Of ranks without a file in that run: an earlier run of more ranks, or before a restart."""
+
+
+def find_rank_files(folder: Path) -> RankFiles:
+    """Return the newest file of each rank in a folder.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -49,10 +59,51 @@ def find_rank_files(folder: Path) -> list[RankFile]:
     if not newest:
         message = f"{folder} is a folder without traces of ranks (rank-00000.agv)."
         raise NotATraceError(message)
+    files = {
+        RankFile(rank, path, event_log.read_summary(path)): age[0]
+        for rank, (age, path) in sorted(newest.items())
+    }
+    earlier = _find_earlier(files)
+    return RankFiles([each for each in files if each not in earlier], earlier)
+
+
+def _find_earlier(restarts: Mapping[RankFile, int]) -> list[RankFile]:
+    """Return the files that an earlier run, or the same one before its last restart, wrote.
+
+    torchrun counts the restarts of each host separately.
+
+    Args:
+        restarts: the number of the restart in the name of each file.
+    """
+    last = max(restarts, key=lambda file: file.summary.started_at_ns).summary.run_name
+    newest_on: dict[str, int] = {}
+    for file, restart in restarts.items():
+        if file.summary.run_name == last:
+            host = file.summary.host
+            newest_on[host] = max(newest_on.get(host, 0), restart)
+    started: dict[str, list[int]] = {}
+    others: list[RankFile] = []
+    for file, restart in restarts.items():
+        own = file.summary
+        if own.run_name == last and restart == newest_on[own.host]:
+            started.setdefault(own.host, []).append(own.started_at_ns)
+        else:
+            others.append(file)
+    first = min(map(min, started.values()))
     return [
-        RankFile(rank, path, event_log.read_summary(path))
-        for rank, (_, path) in sorted(newest.items())
+        file
+        for file in others
+        if _last_ns(file.summary)
+        < (min(started[file.summary.host]) if file.summary.run_name == last else first)
     ]
+
+
+def _last_ns(summary: RankSummary) -> int:
+    """Return when the last known step or collective of a rank was, since 1970."""
+    steps = summary.steps[-1:]
+    times = [step.ended_ns for step in summary.steps[-2:]]
+    times += [each.first_ns for step in steps for each in step.collectives]
+    return summary.started_at_ns + max(times, default=0)
 
 
 def describe_ranks(ranks: Sequence[int]) -> str:

@@ -64,7 +64,9 @@ class Run:
             NotATraceError: if no rank wrote a file there, or one of them is not a trace.
         """
         self.folder = Path(folder)
-        self._files = {file.rank: file for file in find_rank_files(self.folder)}
+        found = find_rank_files(self.folder)
+        self._files = {file.rank: file for file in found.newest}
+        self._earlier = tuple(found.earlier)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -165,7 +167,8 @@ class Run:
     def dataset(self) -> ds.Dataset:
         """Return all events as a ``pyarrow.dataset.Dataset`` with a column "rank".
 
-        It holds all events in memory; ``export`` writes one rank after the other.
+        It reads the columns that a query needs, one batch after the other. A file that is torn, or
+        that an older version wrote, is held in memory.
         """
         return dataset(list(self._files.values()))
 
@@ -300,6 +303,9 @@ class Run:
         for text, ranks in ended.items():
             style = "" if text == COMPLETE else "red"
             facts.append(("ended", Text(f"{describe_ranks(ranks)}: {text}", style=style)))
+        if self._earlier:
+            listed = describe_ranks([file.rank for file in self._earlier])
+            facts.append(("left out", f"{listed}: of an earlier run, or before a restart"))
         missing = sorted(set(range(self.world_size)) - summaries.keys())
         if missing:
             facts.append(

@@ -19,11 +19,32 @@ if TYPE_CHECKING:
 
 
 def dataset(files: Sequence[RankFile]) -> ds.Dataset:
-    """Return the events of all ranks, in memory; the column "rank" is set in each row."""
+    """Return the events of all ranks; the column "rank" is set in each row.
+
+    Complete files are read when the dataset is, and only the columns that are needed; of others,
+    the readable part is held in memory.
+    """
     import pyarrow.dataset as ds
+    from pyarrow.fs import LocalFileSystem
 
     schema = event_log.described_schema().remove_metadata()
-    return ds.dataset(pa.Table.from_batches(_batches(files, schema), schema))
+    rank_type = schema.field("rank").type
+    file_format, file_system = ds.IpcFileFormat(), LocalFileSystem()
+    in_memory = [file for file in files if not event_log.is_arrow_file(file.path)]
+    fragments = [
+        file_format.make_fragment(
+            str(file.path.absolute()),
+            file_system,
+            ds.field("rank") == pa.scalar(file.rank, rank_type),
+        )
+        for file in files
+        if file not in in_memory
+    ]
+    on_disk = ds.FileSystemDataset(fragments, schema, file_format, file_system)
+    if not in_memory:
+        return on_disk
+    table = pa.Table.from_batches(_batches(in_memory, schema), schema)
+    return ds.dataset([on_disk, ds.dataset(table)]) if fragments else ds.dataset(table)
 
 
 def _batches(files: Sequence[RankFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

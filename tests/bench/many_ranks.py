@@ -1,6 +1,6 @@
 """Time and memory to open a run of 1,000 simulated ranks and to find the odd ones.
 
-Four pipeline stages of 250 ranks, about 50,000 events each; six ranks are odd. Usage:
+Four pipeline stages of 250 ranks, about 50,000 events each; seven ranks are odd. Usage:
 
     python tests/bench/many_ranks.py make FOLDER [RANKS]
     python tests/bench/many_ranks.py read FOLDER
@@ -18,11 +18,21 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 STAGES = 4
 STEPS = 10
+ODD = {
+    17: "branch", 200: "recompute", 777: "collective", 3: "nan", 640: "gradient", 512: "slow",
+    901: "drift",
+}  # fmt: skip
+ASPECTS = {
+    "branch": "ops", "recompute": "ops", "collective": "ops", "nan": "loss",
+    "gradient": "gradients", "slow": "time", "drift": "parameters",
+}  # fmt: skip
+MOST_SECONDS, MOST_SUMMARY_SECONDS, MOST_MEGABYTES = 10, 2, 500
 
 
 def record(blocks, path, steps=STEPS):
@@ -63,41 +73,45 @@ def record(blocks, path, steps=STEPS):
     return trace
 
 
+def odd_ranks(ranks):
+    return {rank % ranks: what for rank, what in ODD.items()}
+
+
 def make(folder, ranks):
     """Write the files: equal ones are copies of their stage's, with the rank in their summary."""
+    from autogradviz.event_log.file_layout import index_size
     from autogradviz.event_log.rank_summary import read_footer, summary_footer
 
     folder.mkdir(parents=True)
     each = ranks // STAGES
-    odd = {17 % ranks, 200 % ranks, 777 % ranks, 3, 640 % ranks, 512 % ranks}
+    odd = odd_ranks(ranks)
     for stage in range(STAGES):
         base = folder / f"stage-{stage}.agv"
         trace = record(12 + stage, base)
-        summary = read_footer(base)
-        size = len(summary_footer(summary))
-        stream = base.read_bytes()[:-size]
+        content, summary = base.read_bytes(), read_footer(base)
+        index = content[-index_size(content) :]
+        stream = content[: -len(index) - len(summary_footer(summary))]
         base.unlink()
-        sys.stdout.write(f"stage {stage}: {len(trace.log):,} events, {len(stream):,} bytes\n")
+        sys.stdout.write(f"stage {stage}: {len(trace.log):,} events, {len(content):,} bytes\n")
         for rank in range(stage * each, (stage + 1) * each):
             target = folder / f"rank-{rank:05}.agv"
             if rank in odd:
                 change(trace, rank, ranks).save(target)
             else:
                 own = replace(summary, rank=rank, world_size=ranks)
-                target.write_bytes(stream + summary_footer(own))
+                target.write_bytes(stream + summary_footer(own) + index)
 
 
 def change(trace, rank, ranks):  # noqa: C901
     """Return the trace of an odd rank."""
     from autogradviz.event_log import Log
-    from autogradviz.events import NormRead, OpCalled, RankSeen, StepEnded
+    from autogradviz.events import NormRead, OpCalled, ParameterNormRead, RankSeen, StepEnded
     from autogradviz.recorder.step_digest import StepDigest
     from autogradviz.trace import Trace
 
     events = list(trace.log)
     ends = [event.end_seq for event in events if isinstance(event, StepEnded)]
-    which = {17 % ranks: "branch", 200 % ranks: "recompute", 777 % ranks: "collective", 3: "nan",
-             640 % ranks: "gradient", 512 % ranks: "slow"}[rank]  # fmt: skip
+    which = odd_ranks(ranks)[rank]
 
     def in_step(event, step):
         return ends[step - 1] <= event.seq < ends[step]
@@ -121,8 +135,19 @@ def change(trace, rank, ranks):  # noqa: C901
             for event in events
             if isinstance(event, NormRead) and event.place == "gradient" and event.norm
         }
-    else:
-        new = {event.seq: replace(event, time_ns=3 * event.time_ns) for event in events}
+    elif which == "drift":
+        new = {
+            event.seq: replace(event, norm=event.norm * 1.001)
+            for event in events
+            if isinstance(event, ParameterNormRead) and event.norm
+        }
+    else:  # each step begins later, by three times the slowest one
+        times = [event.time_ns for event in events if isinstance(event, StepEnded)]
+        delay = 3 * max(after - before for before, after in pairwise(times))
+        late = dict.fromkeys(range(ends[0]), 0)
+        for step, (first, until) in enumerate(pairwise([*ends, events[-1].seq + 1]), 1):
+            late |= dict.fromkeys(range(first, until), step * delay)
+        new = {e.seq: replace(e, time_ns=e.time_ns + late.get(e.seq, 0)) for e in events}
     events = [new.get(event.seq, event) for event in events]
     events = [event for event in events if event is not None]
 
@@ -194,32 +219,33 @@ def simulate(random, stage, group, steps, mistake):
 
 
 def read(folder):
-    """Print the time and peak memory of each step of reading."""
+    """Print time and peak memory of each step of reading; fail if a rank or a limit is missed."""
     import autogradviz
 
-    def tell(what):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        now = time.perf_counter()
-        cpu = time.process_time()
-        sys.stdout.write(
-            f"{what}: {now - began:.2f} s, CPU {cpu - cpu_began:.2f} s, peak {peak:.0f} MB\n"
-        )
-
     began, cpu_began = time.perf_counter(), time.process_time()
-    tell("imported")
+
+    def tell(what):
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+        megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        sys.stdout.write(f"{what}: {seconds:.2f} s, CPU {cpu:.2f} s, peak {megabytes:.0f} MB\n")
+        return seconds, megabytes
+
     run = autogradviz.load(folder)
     repr(run)
-    tell(f"summary of {len(run.ranks):,} ranks")
+    summary_seconds, _ = tell(f"summary of {len(run.ranks):,} ranks")
     odd = run.odd_ranks()
-    tell(f"odd ranks {sorted({each.rank for each in odd})}")
     for each in odd:
+        sys.stdout.write(f"  rank {each.rank}: {each.aspect} in step {each.step}, {each.detail}\n")
         if each.aspect == "ops":
             found = run.first_difference(each.rank, each.reference, each.step)
-            sys.stdout.write(
-                f"  rank {each.rank} step {each.step}: {found.op} | {found.reference_op}\n"
-            )
-    tell("first divergent ops")
-    sys.stdout.write(f"{run!r}\n")
+            sys.stdout.write(f"    {found.op} | {found.reference_op}\n")
+    seconds, megabytes = tell("odd ranks and their first divergent ops")
+    expected = {(rank, ASPECTS[what]) for rank, what in odd_ranks(run.world_size).items()}
+    found = {(each.rank, each.aspect) for each in odd}
+    sys.stdout.write(f"missed: {expected - found}, too many: {found - expected}\n")
+    within = seconds <= MOST_SECONDS and megabytes <= MOST_MEGABYTES
+    if found != expected or not within or summary_seconds > MOST_SUMMARY_SECONDS:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ def patch_points():
         torch.autograd.function.FunctionCtx.save_for_backward,
         torch.autograd.function.FunctionCtx.mark_dirty,
         torch.autograd.function.FunctionCtx.mark_non_differentiable,
+        torch.distributed.Work.wait,
+        torch.distributed.ProcessGroup.allreduce,
         _len_torch_dispatch_stack(),
         torch._C._autograd._top_saved_tensors_default_hooks(True),
     )

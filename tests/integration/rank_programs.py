@@ -38,6 +38,7 @@ RECORDINGS = {
     "native": {"engine": "native"},
     "without_ops": {"engine": "python", "ops": False},
     "fingerprints": {"engine": "python", "fingerprints": True},
+    "last_steps": {"engine": "native", "keep_steps": 2, "path": "{folder}/written-{rank}.agv"},
 }
 
 
@@ -119,6 +120,16 @@ def ddp_finds_unused():
 @program
 def ddp_unused():
     return train(DistributedDataParallel(Experts()))
+
+
+@program
+def ddp_asserts():
+    """Check the gradients, as a test does; no rank uses one of the layers."""
+    net = Experts()
+    net.spare = nn.Linear(WIDTH, WIDTH)
+    trained = train(DistributedDataParallel(net, find_unused_parameters=True), steps=1)
+    assert net.spare.weight.grad is not None, "no gradient"
+    return trained
 
 
 @program
@@ -267,12 +278,15 @@ def run(name):
     return digest(*PROGRAMS[name]())
 
 
-def run_recorded(name, recording):
+def run_recorded(name, recording, folder):
     """Run a program under a recording; return its digest or its error, and the trace."""
+    options = dict(RECORDINGS[recording])
+    if "path" in options:
+        options["path"] = options["path"].format(folder=folder, rank=dist.get_rank())
     try:
-        with autogradviz.record(**RECORDINGS[recording]) as trace:
+        with autogradviz.record(**options) as trace:
             result = run(name)
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         result = str(error)
     return result, trace
 
@@ -310,11 +324,11 @@ def main(name, folder, *recordings):
     )  # fmt: skip
     try:
         plain = run(name)
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         plain = str(error)
     report = {"digest": plain, "recordings": {}}
     for recording in recordings:
-        result, trace = run_recorded(name, recording)
+        result, trace = run_recorded(name, recording, folder)
         report["recordings"][recording] = {"digest": result, **describe(trace)}
         trace.save(f"{folder}/{recording}-{rank}.agv")
     dist.barrier()

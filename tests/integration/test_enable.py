@@ -79,6 +79,10 @@ def test_bad_calls_are_refused(enabled, tmp_path):
         autogradviz.enable(tmp_path / "file")
     with pytest.raises(ValueError, match="is no condition"):
         autogradviz.enable(tmp_path, break_on="a:b")
+    with pytest.raises(TypeError, match=r"enable\(\) takes an nn.Module, not int"):
+        autogradviz.enable(tmp_path, 3)
+    with pytest.raises(ValueError, match="keep_steps must be a positive integer"):
+        autogradviz.enable(tmp_path, keep_steps=0)
 
 
 def test_a_script_that_fails_ends_as_before(tmp_path):

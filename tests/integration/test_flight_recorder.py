@@ -286,6 +286,7 @@ def test_graph_older_than_the_kept_steps_is_described_again():
 def test_step_without_an_end_is_bounded(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 500)
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.MAX_HELD", 2_000)
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder._SLACK", 1_000)
     with autogradviz.record(keep_steps=1) as trace:
         x = torch.ones(2)
         for _ in range(5_000):
@@ -297,6 +298,7 @@ def test_step_without_an_end_is_bounded(monkeypatch):
 def test_step_without_an_end_is_held_partly_if_written_to_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 500)
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.MAX_BESIDE_FILE", 2_000)
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder._SLACK", 1_000)
     with autogradviz.record(path=tmp_path / "run.agv") as trace:
         recorder = trace._source.copy.__self__
         x = torch.ones(2)
@@ -466,7 +468,7 @@ def check_that_training_continued(trace_of, path=None):
 def test_full_disk_does_not_affect_training(tmp_path, small_batches, monkeypatch):
     def open_full(self, path):
         original(self, path)
-        self.file = _FullDisk(self.file, 60_000)
+        self.file = _FullDisk(self.file, 80_000)
 
     original = streaming_writer.Stream.__init__
     monkeypatch.setattr(streaming_writer.Stream, "__init__", open_full)

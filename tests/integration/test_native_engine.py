@@ -22,7 +22,9 @@ from test_results_unchanged import check_unchanged
 import autogradviz
 from autogradviz.cli.show import overview
 from autogradviz.errors import AutogradvizWarning, NativeBuildError
+from autogradviz.event_log.referenced_definitions import PASSING
 from autogradviz.events import (
+    BackwardStarted,
     NodeFinished,
     NodeSeen,
     NodeStarted,
@@ -31,6 +33,7 @@ from autogradviz.events import (
     RecorderFailed,
     RecorderLimited,
     RecordingStarted,
+    StepEnded,
     TensorReleased,
     TensorSaved,
     TensorUnpacked,
@@ -39,6 +42,7 @@ from autogradviz.events import (
 from autogradviz.recorder.native import build
 from autogradviz.recorder.native.graph_tables import NativeNodes
 from autogradviz.recorder.native.tables import NativeFingerprints
+from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.session import Session, SessionRef
 
 pytestmark = pytest.mark.skipif(
@@ -287,6 +291,22 @@ def test_streamed_file_holds_everything(native, tmp_path):
     with autogradviz.record(engine="native") as single:
         train()
     assert len(loaded.log.of(OpCalled)) == 60 * len(single.log.of(OpCalled))
+
+
+def test_kept_steps_stay_as_cpp_wrote_them_until_they_are_read(native):
+    with autogradviz.record(engine="native", keep_steps=2) as trace:
+        for turn in range(6):
+            train()
+            if turn == 4:
+                snapshot = trace.snapshot()
+    for log in (snapshot.log, trace.log):
+        ends = [event.end_seq for event in log.of(StepEnded)]
+        rows = {kind: [event.seq for event in log.of(kind)] for kind in PASSING}
+        assert min(min(seqs, default=ends[-3]) for seqs in rows.values()) >= ends[-3]
+        assert all(seqs == sorted(set(seqs)) for seqs in rows.values())
+        assert undefined(log) == []
+    assert trace.log.segments.count(OpCalled) > 0
+    assert len(trace.log.of(BackwardStarted)) == 3  # the last step has no end
 
 
 @pytest.mark.slow(reason="600 steps; the Python engine takes the same test")
@@ -610,3 +630,8 @@ def test_names_of_operators_that_are_removed_and_defined_again(native):
             names.append(f"autogradviz_removed.op_{number}.default")
     recorded = [event.op for event in trace.log.of(OpCalled)]
     assert [op for op in recorded if op.startswith("autogradviz_removed")] == names
+
+
+def test_events_can_be_counted_before_the_recording(native):
+    recorder = Recorder(engine="native")
+    assert recorder.session.event_count == 0  # another thread watches for progress from the start

@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import autogradviz
+from autogradviz.integrations.pytest_plugin import pytest_configure
 
 TESTS = """
 import pytest
@@ -131,8 +133,16 @@ def test_failures_name_the_line(session):
     assert "past the version check  [silent-write, likely]" in reports["test_wrong_gradient"]
     assert "autogradviz found: silent-write (likely)" in reports["test_marked"]
     assert "autogradviz found: silent-write" in reports["test_marked_and_records_itself"]
-    assert "autogradviz has no finding 'silent-wriet'" in reports["test_unknown_name"]
+    message = "autogradviz has no finding 'silent-wriet'; did you mean 'silent-write'?"
+    assert message in reports["test_unknown_name"]
     assert "takes allow= and hints= only" in reports["test_positional"]
+
+
+def test_a_file_as_folder_is_refused(tmp_path):
+    (tmp_path / "test_it.py").write_text("")
+    config = SimpleNamespace(getoption=lambda *_: "test_it.py", rootpath=tmp_path)
+    with pytest.raises(pytest.UsageError, match="takes a folder for traces, and test_it.py is a"):
+        pytest_configure(config)
 
 
 def test_traces_lie_in_the_folder_and_junit_names_the_findings(session):

@@ -1,10 +1,14 @@
 """Recordings of several ranks: one file for each, and one report for all."""
 
+import os
+
 import pytest
+from interpreters import run_new
 from ranks import run_ranks
 
 import autogradviz
 from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen
+from autogradviz.recording_lifecycle import Recording
 
 TRAINS = """
 import os, torch
@@ -90,6 +94,7 @@ def test_only_rank_0_prints_progress_and_the_file(tmp_path):
     assert "1 step" in first.err
     assert "run/rank-00000.agv" in first.err
     assert second.err == ""
+    assert len(list((tmp_path / "run").iterdir())) == 2  # nothing else is left
 
 
 def test_finding_that_ranks_share_is_printed_once(tmp_path):
@@ -136,3 +141,57 @@ def test_process_without_a_launcher_is_rank_0_of_a_folder(tmp_path, monkeypatch)
         pass
     assert files(tmp_path / "run") == ["rank-00000.agv"]
     assert trace.log.of(RankSeen) == ()
+
+
+def test_findings_of_an_earlier_run_of_the_same_name_are_not_read(tmp_path):
+    env = {"TORCHELASTIC_RUN_ID": "job"}
+    only_rank_0 = "import os\nif os.environ['RANK'] == '1':\n    os._exit(3)\n" + WARNS
+    start(tmp_path, only_rank_0, "-o", "run/", env=env)  # leaves its finding: not all have reported
+    left = tmp_path / "run" / ".findings-job-0"
+    assert {file.name for file in left.iterdir()} >= {"0.json", "printing"}
+    for file in left.iterdir():
+        os.utime(file, (0, 0))
+    ended = start(tmp_path, WARNS, "-o", "run/", "--overwrite", env=env)
+    assert "".join(rank.err for rank in ended).count("found on 2 of 2 ranks") == 1
+
+
+def test_restart_that_torchrun_does_not_count_writes_files_of_its_own(tmp_path):
+    for _ in range(2):  # on a host without a failure, the count stays 0
+        ended = start(tmp_path, TRAINS, "-o", "run/", env={"TORCHELASTIC_RUN_ID": "job"})
+        assert [rank.code for rank in ended] == [0, 0], ended[0].err
+    names = ["rank-00000.1.agv", "rank-00000.agv", "rank-00001.1.agv", "rank-00001.agv"]
+    assert files(tmp_path / "run") == names
+
+
+def test_events_can_be_counted_by_another_thread_while_the_recording_ends(native):
+    recording = Recording(engine="native")
+    recording.begin(0)
+    recorder = recording._recorder
+    assert recording._count_events() > 0
+    recording.finish(None)
+    recording._recorder = recorder  # which the other thread still sees
+    assert recording._count_events() == 0
+
+
+FAILS_ONCE = """
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1":
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.slow(reason="torchrun imports torch in five interpreters")
+def test_torchrun_records_all_ranks_also_after_it_restarts_them(tmp_path):
+    (tmp_path / "train.py").write_text(TRAINS + FAILS_ONCE)
+    done = run_new(
+        "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1",
+        "-m", "autogradviz", "run", "-o", "run/", "train.py",
+        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "_bootstrap_inner" not in done.stderr  # no thread of the recorder failed
+    run = autogradviz.load(tmp_path / "run")
+    assert (run.ranks, run.world_size) == ((0, 1), 2)
+    assert {each.restart_count for each in run.summaries.values()} == {1}
+    assert all(each.is_complete and each.error is None for each in run.summaries.values())
+    failed = autogradviz.load(tmp_path / "run" / "rank-00001.agv")
+    assert failed.log.problem is None

@@ -62,11 +62,13 @@ def test_gathered_parameters_are_restored_on_both_engines(reports, tmp_path):
 
 
 def test_shape_inference_of_a_pipeline_reads_no_loss(reports, tmp_path):
-    reports("pipeline_gpipe", "python")
+    reports("pipeline_gpipe", "python", "last_steps")
     last = autogradviz.load(tmp_path / "python-1.agv")
     losses = [event for event in last.log.of(NormRead) if event.place == "root"]
     microbatches, steps = 2, 3
     assert len(losses) == microbatches * steps
+    # The flight recorder writes at the first loss that is not finite, and there was none.
+    assert list(tmp_path.glob("written-*.agv")) == []
 
 
 def test_unused_parameters_under_ddp_are_named_although_ddp_raises(reports, tmp_path):
@@ -78,6 +80,14 @@ def test_unused_parameters_under_ddp_are_named_although_ddp_raises(reports, tmp_
             assert (finding.slug, finding.confidence) == ("gradient-missing", "likely")
             assert f"experts.{1 - rank}.weight" in finding.explanation
             assert finding.culprit is None
+
+
+def test_unused_parameters_are_named_although_an_assertion_about_gradients_fails(reports, tmp_path):
+    for rank, report in enumerate(reports("ddp_asserts", "native")):
+        assert report["digest"] == report["recordings"]["native"]["digest"] == "no gradient"
+        (finding,) = autogradviz.load(tmp_path / f"native-{rank}.agv").diagnose()
+        assert finding.slug == "gradient-missing"
+        assert "spare.weight" in finding.title + finding.explanation
 
 
 def test_unused_parameters_that_get_the_gradient_of_another_rank_are_no_finding(reports):

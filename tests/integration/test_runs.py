@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import zlib
+from collections import Counter
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 from ranks import run_ranks
 
@@ -110,15 +112,59 @@ def test_commands_take_the_folder_of_a_run(runs, capsys):
     assert main(["compare", folder, "0", "5"]) == 2
 
 
-def test_events_of_all_ranks_are_one_table(runs, tmp_path):
+@pytest.fixture(scope="module")
+def exported(runs, tmp_path_factory):
+    """Return the folder of an exported run, and the number of events of its rank 1."""
+    folder = tmp_path_factory.mktemp("exported") / "run.parquet"
+    runs["correct"].export(folder)
+    return folder, len(runs["correct"].trace(1).log)
+
+
+def test_events_of_all_ranks_are_one_table(runs):
     run = runs["correct"]
+    counts = {rank: len(run.trace(rank).log) for rank in run.ranks}
     table = run.dataset().to_table(columns=["rank", "kind"])
-    events = sum(len(run.trace(rank).log) for rank in run.ranks)
-    assert len(table) == events
-    run.export(tmp_path / "run.parquet")
-    query = f"select count(*) from '{tmp_path}/run.parquet/*/*.parquet' where rank = 1"
-    duckdb = pytest.importorskip("duckdb")
-    assert duckdb.sql(query).fetchall() == [(len(run.trace(1).log),)]
+    assert Counter(table["rank"].to_pylist()) == counts
+    only = run.dataset().count_rows(filter=ds.field("rank") == 1)
+    assert only == counts[1]
+    polars = pytest.importorskip("polars")
+    whole = polars.scan_ipc(run.folder / "*.agv").select(polars.len()).collect().item()
+    assert whole == sum(counts.values())
+
+
+def test_events_of_a_torn_file_are_in_the_table_too(runs, tmp_path):
+    for file in runs["correct"].folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    torn = tmp_path / "rank-00001.agv"
+    torn.write_bytes(torn.read_bytes()[:-20_000])
+    run = autogradviz.load(tmp_path)
+    counts = Counter(run.dataset().to_table(columns=["rank"])["rank"].to_pylist())
+    assert counts == {rank: len(run.trace(rank).log) for rank in (0, 1)}
+
+
+def test_duckdb_reads_an_exported_run(exported):
+    folder, events = exported
+    query = f"select count(*) from '{folder}/*/*.parquet' where rank = 1"
+    assert pytest.importorskip("duckdb").sql(query).fetchall() == [(events,)]
+
+
+def test_polars_reads_an_exported_run(exported):
+    folder, events = exported
+    polars = pytest.importorskip("polars")
+    rows = polars.scan_parquet(folder).filter(polars.col("rank") == 1)
+    assert rows.select(polars.len()).collect(engine="streaming").item() == events
+
+
+@pytest.mark.slow(reason="Ray starts a cluster of processes")
+def test_ray_reads_an_exported_run(exported):
+    folder, events = exported
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=1, include_dashboard=False)
+    try:
+        counts = ray.data.read_parquet(str(folder)).groupby("rank").count().take_all()
+    finally:
+        ray.shutdown()
+    assert {int(each["rank"]): each["count()"] for each in counts}[1] == events
 
 
 WAITING = """

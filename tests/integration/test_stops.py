@@ -9,6 +9,7 @@ import math
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,46 @@ def test_what_never_matches_and_missing_terminals_are_printed_once(capsys, monke
         "autogradviz: break_on: 'write:nowhere' never matched (no module that was called has a "
         "parameter or buffer 'nowhere')",
     ]
+
+
+def test_a_thread_waits_while_the_debugger_is_open_in_another(typed, capsys):
+    opened, finished = threading.Event(), threading.Event()
+
+    def work(opened, finished):
+        torch.ones(2, requires_grad=True).tanh().sum().backward()
+        return opened, finished
+
+    def second():
+        opened.wait(20)
+        work(opened, finished)
+        finished.set()
+
+    typed("p opened.set() or finished.wait(0.3)")
+    with autogradviz.record(break_on=["node:TanhBackward0", "op:relu"]):
+        threads = [threading.Thread(target=work, args=(opened, finished))]
+        threads.append(threading.Thread(target=second))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    shown, error = capsys.readouterr()
+    assert stops_in(shown) == ["torch.ones(2, requires_grad=True).tanh().sum().backward()"] * 2
+    assert "(Pdb) False\n" in shown  # the second thread had not finished
+    assert "'op:relu' never matched (among 6 nodes; operators of 2 other threads were not" in error
+
+
+def test_line_of_an_optimizer_stops_once_at_its_first_operator_with_tensors(typed):
+    model = net()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    output = typed("p stopped.op, len(stopped.versions)")
+    number = line_of("optimizer.step()  # writes several parameters")
+    with autogradviz.record(model, break_on=f"line:test_stops.py:{number}"):
+        for _ in range(2):
+            optimizer.step()  # writes several parameters
+    shown = output()
+    assert len(stops_in(shown)) == 2
+    assert "(Pdb) ('aten.add_.Tensor', 2)\n" in shown
 
 
 def test_another_breakpoint_hook_sees_the_line_and_the_variables(monkeypatch):

@@ -3,6 +3,7 @@
 import json
 
 import make_log as m
+import pytest
 
 import autogradviz
 from autogradviz import event_log
@@ -34,6 +35,11 @@ def test_equal_recordings_have_no_differences():
     assert not comparison
     assert repr(comparison) == "No differences."
     assert comparison._repr_html_() == "<p>No differences.</p>"
+
+
+def test_a_path_is_refused():
+    with pytest.raises(TypeError, match=r"takes two traces, not str; load\(\) opens a file"):
+        compare("before.agv", trace(*STEP))
 
 
 def test_different_operator_and_its_saved_tensors_are_reported():

@@ -112,7 +112,7 @@ def test_findings_equal_those_of_the_version_that_wrote_the_file(monkeypatch, na
 def test_old_file_is_saved_in_the_current_format(tmp_path, name):
     log = load(FILES / f"{name}.agv")
     save(log, tmp_path / "new.agv")
-    with pa.ipc.open_stream(tmp_path / "new.agv") as stream:
+    with pa.ipc.open_file(tmp_path / "new.agv") as stream:
         assert stream.schema.metadata[b"format_version"] == str(FORMAT_VERSION).encode()
     assert load(tmp_path / "new.agv") == log
 

@@ -245,7 +245,7 @@ def test_loaded_file_is_saved_byte_for_byte(tmp_path):
 def test_batches_of_an_older_file_are_saved_with_current_columns(tmp_path):
     save(many(), tmp_path / "a.agv")
     with pa.OSFile(str(tmp_path / "a.agv")) as raw:
-        table = pa.ipc.open_stream(raw).read_all()
+        table = pa.ipc.open_file(raw).read_all()
     older = table.drop_columns(["step"])
     with pa.ipc.new_stream(tmp_path / "old.agv", older.schema) as stream:
         stream.write_table(older)
@@ -253,5 +253,5 @@ def test_batches_of_an_older_file_are_saved_with_current_columns(tmp_path):
     assert list(read) == list(many())
     save(read, tmp_path / "b.agv")
     with pa.OSFile(str(tmp_path / "b.agv")) as raw:
-        assert pa.ipc.open_stream(raw).read_all().schema.equals(table.schema, check_metadata=True)
+        assert pa.ipc.open_file(raw).schema.equals(table.schema, check_metadata=True)
     assert list(load(tmp_path / "b.agv")) == list(many())

@@ -48,7 +48,8 @@ PLAIN_NUMBERS = {
     "caller_lines", "policy_count", "code_line", "recompile_count", "recompile_limit",
     "aot_number", "checkpoint_number", "packed_nbytes", "saved_versions", "rank", "world_size",
     "local_rank", "pid", "restart_count", "group_ranks", "mesh_shape", "mesh_coordinates",
-    "step_ops", "step_digest", "group_number",
+    "step_ops", "step_digest", "group_number", "bucket", "bucket_nbytes", "bucket_cap_nbytes",
+    "unsharded_nbytes",
 }  # fmt: skip
 TEXT_IDS = {"compile_id", "failed_compile_id"}
 """PyTorch's own names of compilations, which are text and refer to no definition."""

@@ -99,9 +99,14 @@ def test_other_magics_and_shell_syntax_work_in_a_recorded_cell(shell):
     assert "hello" in printed
 
 
-def test_invalid_model_raises_and_records_nothing(shell):
-    result, outputs, _ = run(shell, "%%autogradviz 3\ny = 1")
-    assert isinstance(result.error_in_exec, TypeError)
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [("3", "TypeError: autogradviz takes an nn.Module, not int"), ("nowhere", "NameError: name")],
+)
+def test_invalid_model_is_refused_in_one_line_and_nothing_runs(shell, model, reason):
+    result, outputs, _ = run(shell, f"%%autogradviz {model}\ny = 1")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert f"the model '{model}' cannot be used: {reason}" in str(result.error_in_exec)
     assert outputs == []
     assert "y" not in shell.user_ns
     assert "trace" not in shell.user_ns

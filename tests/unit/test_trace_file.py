@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from event_strategies import any_events, events_of
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +15,17 @@ from hypothesis import strategies as st
 from make_log import began, bumped, ended, make_log, op, saved, source, unpacked
 
 from autogradviz.errors import NotATraceError
-from autogradviz.event_log import FORMAT_VERSION, Log, encode_stream, load, save
-from autogradviz.events import EVENT_TYPES, RecordingEnded, SourceLineRead
+from autogradviz.event_log import (
+    FORMAT_VERSION,
+    Log,
+    Stream,
+    encode_stream,
+    is_arrow_file,
+    load,
+    save,
+)
+from autogradviz.event_log.file_layout import index_size
+from autogradviz.events import EVENT_TYPES, OpCalled, RecordingEnded, SourceLineRead
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 PER_TEST_FOLDER = settings(
@@ -64,7 +74,8 @@ def test_events_of_many_chunks_are_loaded_in_order(tmp_path, monkeypatch):
     log = small_log()
     save(log, tmp_path / "t.agv")
     with pa.OSFile(str(tmp_path / "t.agv")) as raw:
-        chunks = [batch.num_rows for batch in pa.ipc.open_stream(raw)]
+        found = pa.ipc.open_file(raw)
+        chunks = [found.get_batch(i).num_rows for i in range(found.num_record_batches)]
     assert sum(chunks) == len(log)
     assert max(chunks) == 10
     assert load(tmp_path / "t.agv") == log
@@ -92,7 +103,7 @@ def test_equal_strings_are_one_object_after_loading(tmp_path):
 def test_arrow_readers_read_one_table_with_one_column_per_field(tmp_path):
     save(small_log(), tmp_path / "t.agv")
     with pa.OSFile(str(tmp_path / "t.agv")) as raw:
-        table = pa.ipc.open_stream(raw).read_all()
+        table = pa.ipc.open_file(raw).read_all()
     assert table.schema.metadata[b"format_version"] == str(FORMAT_VERSION).encode()
     first_op = table.filter(pa.compute.equal(table["kind"], "OpCalled")).slice(0, 1).to_pylist()[0]
     assert (first_op["op"], first_op["outputs"], first_op["phase"], first_op["slot"]) == (
@@ -101,6 +112,23 @@ def test_arrow_readers_read_one_table_with_one_column_per_field(tmp_path):
         "forward",
         None,
     )
+
+
+def test_arrow_readers_read_single_columns_of_saved_and_streamed_files(tmp_path):
+    log = small_log()
+    save(log, tmp_path / "t.agv")
+    stream = Stream(tmp_path / "streamed.agv")
+    for pieces in encode_stream.split({kind: log.recent(kind) for kind in EVENT_TYPES}):
+        stream.write(pieces)
+    assert not is_arrow_file(stream.path)  # until it is finished
+    assert load(stream.path) == log
+    stream.close()
+    for path in (tmp_path / "t.agv", stream.path):
+        assert is_arrow_file(path)
+        dataset = ds.dataset(path, format="ipc")
+        assert dataset.count_rows(filter=ds.field("kind") == "OpCalled") == len(log.of(OpCalled))
+        assert dataset.to_table(columns=["seq"]).num_rows == len(log)
+        pa.ipc.open_file(path).read_all().validate(full=True)
 
 
 def test_saving_replaces_the_file_and_leaves_no_other_file(tmp_path):
@@ -140,7 +168,8 @@ def test_truncated_file_is_read_up_to_its_end(tmp_path, monkeypatch):
     whole = path.read_bytes()
     everything = list(log)
     counts = set()
-    for length in range(len(whole) // 4, len(whole) - 8, 1_997):
+    stream = len(whole) - index_size(whole) - 8  # without the end of the stream and the index
+    for length in range(len(whole) // 4, stream, 1_997):
         path.write_bytes(whole[:length])
         torn = load(path)
         assert list(torn) == everything[: len(torn)]
@@ -148,6 +177,9 @@ def test_truncated_file_is_read_up_to_its_end(tmp_path, monkeypatch):
         assert "\n" not in torn.problem
         counts.add(len(torn))
     assert len(counts) > 5
+    path.write_bytes(whole[:-100])  # the index is torn, which no event needs
+    assert load(path) == log
+    assert load(path).problem is None
 
 
 @PER_TEST_FOLDER
@@ -256,7 +288,7 @@ def test_unexpected_values_are_reported_and_not_read(tmp_path, column, value, re
     path = tmp_path / "t.agv"
     save(make_log(source("m.py", 1, "x")), path)
     with pa.OSFile(str(path)) as raw:
-        table = pa.ipc.open_stream(raw).read_all()
+        table = pa.ipc.open_file(raw).read_all()
     index = table.schema.get_field_index(column)
     field = table.schema.field(index)
     table = table.set_column(index, field, pa.array([value], field.type))

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import RecorderLimited
+from autogradviz.recorder.compile.compiled_code import OVERLOAD_CODE, CompiledCode
 from autogradviz.recorder.compile.observe_aot_autograd import (
     AotTable,
     before,
@@ -27,16 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.ops.dispatch_mode import OpMode
     from autogradviz.recorder.session import Session
 
 
 class CompilerObserver:
     """Records what compilers do while its context is open."""
 
-    def __init__(self, session: Session, tensors: TensorTable, nodes: NodeIds) -> None:
+    def __init__(
+        self, session: Session, tensors: TensorTable, nodes: NodeIds, mode: OpMode | None
+    ) -> None:
         self._session = session
+        self._mode = mode
         regions = CompiledRegions(session)
         self.runs = RegionRuns(session, tensors, nodes, regions)
+        self._code = CompiledCode(session, regions)
         self._dynamo = DynamoTable(session)
         aot = AotTable(session, regions)
 
@@ -80,10 +86,20 @@ class CompilerObserver:
         self._session.always_guarded("compile", self._install)
         self._session.always_guarded("compile", self._dynamo.on_change)
 
+    def _find_compiled_code(self) -> None:
+        """Distinguish operators that compiled regions call from those of the program."""
+        native = self._session.native
+        if native is not None:
+            native.recording.set_origins(self._code.ask, OVERLOAD_CODE)
+        elif self._mode is not None:
+            self._mode.compiled_code = self._code
+
     def _install(self) -> None:
         """Replace the functions whose modules have been loaded since the last call."""
         if not self._waiting:
             return
+        if names.is_loaded(names.REGION_RUN):
+            self._find_compiled_code()
         waiting, self._waiting = self._waiting, []
         for name, wrap in waiting:
             if not names.is_loaded(name):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from autogradviz.events import NO_ID, RegionRan
+from autogradviz.events import RegionRan
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
@@ -64,15 +64,14 @@ class RegionRuns:
         saved = [*contents, *(getattr(node, _OTHER_SLOTS, None) or ())]
         self._emit(node, [each for each in saved if isinstance(each, torch.Tensor)], early=True)
 
-    def _emit(self, node: Any, saved: Sequence[torch.Tensor], *, early: bool) -> None:
+    def _emit(self, node: Any, saved: list[torch.Tensor], *, early: bool) -> None:
         region = type(node)._forward_cls  # noqa: SLF001 - has no public name
         region_id = self._regions.find(region)
         if region_id is None:
             return
         with DisableTorchFunction():
             self._regions.plan_from_run(region_id, saved)
-            tensor_ids = tuple([self._tensors.intern(tensor) for tensor in saved])
-            versions = tuple(map(_version, saved))
+            tensor_ids, versions = self._tensors.intern_all(saved)
         node_id = self._nodes.id_of(node)
         if not early:
             self._seen.add(node_id)
@@ -80,10 +79,3 @@ class RegionRuns:
             RegionRan, region_id, node_id, node._sequence_nr(), tensor_ids, versions, early,  # noqa: SLF001
             stack_id=None if early else self._session.stack_id(),
         )  # fmt: skip
-
-
-def _version(tensor: torch.Tensor) -> int:
-    try:
-        return tensor._version  # noqa: SLF001 - has no public name
-    except RuntimeError:  # inference mode
-        return NO_ID

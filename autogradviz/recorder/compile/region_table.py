@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogradviz.compiled_graphs.region_events import emit_region
 from autogradviz.events import SlotPlanned
+from autogradviz.recorder.compile.compiled_code import repeats_exactly
 from autogradviz.recorder.compile.find_compiled_before import find_region
 from autogradviz.recorder.torch_internals.private_api import shape_of
 
@@ -25,6 +26,7 @@ class CompiledRegions:
         self._session = session
         self._ids: dict[int, int] = {}
         self._unplanned: set[int] = set()
+        self._facts: list[RegionFacts] = []  # by region
 
     def find(self, function: Any) -> int | None:
         """Return the id of the region that a node's class belongs to, None if it is none.
@@ -42,6 +44,7 @@ class CompiledRegions:
     def add(self, facts: RegionFacts) -> int:
         """Record a region; return its id."""
         region_id = self._ids[facts.aot_number] = len(self._ids)
+        self._facts.append(facts)
         emit_region(self._session.emit, region_id, facts)
         if not facts.backward and not facts.inference:
             self._unplanned.add(region_id)
@@ -50,6 +53,10 @@ class CompiledRegions:
             if line.filename and not line.library:
                 stacks.read_source(line.filename, line.lineno)
         return region_id
+
+    def repeats_exactly(self, region_id: int, graph: str) -> bool:
+        """Return whether a graph of a region, "forward" or "backward", says all of its runs."""
+        return repeats_exactly(getattr(self._facts[region_id], graph))
 
     def plan_from_run(self, region_id: int, tensors: Iterable[torch.Tensor]) -> None:
         """Record the slots of a region whose graphs are lost, as its first run shows them."""

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.events import NO_ID, GradientFound, NormRead, ParameterNormRead
+from autogradviz.events import (
+    NO_ID,
+    GradientFound,
+    LossRead,
+    NormRead,
+    ParameterNormRead,
+    StepNormRead,
+)
 from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
@@ -56,6 +63,7 @@ class GradientTable:
         self._leaves = leaves
         self._emit_norm = session.emitter(NormRead)
         self._losses: list[Reading] = []
+        self._losses_of_step: list[Reading] = []  # on the CPU
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
         self._ever_reached: set[int] = set()  # leaves whose norms were read
@@ -74,12 +82,49 @@ class GradientTable:
                 continue
             with DisableTorchFunction(), below_autograd():
                 if readable(root) and root.numel() == 1:
-                    self._losses.append((backward_id, self._intern(root), "root", root.clone()))
+                    loss: Reading = (backward_id, self._intern(root), "root", root.clone())
+                    self._losses.append(loss)
+                    if root.is_cpu and not root.is_complex():
+                        self._losses_of_step.append(loss)
 
     def losses_after(self, backward_id: int) -> list[Reading]:
         """Return the copies of the losses of backwards with larger ids."""
         newer = takewhile(lambda loss: loss[0] > backward_id, reversed(self._losses))
         return list(newer)[::-1]
+
+    def read_losses(self) -> None:
+        """Record the losses of a step that has ended, if they are on the CPU."""
+        losses, self._losses_of_step = self._losses_of_step, []
+        if not losses:
+            return
+        with DisableTorchFunction(), below_autograd():
+            for backward_id, tensor_id, _, loss in losses:
+                value = float(loss.item())
+                known = value if isfinite(value) else None
+                self._session.emit(LossRead, backward_id, tensor_id, known)
+
+    def read_step_norms(self, first_backward_id: int) -> int:
+        """Record the norms of the gradients on the CPU that the backwards of a step reached.
+
+        Args:
+            first_backward_id: the first backward of the step.
+
+        Returns:
+            The first backward of the next step.
+        """
+        newest = first_backward_id - 1
+        with DisableTorchFunction(), below_autograd():
+            for backward_id, tensor_id, _, gradient in self._gradients():
+                newest = max(newest, backward_id)
+                if backward_id >= first_backward_id and gradient.is_cpu:
+                    found = None if self._norm is None else self._norm(gradient)
+                    if found is None:
+                        real = torch.view_as_real(gradient) if gradient.is_complex() else gradient
+                        wider = _WIDER.get(gradient.dtype, torch.float32)
+                        found = float(torch.linalg.vector_norm(real, 2, dtype=wider))
+                    norm = found if isfinite(found) else _checked(found, gradient)
+                    self._session.emit(StepNormRead, backward_id, tensor_id, norm)
+        return newest + 1
 
     def read_norms(self) -> None:
         """Record the norms of losses, and of the gradients of the leaves that were reached."""
@@ -157,6 +202,7 @@ class GradientTable:
             if self._leaves.get(tensor_id) is None:
                 self.reached.pop(tensor_id, None)
         del self._losses[:-MAX_LOSSES]
+        del self._losses_of_step[:-MAX_LOSSES]
 
     @property
     def loss_ids(self) -> set[int]:

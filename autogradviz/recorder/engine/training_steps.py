@@ -51,6 +51,8 @@ class StepTable:
         self.count = 0
         self.listeners: list[Callable[[int], None]] = []
         """Called with the number of the first event after a step."""
+        self.ending_listeners: list[Callable[[], None]] = []
+        """Called before a step ends, unless its end is recorded later."""
 
     def backward_began(self) -> None:
         """Note that an outermost backward begins."""
@@ -90,7 +92,10 @@ class StepTable:
     def _end(self, end_seq: int | None = None) -> None:
         """Record that a step has ended, now or at an earlier event."""
         self._had_backward = False
+        self._session.guarded("leaves", self._gradients.read_losses)
         if end_seq is None:
+            for ending in self.ending_listeners:
+                self._session.guarded("steps", ending)
             end_seq = self._session.event_count + 1  # after the event that records it
         self._session.emit(StepEnded, self.count, end_seq, *self._session.take_step())
         self.count += 1

@@ -123,6 +123,10 @@ class TensorTable:
                 return others[window]
         return self._define(storage, window, tensor, thread, now_ns)
 
+    def intern_all(self, tensors: list[torch.Tensor]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the ids of tensors, and their versions."""
+        return tuple(map(self.intern, tensors)), tuple(map(version_of, tensors))
+
     def intern_by_shape(self, tensor: torch.Tensor) -> int:
         """Return one id for all tensors of a shape, dtype and device; for untracked gradients.
 

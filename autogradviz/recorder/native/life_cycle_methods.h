@@ -113,6 +113,19 @@ PyObject* suspend(PyObject* self, PyObject* flag) {
   Py_RETURN_NONE;
 }
 
+// set_origins(ask, overload_code): ask a function of Python where operators come from.
+PyObject* set_origins(PyObject* self, PyObject* arguments) {
+  PyObject *ask, *code;
+  if (!PyArg_ParseTuple(arguments, "OO!", &ask, &PyCode_Type, &code)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  auto* object = reinterpret_cast<RecordingObject*>(self);
+  Py_XSETREF(object->ask_origin, Py_NewRef(ask));
+  recording->overload_code = reinterpret_cast<PyCodeObject*>(code);
+  recording->ask_origin = ask;
+  Py_RETURN_NONE;
+}
+
 void remove_callback(at::CallbackHandle& handle) {
   if (handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(handle);
   handle = at::INVALID_CALLBACK_HANDLE;
@@ -160,6 +173,7 @@ int clear_recording(PyObject* self) {
   object->packed->clear();
   Py_CLEAR(object->on_due);
   Py_CLEAR(object->tracer);
+  Py_CLEAR(object->ask_origin);
   Py_CLEAR(object->python_packed);
   return 0;
 }
@@ -193,6 +207,8 @@ PyObject* close(PyObject* self, PyObject*) {
     closed->known_leaves = {};
     closed->reached = {};
     closed->custom = {};
+    closed->ask_origin = nullptr;
+    closed->origins = {};
     closed->created = {};
     closed->contents = {};
     closed->reached_leaves = {};
@@ -213,6 +229,7 @@ int traverse_recording(PyObject* self, visitproc visit, void* arg) {
   auto* object = reinterpret_cast<RecordingObject*>(self);
   Py_VISIT(object->on_due);
   Py_VISIT(object->tracer);
+  Py_VISIT(object->ask_origin);
   Py_VISIT(object->python_packed);
   Py_VISIT(Py_TYPE(self));
   return 0;
@@ -255,6 +272,17 @@ PyObject* take_step(PyObject* self, PyObject*) {
   recording->step_digest = 0;
   ++recording->step;
   return found;
+}
+
+// collective_count(group) -> number of collectives that the process group of a name has called
+PyObject* collective_count(PyObject* self, PyObject* name) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  const char* text = PyUnicode_AsUTF8(name);
+  if (text == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  auto found = recording->groups.find(text);
+  return PyLong_FromLongLong(found == recording->groups.end() ? 0 : found->second.second);
 }
 
 PyObject* event_count(PyObject* self, PyObject*) {

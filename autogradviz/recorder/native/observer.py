@@ -30,13 +30,15 @@ from autogradviz.recorder.native.tables import (
     NativeTensors,
     NativeVersions,
 )
-from autogradviz.recorder.native.undecoded_rows import UndecodedRows, frames_of
+from autogradviz.recorder.native.undecoded_rows import KINDS, UndecodedRows, frames_of
+from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.python_observer import PythonObserver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from contextlib import AbstractContextManager
 
+    from autogradviz.events import Event
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.dispatch_mode import OpMode
@@ -88,6 +90,7 @@ class NativeObserver(PythonObserver):
         yield from super()._contexts()
         if self._session.with_ops:
             yield observe_data_reads(self._session)
+            yield observe_waits(self._session, self._session.native.recording.collective_count)
         yield self._observing()
 
     @contextmanager
@@ -99,20 +102,25 @@ class NativeObserver(PythonObserver):
         finally:
             native.stop()
 
-    def _flush(self, *, decoded: bool = True, least: int = 0) -> None:
-        """Move the events that C++ holds to the log, if there are at least so many bytes."""
+    def _flush(
+        self, kinds: Collection[type[Event]] = KINDS, *, least: int = 0, compress: bool = False
+    ) -> UndecodedRows | None:
+        """Move the events that C++ holds to the log; see ``Session.flush``."""
         recording = self._session.native.recording
         if recording.buffered() < least:
-            return
+            return None
         log, stacks = self._session.log, self._session.stacks
         assert isinstance(stacks, NativeStacks)
         batch = recording.take()
         log.extend_rows(FrameSeen, stacks.describe(frames_of(batch)))
         rows = UndecodedRows(batch)
-        if not decoded:
-            log.segments.add(rows)
-            return
-        for kind, values in rows.values(rows.counts):
+        for kind, values in rows.take(kinds):
             log.recent(kind).append(values)
-        for kind in _SORTED:
-            log.recent(kind).sort()
+            if kind in _SORTED:
+                log.recent(kind).sort()
+        if not rows.counts:
+            return None
+        if compress:
+            rows.compress()
+        log.segments.add(rows)
+        return rows

@@ -26,8 +26,10 @@
 #define AGV_HAS_PROCESS_GROUPS
 #endif
 
+#include <cstring>
 #include <exception>
 #include <optional>
+#include <string_view>
 
 namespace torch::autograd {
 TORCH_API int get_current_graph_task_id();
@@ -126,6 +128,7 @@ struct OpContext : at::ObserverContext {
   bool skipped = false;
   bool hidden = false;  // PyTorch makes an object of a subclass with it
   bool traced = false;  // it only traces, with all that it calls
+  Origin origin = Origin::eager;
   int64_t result = NO_ID;
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
@@ -412,6 +415,64 @@ inline bool is_worker() {
   return innermost_frame() == nullptr && torch::autograd::get_current_graph_task_id() == -1;
 }
 
+// Return whether a text of Python begins with, or is, some ASCII text. The GIL is not needed: texts do not change.
+inline bool begins_with(PyObject* text, std::string_view start, bool is_all) {
+  if (text == nullptr || !PyUnicode_IS_ASCII(text)) return false;
+  size_t length = static_cast<size_t>(PyUnicode_GET_LENGTH(text));
+  if (is_all ? length != start.size() : length < start.size()) return false;
+  return std::memcmp(PyUnicode_DATA(text), start.data(), start.size()) == 0;
+}
+
+// Return whether code may have been generated for a compiled region. No other code is asked about.
+inline bool may_be_generated(const PyCodeObject* code) {
+  return begins_with(code->co_filename, "<eval_with_key>", false) || begins_with(code->co_name, "call", true);
+}
+
+// Ask Python where operators come from that a code object calls. Their own frame is the innermost one.
+inline Origin ask_origin(Recording& recording, ThreadContext& thread, const void* code) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  Origin origin = Origin::eager;
+  if (PyObject* ask = recording.ask_origin) {
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    thread.depth = 1;  // operators that Python calls meanwhile are the recorder's own
+    Py_INCREF(ask);
+    PyObject* found = PyObject_CallNoArgs(ask);
+    Py_DECREF(ask);
+    thread.depth = 0;
+    if (found == nullptr) {
+      // A signal arrived meanwhile: its handler runs again where the program can see it.
+      if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+      PyErr_Clear();
+    } else {
+      origin = static_cast<Origin>(PyLong_AsLongLong(found));
+      Py_DECREF(found);
+      std::lock_guard<std::mutex> lock(recording.mutex);
+      recording.origins[code] = origin;
+    }
+    PyErr_Restore(type, error, traceback);
+  }
+  PyGILState_Release(state);
+  return origin;
+}
+
+// Return where an operator is called that is about to run.
+inline Origin origin_of_call(Recording& recording, ThreadContext& thread) {
+  if (recording.ask_origin == nullptr) return Origin::eager;
+  Frame* frame = innermost_frame();
+  while (frame != nullptr && (!is_visible(frame) || place_of(frame).code == recording.overload_code))
+    frame = caller_of(frame);
+  if (frame == nullptr) return Origin::eager;
+  const PyCodeObject* code = place_of(frame).code;
+  if (!may_be_generated(code)) return Origin::eager;
+  {
+    std::lock_guard<std::mutex> lock(recording.mutex);
+    auto known = recording.origins.find(code);
+    if (known != recording.origins.end()) return known->second;
+  }
+  return ask_origin(recording, thread, code);
+}
+
 inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& call) {
   Recording* recording = active().load(std::memory_order_acquire);
   if (recording == nullptr || is_worker()) return nullptr;
@@ -428,6 +489,11 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     context->traced = true;
     thread.depth = 1;
     return context;
+  }
+  Origin origin = origin_of_call(*recording, thread);
+  if (origin == Origin::left_out) {
+    thread.sequence_nr = at::sequence_number::peek();
+    return nullptr;
   }
   std::unique_lock<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
@@ -446,6 +512,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   }
   auto context = std::make_unique<OpContext>();
   context->op = op;
+  context->origin = origin;
   context->started_ns = now_ns();
   context->exceptions = std::uncaught_exceptions();
   context->sequence_nr = at::sequence_number::peek();
@@ -554,7 +621,8 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   bool creates = sequence_nr > context.sequence_nr || context.fresh;
   int64_t created = !creates ? NO_ID : static_cast<int64_t>(context.sequence_nr) - (context.fresh ? 1 : 0);
   thread.sequence_nr = sequence_nr;
-  if (uint64_t hash = op.hashes[static_cast<int>(phase)]) recording.digest(thread, hash);
+  uint64_t hash = op.hashes[static_cast<int>(phase)];
+  if (hash != 0 && context.origin == Origin::eager) recording.digest(thread, hash);
   int64_t seq = recording.seq();
   size_t start = recording.begin_event(Kind::op_called, seq, context.started_ns, thread.number, stack);
   recording.put(op.index);

@@ -20,6 +20,7 @@ struct RecordingObject {
   uint64_t generation;
   PackedObjects* packed;
   PyObject* tracer;  // a ``NativeHookTracer``, or null
+  PyObject* ask_origin;  // the owner of ``Recording::ask_origin``, or null
   PyObject* python_packed;  // the dict of the packed objects that Python remembers, or null
 };
 

@@ -24,6 +24,36 @@ PyObject* intern(PyObject* self, PyObject* object) {
   return PyLong_FromLongLong(id);
 }
 
+// intern_all(tensors) -> a tuple of ids, and one of versions
+PyObject* intern_all(PyObject* self, PyObject* list) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "a list of tensors is expected");
+  int64_t thread = thread_context(*recording).number, time_ns = now_ns();
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  PyObject *ids = PyTuple_New(count), *versions = PyTuple_New(count);
+  for (Py_ssize_t i = 0; i < count && ids != nullptr && versions != nullptr; ++i) {
+    at::Tensor tensor = tensor_of(PyList_GET_ITEM(list, i));
+    int64_t id = NO_ID, version = NO_ID;
+    if (!PyErr_Occurred() && tensor.defined()) {
+      WrapperScope wrappers;
+      wrappers.read(tensor);
+      std::lock_guard<std::mutex> lock(recording->mutex);
+      id = recording->intern(tensor, thread, time_ns);
+      version = Recording::version_of(*tensor.unsafeGetTensorImpl());
+    }
+    if (PyErr_Occurred()) break;
+    PyTuple_SET_ITEM(ids, i, PyLong_FromLongLong(id));
+    PyTuple_SET_ITEM(versions, i, PyLong_FromLongLong(version));
+  }
+  if (ids == nullptr || versions == nullptr || PyErr_Occurred()) {
+    Py_XDECREF(ids);
+    Py_XDECREF(versions);
+    return nullptr;
+  }
+  return Py_BuildValue("NN", ids, versions);
+}
+
 // fingerprint(tensor) -> hash of its content, or -1
 PyObject* fingerprint(PyObject* self, PyObject* object) {
   Recording* recording = recording_of(self);

@@ -168,6 +168,9 @@ struct CreatorContents {
 
 struct OpContext;
 
+// Where an operator was called; see compile/compiled_code.py.
+enum class Origin : int64_t { eager, compiled, left_out };
+
 // The state of one thread in one recording.
 struct ThreadContext {
   uint64_t generation = 0;
@@ -211,6 +214,9 @@ class Recording {
   bool with_fingerprints = false;
   const void* outermost = nullptr;  // the Python frame that opened the recording
   std::vector<PyCodeObject*> subclass_codes;  // functions that make parameters; kept alive by PyTorch
+  PyObject* ask_origin = nullptr;  // called once for each code object; protected by the GIL
+  PyCodeObject* overload_code = nullptr;  // of the function in Python that calls an operator
+  std::unordered_map<const void*, Origin> origins;  // by code object, which Python keeps alive
   PyCodeObject* clone_code = nullptr;  // allow_mutation_on_saved_tensors clones in this function
   uint64_t generation = 0;
 

@@ -53,6 +53,10 @@ class NativeTensors(TensorTable):
         """Return a tensor's id: an exact one costs as little as one for all of a shape."""
         return self._native.intern(tensor)  # type: ignore[no-any-return]
 
+    def intern_all(self, tensors: list[torch.Tensor]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the ids of tensors, and their versions."""
+        return self._native.intern_all(tensors)  # type: ignore[no-any-return]
+
     def storage_id(self, tensor_id: int) -> int | None:
         """Return the id of a tensor's storage, None if it has none."""
         found = self._native.storage_id(tensor_id)

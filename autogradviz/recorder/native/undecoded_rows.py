@@ -58,7 +58,7 @@ class UndecodedRows:
     """Events that C++ emitted, but frames: those are described while their code lives."""
 
     def __init__(self, batch: Any) -> None:
-        """Take a batch of events; a large one is compressed."""
+        """Take a batch of events."""
         self._batch = batch
         counts = dict(zip(KINDS, batch.counts(), strict=True))
         self.counts = {
@@ -66,8 +66,18 @@ class UndecodedRows:
         }
         self._nbytes = batch.nbytes()
         self._compressed: bytes | None = None
+
+    def compress(self) -> None:
+        """Compress the events, if they are many."""
         if self._nbytes >= _COMPRESSED:
-            self._compressed = _CODEC.compress(batch.pack(), asbytes=True)
+            self._compressed = _CODEC.compress(self._batch.pack(), asbytes=True)
+
+    def take(self, kinds: Collection[type[Event]]) -> list[tuple[type[Event], list[Any]]]:
+        """Return the values of all rows of some kinds, which the segment then lacks."""
+        found = list(self.values(kinds))
+        for kind, _ in found:
+            del self.counts[kind]
+        return found
 
     def values(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Any]]]:
         """Yield the values of all rows of some kinds, one row after the other."""

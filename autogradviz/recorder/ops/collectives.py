@@ -45,6 +45,10 @@ class Collectives:
         self._session = session
         self._numbers: dict[str, int] = {}
 
+    def count(self, group_name: str) -> int:
+        """Return the number of collectives that a process group has called."""
+        return self._numbers.get(group_name, 0)
+
     def called(
         self,
         collective: Collective,

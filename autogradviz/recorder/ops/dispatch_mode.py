@@ -11,12 +11,14 @@ mode called them. Without a mode they bump once, so the mode does it for them.
 
 from __future__ import annotations
 
+import sys
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
+from autogradviz.recorder.compile.compiled_code import COMPILED, EAGER, LEFT_OUT
 from autogradviz.recorder.ids.int_map import grow
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
 from autogradviz.recorder.ops.collectives import Collectives
@@ -47,6 +49,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from autogradviz.recorder.compile.compiled_code import CompiledCode
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ids.version_counters import VersionTable, Written
     from autogradviz.recorder.ops.fingerprints import Fingerprints
@@ -65,6 +68,11 @@ _Tensor: Final = torch.Tensor
 _UNWRITTEN: Final = (0,)
 """The versions of one tensor that was never written: one tuple for all of them."""
 _NO_REGION: Final = (None, None)
+
+
+def _count_nothing(_name: str, _phase: str, _state: ThreadState) -> None:
+    """Leave the digest of the step: whether compiled ops are recorded may differ among ranks."""
+
 
 Call: TypeAlias = tuple[
     Signature,
@@ -112,8 +120,10 @@ class OpMode(TorchDispatchMode):
         self._creators = creators
         self._recent_outputs = recent_outputs
         self._stops = session.stops
-        self._add_to_step = session.digest.add
+        self._add_to_step = {EAGER: session.digest.add, COMPILED: _count_nothing}
         self._collectives = Collectives(session)
+        self.collective_count = self._collectives.count
+        self.compiled_code: CompiledCode | None = None
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -142,11 +152,16 @@ class OpMode(TorchDispatchMode):
         kwargs = kwargs or {}
         state = self._local.state
         traced = (state.suspended or _modes()) and self._is_traced(state)
+        origin = EAGER
+        if self.compiled_code is not None and not traced:
+            origin = self.compiled_code.origin_of(sys._getframe(1))  # noqa: SLF001
+        if origin == LEFT_OUT:
+            state.sequence_nr = _sequence_nr()
+            return self._run_unrecorded(func, types, args, kwargs)
         call = None if traced else self._begin(func, args, kwargs, state)
         if call is None:
             return func(*args, **kwargs)
         signature = call[0]
-        run, special, casts = signature.run, signature.special, signature.casts
         if signature.collective is not None:
             self._session.guarded(
                 "collectives", self._collectives.called, signature.collective, signature.name,
@@ -154,31 +169,43 @@ class OpMode(TorchDispatchMode):
             )  # fmt: skip
         started = perf_counter_ns()
         try:
-            if special == "bare":
-                result = redispatch_with_autograd(self, func, types, args, kwargs)
-            elif special and _inference_mode():
+            if signature.special == "composite" and _inference_mode():
                 return decompose(self, func, args, kwargs)
-            elif casts is not None:
-                result = call_with_tls_keys(casts, run, args, kwargs)
-            elif kwargs:
-                result = run(*args, **kwargs)
-            else:
-                result = run(*args)
+            result = self._run(signature, func, types, args, kwargs)
         except BaseException as error:
             positions = {position for position, _, _ in signature.places}
             wrapped = wrap_scalars(error, positions, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
-            row = self._finish(call, None, started, error)
+            row = self._finish(call, None, started, error, origin)
             self._stop_after(func, args, kwargs, None, error, row, call)
             raise
-        row = self._finish(call, result, started, None)
+        row = self._finish(call, result, started, None, origin)
         if signature.draw is not None and row is not None:
             self._session.guarded(
                 "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
             )
         self._stop_after(func, args, kwargs, result, None, row, call)
         return result
+
+    def _run(self, signature: Signature, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if signature.special == "bare":
+            return redispatch_with_autograd(self, func, types, args, kwargs)
+        if signature.casts is not None:
+            return call_with_tls_keys(signature.casts, signature.run, args, kwargs)
+        return signature.run(*args, **kwargs)
+
+    def _run_unrecorded(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Run an op of a compiled region."""
+        signature = signature_of(func)
+        try:
+            return self._run(signature, func, types, args, kwargs)
+        except BaseException as error:
+            positions = {position for position, _, _ in signature.places}
+            wrapped = wrap_scalars(error, positions, args)
+            if wrapped is None:
+                raise
+            return self.__torch_dispatch__(func, types, wrapped, kwargs)
 
     def _stop_after(self, *finished: Any) -> None:
         if self._stops is not None:
@@ -242,7 +269,7 @@ class OpMode(TorchDispatchMode):
             return None
 
     def _finish(
-        self, call: Call, result: Any, started: int, error: BaseException | None
+        self, call: Call, result: Any, started: int, error: BaseException | None, origin: int
     ) -> tuple[Any, ...] | None:
         ended = perf_counter_ns()
         try:
@@ -268,7 +295,7 @@ class OpMode(TorchDispatchMode):
             region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
             of_graph = "backward" if state.running or _graph_task() != -1 else "forward"
             phase = of_graph if recompute_id is None else "recompute"
-            self._add_to_step(signature.name, phase, state)
+            self._add_to_step[origin](signature.name, phase, state)
             sequence = self._sequence
             # An emitter, inlined: it saves one call for each op.
             next_number, append = sequence.number, self._append

@@ -31,7 +31,6 @@ OPEN_STEPS: Final = 16  # steps whose ops and regions are remembered
 class KeepAll(RetentionPolicy):
     """Keeps all events, and compresses the old ones; see NOTE [ Compaction ]."""
 
-    reads_rows = False
     flush_bytes = 2**19
 
     def __init__(self, session: Session, observer: Observer) -> None:
@@ -39,6 +38,10 @@ class KeepAll(RetentionPolicy):
         self._ends: deque[tuple[int, int]] = deque(maxlen=OPEN_STEPS)  # event, saves so far
         self._pruned = (0, 0)  # the first event and save that are remembered
         self._failed = False
+
+    def flush(self, least: int = 0) -> None:
+        """Move the events that C++ holds to the log, as one compressed segment."""
+        self._session.flush((), least=least, compress=True)
 
     def _after_step(self, end_seq: int) -> None:
         self._ends.append((end_seq, self._observer.saved_count))

@@ -5,6 +5,13 @@ After each step the events of the oldest one are dropped. Definitions (tensors, 
 hooks) stay while a kept event refers to them, or while the object that they define lives; the
 observer's tables remove dead objects. Both are searched only when the definitions have doubled, so
 that the cost of each event stays the same however long the recording is.
+
+NOTE [ Undecoded steps ]
+Without a file, the events that C++ emitted in a step stay as C++ wrote them: most steps are dropped
+and nobody reads them. Definitions are decoded at once. The other rows are decoded for a search of
+the definitions in use. The end of a step is often known only in the next one, so that a segment
+holds the end of a step and the beginning of another: it stays whole as long as nobody reads the
+log.
 """
 
 from __future__ import annotations
@@ -13,10 +20,17 @@ import sys
 from collections import Counter, deque
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
+from autogradviz.event_log.referenced_definitions import (
+    DEFINITIONS,
+    PASSING,
+    defined,
+    used_ids,
+    used_rows,
+)
 from autogradviz.events import (
     EVENT_TYPES,
     ModuleEntered,
@@ -27,13 +41,6 @@ from autogradviz.events import (
 from autogradviz.ranks import current_rank
 from autogradviz.recorder.retention.compress_events import KeepAll
 from autogradviz.recorder.retention.loss_watch import LossWatch
-from autogradviz.recorder.retention.referenced_definitions import (
-    DEFINITIONS,
-    PASSING,
-    defined,
-    used_ids,
-    used_rows,
-)
 from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
 if TYPE_CHECKING:
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from autogradviz.event_log import Log, PathLike
+    from autogradviz.event_log.log_segments import Segment
     from autogradviz.events import Event
     from autogradviz.recorder.observer_interface import Observer
     from autogradviz.recorder.session import Session
@@ -54,10 +62,21 @@ PATIENCE_S: Final = 1.0
 WRITE_SHARE: Final = 0.05  # of the time, for writing small batches of one of several ranks
 MAX_HELD: Final = 1_000_000  # events in memory, however long a step is
 MAX_BESIDE_FILE: Final = 65_536  # the same while all events go to a file
-_SLACK: Final = 4_096
+NORMS_SHARE: Final = 0.02  # of the time, for reading the norms of gradients beside a file
+_SLACK: Final = 16_384  # definitions of tensors from which on those without a use are searched
 
 _SAVED_ID: Final = field_names(TensorSaved).index("saved_id")
 _CALL_ID: Final = field_names(ModuleEntered).index("call_id")
+
+
+class _Undecoded(NamedTuple):
+    """Events that C++ emitted, which the log has as a segment; see NOTE [ Undecoded steps ]."""
+
+    first: int
+    """A number that no event is below."""
+    stop: int
+    """A number that all events are below."""
+    segment: Segment
 
 
 class FlightRecorder(RetentionPolicy):
@@ -85,7 +104,13 @@ class FlightRecorder(RetentionPolicy):
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
         self._wrote_at = monotonic()
         self._write_took = 0.0  # seconds, of the last write
+        observer.steps.ending_listeners.append(self._read_norms)
+        self._norms_due = monotonic()
+        self._next_backward_id = 0  # the first whose gradients were not read
         rank = current_rank()
+        self._undecoded: deque[_Undecoded] = deque()
+        self._flushed = 0  # all events before this one were moved to the log
+        self._first_kept = 0  # older events are dropped, at the latest when the log is read
         self._survives_abort = rank is not None and rank.world_size > 1
         self._prune_at = _SLACK
 
@@ -99,6 +124,16 @@ class FlightRecorder(RetentionPolicy):
             self._drop_before(self._ends[0])
         if self.watch is not None:
             self.watch.check()
+
+    def _read_norms(self) -> None:
+        """Record the norms of the gradients of the step, if that takes a small share of time."""
+        began = monotonic()
+        if self.stream is None or self._session.with_fingerprints or began < self._norms_due:
+            return
+        gradients = self._observer.gradients
+        self._next_backward_id = gradients.read_step_norms(self._next_backward_id)
+        now = monotonic()
+        self._norms_due = now + (now - began) / NORMS_SHARE
 
     def _during_step(self, seq: int) -> None:
         """Write, and drop events if a single step has too many."""
@@ -131,6 +166,25 @@ class FlightRecorder(RetentionPolicy):
             f"only the last steps were kept: {self.dropped:,} older events are gone, and "
             f"graphs, saved tensors and versions from before are not among these {len(log):,}"
         )
+
+    def flush(self, least: int = 0) -> None:
+        """Move the events that C++ holds to the log; see NOTE [ Undecoded steps ]."""
+        if self.stream is not None:
+            self._session.flush(least=least)
+            return
+        # Another thread may emit events meanwhile: they belong to both ranges.
+        first, flushed = self._flushed, self._session.event_count
+        segment = self._session.flush(DEFINITIONS, least=least)
+        if segment is not None:
+            self._undecoded.append(_Undecoded(first, self._session.event_count, segment))
+        self._flushed = flushed
+
+    def prepare_to_read(self) -> None:
+        """Move all events to the log, and drop the rest of the oldest step."""
+        self.flush()
+        if self._undecoded and self._undecoded[0].first < self._first_kept:
+            self._decode(self._first_kept)
+            self._drop_rows(self._first_kept)
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -172,12 +226,9 @@ class FlightRecorder(RetentionPolicy):
     # --- dropping --------------------------------------------------------------------------
 
     def _drop_before(self, seq: int) -> None:
-        for kind in PASSING:
-            if kind is ModuleEntered:
-                self._drop_closed_calls(seq)
-            else:
-                among = self._droppable(kind)
-                self._count(kind, self._log.drop_before(kind, among, seq))
+        self._first_kept = seq
+        self._drop_undecoded(seq)
+        self._drop_rows(seq)
         if self.stream is None:
             # Nodes that outlive their step are described in each step that uses them.
             self._observer.describe_again(self._ends[-1] if self._ends else seq)
@@ -185,9 +236,34 @@ class FlightRecorder(RetentionPolicy):
             self._prune(seq)
             self._prune_at = 2 * len(self._log.recent(TensorSeen)) + _SLACK
 
+    def _drop_rows(self, seq: int) -> None:
+        for kind in PASSING:
+            if kind is ModuleEntered:
+                self._drop_closed_calls(seq)
+            else:
+                among = self._droppable(kind)
+                self._count(kind, self._log.drop_before(kind, among, seq))
+
+    def _drop_undecoded(self, seq: int) -> None:
+        """Drop the segments that have only older events."""
+        calls = (ModuleEntered,) if self._running_calls() else ()
+        while self._undecoded and self._undecoded[0].stop <= seq:
+            segment = self._undecoded.popleft().segment
+            self.dropped += sum(n for kind, n in segment.counts.items() if kind not in calls)
+            self._log.remove_segment(segment, calls)
+
+    def _decode(self, seq: int) -> None:
+        """Decode the segments that have events older than an event."""
+        while self._undecoded and self._undecoded[0].first < seq:
+            segment = self._undecoded.popleft().segment
+            self._log.remove_segment(segment, segment.counts)
+
+    def _running_calls(self) -> set[int]:
+        return {call_id for state in self._session.threads for call_id in state.calls}
+
     def _drop_closed_calls(self, seq: int) -> None:
         """Drop module calls that have returned; an open one may contain the whole training."""
-        running = {call_id for state in self._session.threads for call_id in state.calls}
+        running = self._running_calls()
         rows = self._log.recent(ModuleEntered)
         older = rows.find(seq, stop=self._droppable(ModuleEntered))
         self._keep_only(ModuleEntered, older, map(running.__contains__, rows.column(_CALL_ID)))
@@ -206,6 +282,7 @@ class FlightRecorder(RetentionPolicy):
 
     def _prune(self, seq: int) -> None:
         """Drop definitions that no event refers to; see NOTE [ Pruning ]."""
+        self._decode(sys.maxsize)
         log = self._log
         tensors = used_ids(log, "tensor")
         saved = log.recent(TensorSaved).rows(1)

@@ -24,9 +24,6 @@ class RetentionPolicy:
     watch: LossWatch | None = None
     """Writes the last steps when a loss is not finite, or None."""
 
-    reads_rows = True
-    """Whether the policy reads or drops rows of the events that C++ emits."""
-
     flush_bytes = 0
     """The bytes of events from which on C++ hands them over."""
 
@@ -55,7 +52,7 @@ class RetentionPolicy:
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
-                    self._session.flush(decoded=self.reads_rows, least=self.flush_bytes)
+                    self.flush(self.flush_bytes)
                     self._after_step(end_seq)
             finally:
                 self._busy.release()
@@ -66,7 +63,7 @@ class RetentionPolicy:
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
-                    self._session.flush(decoded=self.reads_rows, least=self.flush_bytes)
+                    self.flush(self.flush_bytes)
                     self._during_step(seq)
             finally:
                 self._busy.release()
@@ -81,10 +78,18 @@ class RetentionPolicy:
         """Write all events to the file, if there is one; not if another thread is writing."""
         if self.stream is not None and self._busy.acquire(timeout=1.0):
             try:
-                self._session.flush(decoded=self.reads_rows)
+                self.flush()
                 self.write()
             finally:
                 self._busy.release()
+
+    def flush(self, least: int = 0) -> None:
+        """Move the events that C++ holds to the log, if there are at least so many bytes."""
+        raise NotImplementedError
+
+    def prepare_to_read(self) -> None:
+        """Move all events to the log, which then holds what the policy keeps."""
+        self.flush()
 
     def write(self) -> None:
         """Write the events to the file that are not in it yet, if there is a file."""

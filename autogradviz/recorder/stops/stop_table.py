@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import math
 import sys
+import threading
 from collections import Counter
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -68,7 +69,12 @@ class StopTable:
         self._named: dict[str, torch.Tensor] = {}
         self._executed: dict[tuple[CodeType, int], tuple[int, int, str]] = {}
         """The last execution of a line: its frame, newest instruction and first operator."""
-        self._is_stopped = False
+        self._waiting: set[tuple[CodeType, int]] = set()
+        """Lines in execution, of which no operator had tensors yet."""
+        self._lock = threading.RLock()
+        """Held while the debugger is open: another thread that matches waits for its turn."""
+        self._stopped_thread: int | None = None
+        self._op_threads: set[int] = set()
         self._was_refused = False  # no terminal, which is printed once
         self._seen = Counter[str]()
         self._observer: Any = None
@@ -103,6 +109,7 @@ class StopTable:
         if row is None or self._is_stopped or not self._of_ops:
             return
         self._seen["operator"] += 1
+        self._op_threads.add(threading.get_ident())
         with DisableTorchFunction():
             frame = user_frame()
             reason = self._reason_to_stop(str(func), args, kwargs, result, row, call, frame)
@@ -197,6 +204,10 @@ class StopTable:
                 why = f"no module that was called has a parameter or buffer {condition.name!r}"
             else:
                 why = f"among {seen}" if seen else "nothing was recorded that it applies to"
+                others = self._session.threads.count - max(1, len(self._op_threads))
+                if self._of_ops and others > 0 and condition.kind not in {"module", "node"}:
+                    threads = f"{others} other thread{'s' * (others != 1)}"
+                    why += f"; operators of {threads} were not recorded"
             lines.append(f"break_on: {condition.text!r} never matched ({why})")
         return lines
 
@@ -221,7 +232,11 @@ class StopTable:
             if is_op(op, condition.name) and _is_at(condition, frame, row[_PHASE]):
                 found = self._counted(condition, f"{op} was called{condition.note}") or found
         for condition in self._by_kind["line"]:
-            if frame is not None and _is_at(condition, frame, "") and self._is_new(op, frame):
+            if (
+                frame is not None
+                and _is_at(condition, frame, "")
+                and self._is_first_of_line(op, frame, _tensors((args, kwargs, result)))
+            ):
                 found = self._counted(condition, f"{op} is the first operator of the line") or found
         for condition in self._by_kind["not-finite"]:
             problem = _first_not_finite(op, args, kwargs, result)
@@ -241,6 +256,19 @@ class StopTable:
         if condition.count is not None and self._matches[key] != condition.count:
             return False
         self._matched.add(id(condition))
+        return True
+
+    def _is_first_of_line(self, op: str, frame: FrameType, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether an operator is the first one with tensors in an execution of its line.
+
+        An optimizer begins with a mark for the profiler, which has none.
+        """
+        line = frame.f_code, frame.f_lineno
+        if self._is_new(op, frame):
+            self._waiting.add(line)
+        if line not in self._waiting or not tensors:
+            return False
+        self._waiting.remove(line)
         return True
 
     def _is_new(self, op: str, frame: FrameType) -> bool:
@@ -304,14 +332,16 @@ class StopTable:
             self._was_refused = True
             print_line(f"break_on: {place} in {name}: {reason}; no debugger, because {problem}")
             return
-        print_line(f"break_on: {place} in {name}: {reason}; the variable {NAME} has the details")
-        vars(builtins)[NAME] = make(reason=reason, place=place)
-        steps = True
-        try:
-            steps = open_debugger(shown, self._paused)
-        finally:
-            if not steps:
-                self._forget()
+        with self._lock:
+            details = f"the variable {NAME} has the details"
+            print_line(f"break_on: {place} in {name}: {reason}; {details}")
+            vars(builtins)[NAME] = make(reason=reason, place=place)
+            steps = True
+            try:
+                steps = open_debugger(shown, self._paused)
+            finally:
+                if not steps:
+                    self._forget()
 
     def _forget(self) -> None:
         """Remove the variable, which keeps tensors alive."""
@@ -321,14 +351,20 @@ class StopTable:
     def _paused(self) -> Iterator[None]:
         """Record nothing that the user calls in the debugger."""
         state = self._session.threads.local.state
-        before, self._is_stopped = (state.suspended, self._is_stopped), True
-        state.suspended = True
-        try:
-            yield
-        finally:
-            state.suspended, self._is_stopped = before
-            # No op may pass for the one that created the newest node.
-            state.sequence_nr = get_sequence_nr()
+        with self._lock:
+            before = state.suspended, self._stopped_thread
+            state.suspended, self._stopped_thread = True, threading.get_ident()
+            try:
+                yield
+            finally:
+                state.suspended, self._stopped_thread = before
+                # No op may pass for the one that created the newest node.
+                state.sequence_nr = get_sequence_nr()
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether the debugger is open on this thread."""
+        return self._stopped_thread == threading.get_ident()
 
     def _saves_sharing(self, tensors: Sequence[torch.Tensor]) -> list[LiveSave]:
         """Return the saved tensors of the live graph that share memory with some tensors."""

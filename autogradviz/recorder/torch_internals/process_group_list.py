@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,3 +53,27 @@ def name_of_group(group: Any) -> str:
     if not isinstance(group, distributed.ProcessGroup):
         group = distributed.ProcessGroup.unbox(group)
     return str(group.group_name)
+
+
+_COLLECTIVES: Final = (
+    "_allgather_base", "_reduce_scatter_base", "all_gather_single", "all_gather_single_coalesced",
+    "all_to_all_single", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced",
+    "allreduce", "allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast",
+    "gather", "recv", "recv_anysource", "reduce", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "scatter", "send",
+)  # fmt: skip
+"""The methods of ``ProcessGroup`` that return a ``Work``, in any supported version."""
+
+
+def process_group_classes() -> tuple[Any, Any] | None:
+    """Return ``ProcessGroup`` and ``Work``; None if PyTorch was built without them."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available():
+        return None
+    return distributed.ProcessGroup, distributed.Work
+
+
+def collective_methods() -> list[str]:
+    """Return the names of the methods of ``ProcessGroup`` that start a collective."""
+    found = vars(sys.modules["torch.distributed"].ProcessGroup)
+    return [name for name in _COLLECTIVES if name in found]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from autogradviz.event_log import Log
-    from autogradviz.event_references_and_privacy import Reference, Target
+    from autogradviz.event_references_and_privacy import Target
     from autogradviz.events import Event
 
 DEFINITIONS: Final = tuple(kind for kind in reversed(EVENT_TYPES) if traits(kind).defines)
@@ -30,16 +30,18 @@ def defined(kind: type[Event]) -> Target | None:
     return found[0] if found else None
 
 
-def uses(kind: type[Event]) -> tuple[Reference, ...]:
-    """Return the fields that refer to definitions other than the event's own."""
-    return tuple(used for used in traits(kind).references if used.name not in traits(kind).defines)
+USES: Final = {
+    kind: tuple(used for used in traits(kind).references if used.name not in traits(kind).defines)
+    for kind in EVENT_TYPES
+}
+"""The fields of each kind that refer to definitions other than the event's own."""
 
 
 def used_ids(log: Log, target: Target) -> set[int]:
     """Return the ids of a target that events of a log refer to."""
     found: set[int | None] = set()
     for kind in EVENT_TYPES:
-        for used in uses(kind):
+        for used in USES[kind]:
             if used.target == target:
                 column = log.recent(kind).column(used.place)
                 found.update(chain.from_iterable(column) if used.many else column)

@@ -1,0 +1,1 @@
+"""Live views: the steps of a recording while it is written."""

@@ -1,0 +1,308 @@
+"""The steps of a recording that may still be written: measures of each, and findings so far."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TYPE_CHECKING, Any, Final
+
+from autogradviz.analysis import Analysis
+from autogradviz.diagnose import diagnose
+from autogradviz.event_log import as_events
+from autogradviz.event_log.step_events import StepEvents
+from autogradviz.events import (
+    BackwardStarted,
+    ErrorRaised,
+    LossRead,
+    NormRead,
+    RecorderLimited,
+    RecordingEnded,
+    RecordingStarted,
+    StepEnded,
+    StepNormRead,
+)
+from autogradviz.scene import build_scene
+
+if TYPE_CHECKING:
+    from autogradviz.diagnose import Finding
+    from autogradviz.event_log import Log
+    from autogradviz.event_log.log_segments import Segment
+    from autogradviz.event_log.step_events import RowsByKind
+    from autogradviz.scene import Scene
+
+NO_LOSS: Final = "not recorded: no backward of a step began at a number on the CPU"
+NO_NORMS: Final = (
+    "not recorded: norms are read at the end of a step if the gradients are on the CPU, and "
+    "after each backward with record(fingerprints=True)"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedStep:
+    """One training step, and its measures.
+
+    Attributes:
+        step: its number, from 0.
+        start_seq: of its first event.
+        end_seq: of the first event after it.
+        duration_ns: since the end of the step before, or since the start of the recording.
+        unfinished: whether the recording ended before the step did.
+        losses: numbers from which its backwards began, oldest first; None if NaN or infinite.
+        ops: called operators, None until the step is analyzed or if ops were not recorded.
+        saved: bytes of saved tensors held at the peak; None until the step is analyzed.
+        norms: L2 norms of the gradients that its backwards left, by module; None if one is NaN or
+            infinite. Empty until the step is analyzed, and if no norms were recorded.
+        changed: the number of the last change, for readers that know the ones before.
+    """
+
+    step: int
+    start_seq: int
+    end_seq: int
+    duration_ns: int
+    losses: list[float | None]
+    unfinished: bool = False
+    ops: int | None = None
+    saved: int | None = None
+    norms: dict[str, float | None] = field(default_factory=dict)
+    analyzed: bool = False
+    changed: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundFinding:
+    """A finding, and the steps that have it."""
+
+    finding: Finding
+    first_step: int
+    count: int
+    changed: int
+
+
+class RecordedSteps:
+    """All steps of a recording so far; one thread adds and analyzes, others may read.
+
+    Attributes:
+        steps: oldest first.
+        findings: by slug and line.
+        version: the number of the last change.
+        ended: whether the recording has ended.
+        started: the first event of the recording, if it was read.
+    """
+
+    def __init__(self) -> None:
+        self.events = StepEvents()
+        self.steps: list[RecordedStep] = []
+        self.findings: dict[tuple[str, str], FoundFinding] = {}
+        self.version = 0
+        self.ended = False
+        self.started: RecordingStarted | None = None
+        self._losses: dict[int, list[float | None]] = {}  # of the step that has not ended
+        self._nested: set[int] = set()  # backwards inside another one
+        self._last_end = (0, 0)  # event, time
+        self._last_backward_seq = -1
+        self._error_seq = -1
+        self._next_step = 0
+        self.missing = 0
+        """Steps of which no events could be read."""
+        self._unanalyzed: list[RecordedStep] = []
+
+    def add(self, segment: Segment) -> None:
+        """Append events of the recording."""
+        rows = self.events.add(segment)
+        for started in as_events(RecordingStarted, rows[RecordingStarted]):
+            self.started = started
+        self._add_steps(rows)
+        for row in rows[ErrorRaised]:
+            self._error_seq = row[0]
+        for ended in as_events(RecordingEnded, rows[RecordingEnded]):
+            self._end(ended)
+
+    def _add_steps(self, rows: RowsByKind) -> None:
+        for backward in as_events(BackwardStarted, rows[BackwardStarted]):
+            if backward.parent_backward_id is not None:
+                self._nested.add(backward.backward_id)
+            self._last_backward_seq = max(self._last_backward_seq, backward.seq)
+        losses = sorted(as_events(LossRead, rows[LossRead]), key=lambda read: read.seq)
+        for ended in sorted(as_events(StepEnded, rows[StepEnded]), key=lambda end: end.seq):
+            while losses and losses[0].seq < ended.seq:
+                self._take_loss(losses.pop(0))
+            skipped = ended.step - self._next_step
+            self._next_step = ended.step + 1
+            if skipped:  # the begin of this step is unknown
+                self.missing += skipped + 1
+            else:
+                self._append(ended.step, ended.end_seq, ended.time_ns)
+            self._losses, self._nested = {}, set()
+            self._last_end = (ended.end_seq, ended.time_ns)
+        for read in losses:
+            self._take_loss(read)
+
+    def _append(self, number: int, end_seq: int, end_ns: int, *, unfinished: bool = False) -> None:
+        begin_seq, begin_ns = self._last_end
+        step = RecordedStep(
+            step=number,
+            start_seq=begin_seq,
+            end_seq=end_seq,
+            duration_ns=end_ns - begin_ns,
+            losses=[loss for found in self._losses.values() for loss in found],
+            unfinished=unfinished,
+        )
+        self.steps.append(step)
+        self._unanalyzed.append(step)
+        self._mark_changed(step)
+
+    def _end(self, ended: RecordingEnded) -> None:
+        """Add the events after the last step: to it, or as a step that did not end."""
+        self.ended = True
+        self.version += 1
+        if max(self._last_backward_seq, self._error_seq) >= self._last_end[0]:
+            self._append(self._next_step, ended.seq, ended.time_ns, unfinished=True)
+        elif self.steps:
+            last = self.steps[-1]
+            last.end_seq = ended.seq
+            if last.analyzed:
+                self._unanalyzed.append(last)
+
+    def _take_loss(self, read: LossRead) -> None:
+        if read.backward_id not in self._nested:
+            self._losses.setdefault(read.backward_id, []).append(read.loss)
+
+    def _mark_changed(self, changed: RecordedStep | FoundFinding) -> None:
+        self.version += 1
+        changed.changed = self.version
+
+    @property
+    def unanalyzed(self) -> int:
+        """The number of steps whose events were not analyzed yet."""
+        return len(self._unanalyzed)
+
+    def log_of(self, step: RecordedStep) -> Log:
+        """Return the events of a step, and a note that the others are missing."""
+        log = self.events.log_of(step.start_seq, step.end_seq)
+        text = (
+            f"only step {step.step:,} is here: graphs, saved tensors and versions from before it "
+            "are missing"
+        )
+        row = (step.end_seq, self._last_end[1], 0, None, "keep_steps", text)
+        log.extend_rows(RecorderLimited, [row])
+        return log
+
+    def scene_of(self, number: int, title: str) -> Scene | None:
+        """Return the view model of a step, None if there is no such step."""
+        found = next((step for step in list(self.steps) if step.step == number), None)
+        if found is None:
+            return None
+        analysis = Analysis(self.log_of(found))
+        return build_scene(analysis, diagnose(analysis), title=f"{title}, step {number:,}")
+
+    def analyze_next(self, *, with_findings: bool = True) -> bool:
+        """Analyze the newest step that was not analyzed yet.
+
+        Returns:
+            False if all steps are analyzed.
+        """
+        if not self._unanalyzed:
+            return False
+        step = self._unanalyzed.pop()
+        analysis = Analysis(self.log_of(step))
+        started = analysis.started
+        if started is not None and "ops" in started.options:
+            step.ops = len(analysis.ops)
+        step.saved = max(analysis.memory.nbytes, default=0)
+        step.norms = _norms_by_module(analysis)
+        step.analyzed = True
+        if with_findings:
+            for finding in diagnose(analysis):
+                self._add_finding(finding, step)
+        self._mark_changed(step)
+        return True
+
+    def _add_finding(self, finding: Finding, step: RecordedStep) -> None:
+        known = self.findings.get(key := (finding.slug, str(finding.culprit or finding.title)))
+        if known is None:
+            known = self.findings[key] = FoundFinding(
+                finding=finding, first_step=step.step, count=0, changed=0
+            )
+        if step.step < known.first_step:
+            known.first_step, known.finding = step.step, finding
+        known.count += 1
+        self._mark_changed(known)
+
+    def changes_after(self, version: int) -> dict[str, Any]:
+        """Return what changed after a version, as values that JSON can represent."""
+        return {
+            "version": self.version,
+            "ended": self.ended,
+            "model": (self.started and self.started.model_name) or "",
+            "torch": self.started.torch_version if self.started else "",
+            "startedMs": self.started.started_at_ns / 1e6 if self.started else 0,
+            "unanalyzed": self.unanalyzed,
+            "missing": self.missing,
+            "noLoss": NO_LOSS,
+            "noNorms": NO_NORMS,
+            "steps": [_step_values(each) for each in list(self.steps) if each.changed > version],
+            "findings": [
+                _finding_values(each)
+                for each in list(self.findings.values())
+                if each.changed > version
+            ],
+        }
+
+
+def _norms_by_module(analysis: Analysis) -> dict[str, float | None]:
+    """Return the last norm of each gradient of a step, summed by block: "h.0", "lm_head"."""
+    log = analysis.log
+    # The norms that are read when the recording ends may be those of an earlier step.
+    backwards = {started.backward_id for started in log.of(BackwardStarted)}
+    reads: list[NormRead | StepNormRead] = [
+        read for read in log.of(NormRead) if read.place == "gradient"
+    ]
+    reads += log.of(StepNormRead)
+    last = {read.tensor_id: read.norm for read in reads if read.backward_id in backwards}
+    squares: dict[str, float] = defaultdict(float)
+    bad: set[str] = set()
+    order = list(analysis.parameters)
+    places = dict(zip(order, range(len(order)), strict=True))
+    for tensor_id in sorted(last, key=lambda each: places.get(each, len(order))):
+        names, norm = analysis.parameters.get(tensor_id), last[tensor_id]
+        block = _block(names[0]) if names else ""
+        squares[block] += 0.0 if norm is None else norm * norm
+        if norm is None:
+            bad.add(block)
+    return {block: None if block in bad else sqrt(total) for block, total in squares.items()}
+
+
+def _block(parameter: str) -> str:
+    """Return the block of a parameter: its module's name up to the first number."""
+    parts = parameter.split(".")[:-1]
+    for count, part in enumerate(parts, 1):
+        if part.isdecimal():
+            return ".".join(parts[:count])
+    return parts[0] if parts else ""
+
+
+def _step_values(step: RecordedStep) -> dict[str, Any]:
+    return {
+        "step": step.step,
+        "unfinished": step.unfinished,
+        "ms": step.duration_ns / 1e6,
+        "losses": step.losses,
+        "ops": step.ops,
+        "saved": step.saved,
+        "norms": step.norms,
+        "analyzed": step.analyzed,
+    }
+
+
+def _finding_values(found: FoundFinding) -> dict[str, Any]:
+    finding = found.finding
+    return {
+        "slug": finding.slug,
+        "title": finding.title,
+        "line": "" if finding.culprit is None else str(finding.culprit),
+        "text": finding.culprit.text if finding.culprit else "",
+        "fix": finding.fix,
+        "firstStep": found.first_step,
+        "count": found.count,
+    }

@@ -1,0 +1,110 @@
+"""Waits for collectives: which one, and how long.
+
+A process group returns a ``Work`` for each collective that it starts. The number of the collective
+is remembered with a weak reference to that object, until the program waits for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from contextlib import contextmanager
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from autogradviz.events import CollectiveWaited
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.process_group_list import (
+    collective_methods,
+    name_of_group,
+    process_group_classes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from autogradviz.recorder.session import Session
+
+
+class _Waits:
+    """The collectives that have started and that the program may wait for."""
+
+    def __init__(self, session: Session, count: Callable[[str], int]) -> None:
+        self._session = session
+        self._count = count
+        self._works: dict[int, tuple[weakref.ref[Any], str, int | None]] = {}
+
+    def next_number(self, group: Any) -> tuple[str, int]:
+        """Return the name of a process group, and the number of its next collective."""
+        name = name_of_group(group)
+        return name, self._count(name)
+
+    def started(self, work: Any, name: str, number: int) -> None:
+        """Remember the collective of a ``Work``; sends and receives have no number."""
+        known = number if self._count(name) > number else None
+        key, works = id(work), self._works
+        reference = weakref.ref(work, lambda _: works.pop(key, None))
+        works[key] = (reference, name, known)
+
+    def waited(self, work: Any, began_ns: int, *, failed: bool) -> None:
+        """Record that a wait has ended, if the collective was recorded."""
+        found = self._works.get(id(work))
+        if found is None or found[0]() is not work:
+            return
+        _, name, number = found
+        self._session.emit(
+            CollectiveWaited, name, number, perf_counter_ns() - began_ns, failed,
+            stack_id=self._session.stack_id(),
+        )  # fmt: skip
+
+
+@contextmanager
+def observe_waits(session: Session, count: Callable[[str], int]) -> Iterator[None]:
+    """Record waits for collectives while the context is open.
+
+    Args:
+        session: the recording.
+        count: returns how many collectives the group of a name has called.
+    """
+    classes: Final = process_group_classes()
+    if classes is None:
+        yield
+        return
+    group, work = classes
+    waits = _Waits(session, count)
+    starts = {name: _starter(session, waits, vars(group)[name]) for name in collective_methods()}
+    wait = _waiter(session, waits, vars(work)["wait"])
+    with patched(group, **starts), patched(work, wait=wait):
+        yield
+
+
+def _starter(session: Session, waits: _Waits, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a process group that also remembers the collective it started."""
+
+    @skip_frame
+    def start(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = session.guarded("collectives", waits.next_number, self)
+        work = original(self, *args, **kwargs)
+        if before is not None and work is not None:
+            session.guarded("collectives", waits.started, work, *before)
+        return work
+
+    return functools.wraps(original)(start)
+
+
+def _waiter(session: Session, waits: _Waits, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``Work.wait`` that also records the wait."""
+
+    @skip_frame
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began_ns = perf_counter_ns()
+        failed = True
+        try:
+            result = original(self, *args, **kwargs)
+            failed = False
+        finally:
+            session.guarded("collectives", waits.waited, self, began_ns, failed=failed)
+        return result
+
+    return functools.wraps(original)(wait)

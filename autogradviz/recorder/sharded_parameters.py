@@ -1,0 +1,76 @@
+"""``fully_shard`` gathers the parameters of a module, and frees them again."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.events import ParametersResharded, ParametersUnsharded
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.parameter_groups_of_fsdp import (
+    TRANSITIONS,
+    is_unsharded,
+    modules_of,
+    parameter_group_class,
+    whole_parameters,
+)
+from autogradviz.recorder.torch_internals.patch_functions import patched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.session import Session
+
+_NO_REGION = (None, None)
+
+
+class _ShardedParameters:
+    """Records which groups of parameters are gathered."""
+
+    def __init__(self, session: Session, modules: ModuleTable) -> None:
+        self._session = session
+        self._modules = modules
+
+    def changed(self, group: Any) -> None:
+        """Record that a group of parameters was gathered or freed."""
+        session = self._session
+        state = session.threads.local.state
+        place = state.regions[-1] if state.regions else _NO_REGION
+        known = (self._modules.find(module) for module in modules_of(group))
+        module_id = next((each for each in known if each is not None), None)
+        nbytes, names = whole_parameters(group)
+        stack_id = session.stack_id()
+        if is_unsharded(group):
+            session.emit(ParametersUnsharded, module_id, names, nbytes, *place, stack_id=stack_id)
+        else:
+            session.emit(ParametersResharded, module_id, nbytes, *place, stack_id=stack_id)
+
+
+@contextmanager
+def observe_sharded_parameters(session: Session, modules: ModuleTable) -> Iterator[None]:
+    """Record gathered parameters while the context is open, if FSDP2 is imported before."""
+    owner = parameter_group_class()
+    if owner is None:
+        yield
+        return
+    table = _ShardedParameters(session, modules)
+    with ExitStack() as installed:
+        for name in TRANSITIONS:
+            ours = _wrapper(session, table, vars(owner)[name])
+            installed.enter_context(patched(owner, **{name: ours}))
+        yield
+
+
+def _wrapper(
+    session: Session, table: _ShardedParameters, original: Callable[[Any], None]
+) -> Callable[[Any], None]:
+    @skip_frame
+    def change(group: Any) -> None:
+        before = is_unsharded(group)
+        original(group)
+        if is_unsharded(group) != before:
+            session.guarded("sharded parameters", table.changed, group)
+
+    return functools.wraps(original)(change)

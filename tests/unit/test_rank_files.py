@@ -1,0 +1,89 @@
+"""The files of a run: the newest of each rank, and those of an earlier run in the same folder."""
+
+import subprocess
+import sys
+
+import pytest
+
+import autogradviz
+from autogradviz.event_log import Log
+from autogradviz.events import RankSeen, RecordingStarted, StepEnded
+from autogradviz.ranks import current_rank
+from autogradviz.trace import Trace
+
+SECOND = 10**9
+
+
+def write(folder, rank, *, start, run="job", host="one", restart=0, world=4):
+    """Write the trace of a rank that records for 5 seconds."""
+    common = {"thread": 0, "stack_id": None}
+    began = RecordingStarted(
+        seq=0, time_ns=0, started_at_ns=start * SECOND, autogradviz_version="1",
+        torch_version="2", python_version="3", model_name=None, options=(), **common,
+    )  # fmt: skip
+    own = RankSeen(
+        seq=1, time_ns=0, rank=rank, world_size=world, local_rank=rank, host=host, pid=1,
+        run_name=run, restart_count=restart, **common,
+    )  # fmt: skip
+    step = StepEnded(
+        seq=2, time_ns=5 * SECOND, step=0, end_seq=2, step_ops=1, step_digest=1, **common
+    )
+    name = f"rank-{rank:05}{f'.{restart}' if restart else ''}.agv"
+    Trace(Log.from_events([began, own, step])).save(folder / name)
+
+
+def test_ranks_of_an_earlier_run_are_left_out(tmp_path):
+    for rank in range(4):
+        write(tmp_path, rank, start=10, run="first")
+    for rank in range(2):
+        (tmp_path / f"rank-{rank:05}.agv").unlink()
+        write(tmp_path, rank, start=100, run="second", world=2)
+    run = autogradviz.load(tmp_path)
+    assert (run.ranks, run.world_size) == ((0, 1), 2)
+    assert "ranks 2-3: of an earlier run" in run.summary()
+
+
+def test_ranks_of_one_run_that_have_other_names_stay(tmp_path):
+    write(tmp_path, 0, start=10, run="launcher-1", host="one")
+    write(tmp_path, 1, start=12, run="launcher-2", host="two")
+    assert autogradviz.load(tmp_path).ranks == (0, 1)
+
+
+def test_rank_without_a_file_after_a_restart_of_its_host_is_missing(tmp_path):
+    for rank, host in enumerate(("one", "one", "two", "two")):
+        write(tmp_path, rank, start=10, host=host)
+    write(tmp_path, 0, start=100, host="one", restart=1)
+    for rank in (2, 3):  # torchrun counts no restart on the other host, whose files are new
+        (tmp_path / f"rank-{rank:05}.agv").unlink()
+        write(tmp_path, rank, start=101, host="two")
+    run = autogradviz.load(tmp_path)
+    assert run.ranks == (0, 2, 3)
+    assert "rank 1 wrote no trace" in run.summary()
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "job/7"}, "job-7"),
+        ({"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"}, "12-0"),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}, "node1-29500"),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "1"}, "node1-29500"),
+    ],
+)
+def test_ranks_on_several_hosts_have_one_name_for_their_run(monkeypatch, variables, name):
+    for key, value in {"RANK": "1", "WORLD_SIZE": "2", **variables}.items():
+        monkeypatch.setenv(key, value)
+    assert current_rank().run_name == name
+
+
+def test_importing_arrow_starts_no_thread():
+    code = (
+        "import os; count = lambda: len(os.listdir('/proc/self/task')); before = count()\n"
+        "import autogradviz.event_log, sys; assert 'pyarrow' in sys.modules\n"
+        "print(count() - before, os.environ.get('JE_ARROW_MALLOC_CONF'))"
+    )
+    environment = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "None"]
