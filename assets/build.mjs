@@ -31,7 +31,8 @@ const OWN_NAMES =
 // The same for the viewer of runs.
 const RUN_NAMES =
   "rowOf selectRank listeners images rowsHeight zoomBy canOpen spacer scroller announcer mutation " +
-  "surface text2 text3 line2 badgeTint nodeTint recompute backward family palette schedule";
+  "surface text2 text3 line2 badgeTint nodeTint recompute backward family palette schedule row mode " +
+  "zoom tooltip picture observer draw paint room weight align showGroup element view";
 
 /**
  * @param {string} name of the files

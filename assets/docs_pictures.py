@@ -37,6 +37,7 @@ VIEWS = {
     "plain": "Memory",
     "comparison": "Compare",
     "checkpointed": "Timeline",
+    "run": "Ops of two ranks",
 }
 """The view of a report that a guide writes, ``memory.html``, whose picture the guide shows."""
 CHOICES = {"plain": "checkpoint"}
@@ -105,7 +106,7 @@ def shoot(page: Page, report: Path, view: str) -> None:
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         page.goto(report.as_uri())
-        page.wait_for_selector(".agv-shell")
+        page.wait_for_selector(".agv-shell, .agv-run-bar")
         page.get_by_role("button", name=view).first.click()
         if report.stem in CHOICES:
             page.locator(".agv-table .agv-choice button").get_by_text(

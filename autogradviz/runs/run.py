@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
@@ -209,9 +210,15 @@ class Run:
             ...     model(x).sum().backward()
             >>> autogradviz.load("run/").html("run.html")
         """
-        from autogradviz.runs.write_html import write_html
+        from autogradviz.runs.write_html import save_redacted, write_html
 
-        write_html(self, path, redact=redact, overwrite=overwrite)
+        if not redact:
+            write_html(self, path, overwrite=overwrite)
+            return
+        with TemporaryDirectory() as temporary:
+            folder = Path(temporary, self.folder.resolve().name)
+            save_redacted(self.files, folder)
+            Run(folder).html(path, overwrite=overwrite)
 
     @cached_property
     def _scene(self) -> RunScene:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz import event_log
@@ -15,31 +13,25 @@ from autogradviz.trace import load
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from autogradviz.runs.run import Run
+    from autogradviz.runs.rank_files import RankFile
+    from autogradviz.runs.run_interface import ReadableRun
 
 MOST_BYTES: Final = 12_000_000
 """Bytes of all ranks in a report, compressed."""
 
 
-def write_html(run: Run, path: str | os.PathLike[str], *, redact: bool, overwrite: bool) -> None:
+def write_html(run: ReadableRun, path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write an interactive report of a run; see ``Run.html``."""
-    if redact:
-        with tempfile.TemporaryDirectory() as folder:
-            _write(_redacted(run, Path(folder, run.folder.resolve().name)), path, overwrite)
-    else:
-        _write(run, path, overwrite)
-
-
-def _write(run: Run, path: str | os.PathLike[str], overwrite: bool) -> None:  # noqa: FBT001
     opened, peaks = _open_ranks(run)
     scene = build_run_scene(run, peaks)
     page = render_run_html(pack_run(scene), opened, title=scene.title)
     event_log.write_over_own(path, page, REPORT, overwrite=overwrite)
 
 
-def _open_ranks(run: Run) -> tuple[dict[int, bytes], Mapping[int, Mapping[int, int]]]:
+def _open_ranks(run: ReadableRun) -> tuple[dict[int, bytes], Mapping[int, Mapping[int, int]]]:
     """Return the packed scenes of the ranks in the report, and their saved bytes by step."""
     sizes = {file.rank: file.path.stat().st_size for file in run.files}
     opened: dict[int, bytes] = {}
@@ -54,11 +46,8 @@ def _open_ranks(run: Run) -> tuple[dict[int, bytes], Mapping[int, Mapping[int, i
     return opened, peaks
 
 
-def _redacted(run: Run, folder: Path) -> Run:
-    """Return a copy of a run without source text and absolute paths."""
-    from autogradviz.runs.run import Run
-
+def save_redacted(files: Sequence[RankFile], folder: Path) -> None:
+    """Write copies of the files of a run without source text and absolute paths."""
     folder.mkdir()
-    for file in run.files:
+    for file in files:
         load(file.path).save(folder / file.path.name, redact=True)
-    return Run(folder)

@@ -1,9 +1,12 @@
 """Runs of two ranks: the ranks that differ, and the lines that made them differ."""
 
+import base64
+import json
 import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +23,9 @@ from autogradviz.events import (
     RecordingInterrupted,
     StepEnded,
 )
+from autogradviz.runs.scene import build_run_scene
+from autogradviz.runs.scene.saved_peaks import saved_peaks
+from autogradviz.runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 
 PROGRAM = Path(__file__).with_name("run_programs.py")
 MISTAKES = ("correct", "branch", "not_finite", "missing", "mismatch", "drift")
@@ -212,3 +218,68 @@ def test_rank_that_is_ended_leaves_a_trace_with_the_line_where_it_stood(tmp_path
     assert interrupted[-1].reason == "SIGTERM"
     assert run.summaries[1].interrupted[1].text.endswith("time.sleep(60)")
     assert run.summaries[1].is_complete is (options != ("--all",))
+
+
+def test_picture_of_a_run_marks_the_cells_that_differ(runs):
+    scene = build_run_scene(runs["branch"])
+    assert (scene.verdict, scene.steps) == ("1 equal, 1 odd", (0, 1, 2, 3))
+    assert [each.rank for each in scene.ranks] == [1, 0]
+    flags = [each & (OTHER_OPS | OTHER_COLLECTIVES) for each in scene.cells.state]
+    assert flags == [0, 0, OTHER_OPS, 0, 0, 0, 0, 0]
+    counts = [step.ops for rank in (1, 0) for step in runs["branch"].summaries[rank].steps]
+    assert scene.cells.ops.tolist() == counts
+    assert scene.cells.time_ms[0] == pytest.approx(
+        runs["branch"].summaries[1].steps[0].ended_ns / 1e6
+    )
+    (difference,) = scene.differences
+    at = runs["branch"].first_difference(1, 0).index
+    assert (difference.rank, difference.reference, difference.index) == (1, 0, at)
+    first = next(pair for pair in difference.rows if pair.own != pair.other)
+    assert (first.own, first.other) == ("abs", "")
+    assert [card.slug for card in scene.findings if card.slug != "rank-slow"] == ["rank-diverged"]
+
+
+def test_picture_of_collectives_has_the_missing_ones_in_their_step(runs):
+    (lanes,) = build_run_scene(runs["missing"]).lanes
+    first, second = lanes.lanes
+    assert (first.ranks, second.ranks) == ((0,), (1,))
+    assert lanes.steps == (0,) * 4 + (1,) * 4 + (2,) * 4 + (3,) * 4 + (4,) * 4
+    assert second.states[:8] == ("same",) * 4 + ("missing",) * 4
+    assert set(second.states[8:16]) == {"shifted"}
+    assert first.states[8:16] == ("same",) * 8
+    assert second.numbers[8:12] == (4, 5, 6, 7)
+    assert lanes.calls[first.calls[4]].text == "dist.all_reduce(parameter.grad)"
+    (equal,) = build_run_scene(runs["correct"]).lanes
+    assert [each.ranks for each in equal.lanes] == [(0, 1)]
+    assert set(equal.lanes[0].states) == {"same"}
+
+
+def test_saved_bytes_of_a_step_are_the_peak_of_the_curve_of_memory(runs):
+    trace = runs["correct"].trace(0)
+    peaks = saved_peaks(trace)
+    assert sorted(peaks) == [0, 1, 2, 3]
+    assert max(peaks.values()) == max(trace.analysis.memory.nbytes)
+
+
+def test_report_of_a_run_holds_its_ranks_and_no_source_if_redacted(runs, tmp_path, capsys):
+    report = tmp_path / "run.html"
+    assert main(["html", str(runs["branch"].folder), "-o", str(report)]) == 0
+    assert str(report) in capsys.readouterr().out
+    page = report.read_text(encoding="utf-8")
+    assert [f'data-rank="{rank}"' in page for rank in range(3)] == [True, True, False]
+    runs["branch"].html(report, redact=True)
+    payload = report.read_text(encoding="utf-8").partition('id="payload">')[2].partition("<")[0]
+    text = zlib.decompress(base64.b64decode(payload)).decode()
+    assert "rank-diverged" in text
+    assert "loss.abs()" not in text
+    assert str(PROGRAM.parent) not in text
+
+
+def test_widget_of_a_run_opens_the_views_of_a_rank(runs):
+    widget = runs["branch"].widget()
+    assert json.loads(zlib.decompress(widget._run))["title"] == "branch/"
+    widget._opening = {"rank": 1, "asked": 1}
+    assert widget._opened == {"rank": 1, "asked": 1}
+    assert json.loads(zlib.decompress(widget._payload))["nodes"]
+    widget._opening = {"rank": 9, "asked": 2}
+    assert "rank 9 has no trace" in widget._opened["error"]

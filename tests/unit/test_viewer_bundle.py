@@ -11,13 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from autogradviz.render.assets import EXPORT, read_global_script, read_script, read_style
+from autogradviz.render.assets import (
+    EXPORT,
+    read_global_run_script,
+    read_global_script,
+    read_run_script,
+    read_run_style,
+    read_script,
+    read_style,
+)
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "assets"
 STATIC = ROOT / "autogradviz" / "render" / "static"
 MOST_BYTES = 180_000
 """The script is sent once for every widget."""
+MOST_RUN_BYTES = 30_000
+"""Only runs have it."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +49,7 @@ def run(*command):
 
 def test_bundle_is_up_to_date_with_its_source(node, tmp_path):
     run(node, "build.mjs", str(tmp_path))
-    for name in ("viewer.js", "viewer.css", "live.js", "live.css"):
+    for name in ("viewer.js", "viewer.css", "live.js", "live.css", "run.js", "run.css"):
         assert (tmp_path / name).read_bytes() == (STATIC / name).read_bytes()
 
 
@@ -63,18 +73,21 @@ def test_viewer_unit_tests_pass(node):
 
 
 def test_bundle_is_small_and_makes_no_requests():
-    script = read_script()
-    assert len(script.encode()) < MOST_BYTES
+    script = read_script() + read_global_run_script()
+    assert len(read_script().encode()) < MOST_BYTES
+    assert len(read_global_run_script().encode()) < MOST_RUN_BYTES
     foreign = [
         word for word in ("https://", "fetch(", "XMLHttpRequest", "import(") if word in script
     ]
     assert foreign == []
-    assert "http" not in read_style()
-    assert "url(" not in read_style()
+    assert "http" not in read_style() + read_run_style()
+    assert "url(" not in read_style() + read_run_style()
 
 
 def test_bundle_is_a_module_and_a_plain_script():
     assert read_script().rstrip() == read_global_script() + EXPORT
+    assert read_run_script().startswith(read_global_script())
+    assert read_run_script().endswith("export default autogradvizRun.default;\n")
 
 
 ALONE = """

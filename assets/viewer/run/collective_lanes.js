@@ -4,7 +4,7 @@
 import { CLOSE, drawGlyph } from "../canvas/draw_glyph.js";
 import { roundRect, widthOf, write } from "../canvas/text.js";
 import { mix } from "../canvas/theme.js";
-import { h, section } from "../dom.js";
+import { h } from "../dom.js";
 import { formatCount, formatPlace, plural } from "../scene/format.js";
 import { VirtualCanvas } from "./virtual_canvas.js";
 
@@ -73,7 +73,14 @@ export function makeCollectiveLanes(lanes, palette, choose) {
   ].filter(Boolean);
   const names = [...new Set(lanes.calls.map(({ name }) => name))];
   const aside = [names.slice(0, 4).join(", ") + (names[4] ? ", …" : ""), ...cut].join(" · ");
-  return { element: section(lanes.label, aside, view.element), view };
+  const title = h("h3", { text: lanes.label });
+  const head = h(
+    "div",
+    { class: "agv-section-head" },
+    title,
+    h("span", { class: "agv-muted", text: aside }),
+  );
+  return { element: h("section", { class: "agv-section" }, head, view.element), view };
 }
 
 /**

@@ -16,7 +16,9 @@ export async function decodeRun(payload) {
   }
   const { cells } = scene;
   for (const [name, text] of Object.entries(cells)) {
-    const bytes = Uint8Array.from(atob(String(text)), (letter) => letter.charCodeAt(0));
+    const letters = atob(String(text));
+    const bytes = new Uint8Array(letters.length);
+    for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
     cells[name] =
       name === "state"
         ? bytes

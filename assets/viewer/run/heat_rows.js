@@ -109,6 +109,12 @@ export class HeatRows {
     this.view.schedule();
   }
 
+  /** @param {import("./types.js").RunGroup} group */
+  showGroup(group) {
+    const header = this.#headers.find((each) => each.group === group);
+    if (header) this.view.scroller.scrollTop = header.y - AXIS;
+  }
+
   #mostZoom() {
     const fit = this.#fit(this.view.scroller.clientWidth);
     return Math.max(1, MOST_CELL / fit);
@@ -241,8 +247,9 @@ export class HeatRows {
       for (let at = Math.max(0, Math.floor((top - band.y) / band.height)); at < band.count; at++) {
         const y = band.y + (at + 0.5) * band.height - top;
         if (y > height) break;
-        if (at % every || y < AXIS + 4) continue;
         const { rank, odd, is_complete } = ranks[band.row + at];
+        if (y < AXIS + 4) continue;
+        if (every > 1 && (rank % every || (at + 1) * band.height < 8)) continue;
         const bad = odd.length > 0 || !is_complete;
         if (bad) {
           pen.ctx.fillStyle = palette.mutation;

@@ -5,7 +5,7 @@ import "./run.css";
 import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/draw_glyph.js";
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, h } from "../dom.js";
-import { plural } from "../scene/format.js";
+import { formatCount, plural } from "../scene/format.js";
 import { MODES, formatValue, scale } from "./cell_image.js";
 import { HARMFUL, makeCollectiveLanes } from "./collective_lanes.js";
 import { decodeRun } from "./decode_run.js";
@@ -15,6 +15,8 @@ import { RunState } from "./run_state.js";
 import { makeSidePanel } from "./side_panel.js";
 
 /** @typedef {import("./types.js").RunScene} RunScene */
+
+const MOST_GROUPS = 12;
 /** @typedef {import("./run_state.js").Mode} Mode */
 
 /**
@@ -93,6 +95,7 @@ function mountRun(root, scene, model) {
       legend,
       zoomButtons(heat),
     ),
+    groupStrip(scene, heat),
     heat.view.element,
   );
   const body = h("div", { class: "agv-run-body" }, main, tabs.element, side);
@@ -116,6 +119,26 @@ function mountRun(root, scene, model) {
     heat.view.destroy();
     for (const { view } of lanes) view.destroy();
   };
+}
+
+/**
+ * Return a button for each group of ranks, those with odd ranks first; null if there is one group.
+ *
+ * @param {RunScene} scene
+ * @param {HeatRows} heat
+ * @returns {HTMLElement | null}
+ */
+function groupStrip({ groups }, heat) {
+  if (groups.length < 2) return null;
+  const ordered = [...groups].sort((a, b) => b.odd - a.odd).slice(0, MOST_GROUPS);
+  const chips = ordered.map((group) => {
+    const odd = group.odd ? `, ${formatCount(group.odd)} odd` : "";
+    const style = group.odd ? "agv-pill agv-mutation" : "agv-pill";
+    return button(group.label + odd, style, () => heat.showGroup(group));
+  });
+  const others = groups.length - ordered.length;
+  const rest = h("span", { class: "agv-muted", text: `and ${plural(others, "other group")}` });
+  return h("div", { class: "agv-run-pills agv-run-groups" }, ...chips, others > 0 && rest);
 }
 
 /**
@@ -220,7 +243,7 @@ function legendOf(heat, mode, palette) {
   const levels = [1, 9, 17, 24, 32].map((at) => swatch(colors[at]));
   const [low, high] = range.map((value) => formatValue(mode, value));
   return [
-    h("span", {}, low, ...levels, high),
+    h("span", {}, `≤ ${low}`, ...levels, `≥ ${high}`),
     ...(mode === "loss" ? [h("span", {}, swatch(colors[33]), "NaN")] : []),
   ];
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import RankSummary
     from autogradviz.runs.odd_ranks import Aspect, OddRank
-    from autogradviz.runs.run import Run
+    from autogradviz.runs.run_interface import ReadableRun
 
 _WORDS: Final[dict[Aspect, str]] = {
     "ops": "other ops",
@@ -38,7 +38,7 @@ _NAN: Final = float("nan")
 
 
 def build_run_scene(
-    run: Run, peaks: Mapping[int, Mapping[int, int]] | None = None
+    run: ReadableRun, peaks: Mapping[int, Mapping[int, int]] | None = None
 ) -> schema.RunScene:
     """Return the scene of a run.
 
@@ -106,7 +106,7 @@ def _row_order(groups: Sequence[tuple[int, ...]], odd: Mapping[int, list[OddRank
     ]
 
 
-def _describe_run(run: Run) -> str:
+def _describe_run(run: ReadableRun) -> str:
     summaries = run.summaries
     hosts = len({summary.host for summary in summaries.values()})
     ended = [sum(step.ended for step in each.steps) for each in summaries.values()]
@@ -121,7 +121,7 @@ def _is_complete(summary: RankSummary) -> bool:
     return summary.is_complete and summary.error is None and summary.interrupted is None
 
 
-def _notices(run: Run, peaks: Mapping[int, Mapping[int, int]]) -> list[str]:
+def _notices(run: ReadableRun, peaks: Mapping[int, Mapping[int, int]]) -> list[str]:
     notices = []
     missing = sorted(set(range(run.world_size)) - set(run.ranks))
     if missing:
@@ -135,11 +135,11 @@ def _notices(run: Run, peaks: Mapping[int, Mapping[int, int]]) -> list[str]:
 
 
 def _describe_odd(odd: OddRank) -> str:
-    where = "" if odd.step is None else f" from step {odd.step:,} on"
+    where = "" if odd.step is None else f", first in step {odd.step:,}"
     return f"{_WORDS[odd.aspect]}{where}: {odd.detail}"
 
 
-def _findings(run: Run) -> list[schema.RunFindingCard]:
+def _findings(run: ReadableRun) -> list[schema.RunFindingCard]:
     cards = []
     for each in run.diagnose():
         finding = each.finding

@@ -9,14 +9,14 @@ from autogradviz.events import StepEnded
 from autogradviz.runs.findings import choose_ranks
 
 if TYPE_CHECKING:
-    from autogradviz.runs.run import Run
+    from autogradviz.runs.run_interface import ReadableRun
     from autogradviz.trace import Trace
 
 MOST_FILE_BYTES: Final = 4_000_000
 """The largest recording of a rank that is read for the picture of its run."""
 
 
-def ranks_to_open(run: Run) -> tuple[int, ...]:
+def ranks_to_open(run: ReadableRun) -> tuple[int, ...]:
     """Return the ranks whose own views are worth opening: odd ones, and one of each group."""
     odd = run.odd_ranks()
     return tuple(file.rank for file in choose_ranks(run.files, run.groups, odd))
@@ -36,7 +36,7 @@ def saved_peaks(trace: Trace) -> dict[int, int]:
     return peaks
 
 
-def read_peaks(run: Run) -> dict[int, dict[int, int]]:
+def read_peaks(run: ReadableRun) -> dict[int, dict[int, int]]:
     """Return the most saved bytes by rank and step, of the ranks whose own views are worth opening.
 
     Recordings of more than 4 MB are not read.

@@ -61,7 +61,7 @@ class RunRank:
     is_complete: bool
     file: str
     nbytes: int
-    odd: tuple[str, ...]  # "other ops from step 2 on: 24 ops instead of 23"
+    odd: tuple[str, ...]  # "other ops, first in step 2: 24 ops instead of 23"
     reference: int  # the rank to compare it with, -1 if it is not odd
 
 
