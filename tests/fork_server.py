@@ -3,8 +3,9 @@
 ``interpreters.py`` starts it and sends it requests. A forked child continues like
 ``python <arguments>``: with its own ``__main__``, arguments, search path, environment, working
 directory and standard streams. It differs from a new interpreter in four ways: modules are already
-imported, the hash seed is that of the server, the frames of this file are below those of the
-program, and cycles that are alive at the end are not collected.
+imported, and their objects frozen in the garbage collector; the hash seed is that of the server;
+the frames of this file are below those of the program; cycles that are alive at the end are not
+collected.
 """
 
 import builtins
@@ -148,8 +149,10 @@ if __name__ == "__main__":
     own_path = [entry for entry in sys.path[1:] if entry not in own]
     for name in IMPORTED:
         importlib.import_module(name)
+    sys.modules["autogradviz.diagnose.rule"].all_rules()  # imports the rules
     server = sys.modules["__main__"]  # keep it alive: its functions are called after it is replaced
     gc.collect()
+    gc.freeze()  # a collection in a child would visit, and so copy, the pages of all objects
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     try:
         run(**request, own_path=own_path)

@@ -1,10 +1,9 @@
 """Calibration of the confidence levels on real bugs and correct programs."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from interpreters import run_forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,12 +11,12 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow(reason="records every bug program again; test_bug_variants checks each")
 def test_certain_findings_are_correct_and_correct_programs_give_only_hints(tmp_path):
     output = tmp_path / "calibration.md"
+    # Other tests check every correct program: test_fingerprints, test_bug_variants.
     code = (
         "import sys; sys.path.insert(0, 'tests/calibration'); import calibrate, pathlib;"
-        "calibrate.OUTPUT = pathlib.Path(sys.argv[1]); calibrate.main()"
+        "calibrate.OUTPUT = pathlib.Path(sys.argv[1]); calibrate.main(every=8)"
     )
-    command = [sys.executable, "-c", code, str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_forked("-c", code, output, cwd=ROOT, timeout=None)
     assert done.returncode == 0, done.stderr[-2000:]
     rows = {}
     for line in output.read_text(encoding="utf-8").splitlines()[2:5]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import compiled_programs
 import pytest
 import torch
 import torch.nn.functional as F
+from interpreters import run_forked
 from torch import nn
 from torch.autograd import graph
 from torch.utils.checkpoint import (
@@ -330,7 +330,7 @@ def test_region_compiled_before_is_found(backend, engine):
 
 WARM = """
 import sys, json
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 import torch, autogradviz
 from test_compiled_regions import Block, training
 torch.manual_seed(0)
@@ -356,15 +356,13 @@ def test_cached_regions_are_read_from_text(tmp_path, built):
         **os.environ,
         "AUTOGRADVIZ_CACHE": str(built),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
 
     def run(*, before=False):
-        script = WARM.format(folder=str(Path(__file__).parent), before=before)
-        finished = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True,
-            check=True,
-        )  # fmt: skip
+        folders = [str(folder) for folder in Path(__file__).parents[:2]]
+        script = WARM.format(folders=folders, before=before)
+        finished = run_forked("-c", script, env=environment, timeout=None)
+        assert finished.returncode == 0, finished.stderr[-3_000:]
         return json.loads(finished.stdout.splitlines()[-1])
 
     cold, warm, found = run(), run(), run(before=True)
