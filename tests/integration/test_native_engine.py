@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import weakref
 from types import SimpleNamespace
 
 import programs
@@ -25,6 +26,7 @@ from autogradviz.errors import AutogradvizWarning, NativeBuildError
 from autogradviz.event_log.referenced_definitions import PASSING
 from autogradviz.events import (
     BackwardStarted,
+    FrameSeen,
     NodeFinished,
     NodeSeen,
     NodeStarted,
@@ -291,6 +293,18 @@ def test_streamed_file_holds_everything(native, tmp_path):
     with autogradviz.record(engine="native") as single:
         train()
     assert len(loaded.log.of(OpCalled)) == 60 * len(single.log.of(OpCalled))
+
+
+def test_trace_does_not_keep_code_alive(native):
+    for engine in ("native", "python"):
+        names = {"torch": torch}
+        exec("def forward(x): return (x * 2).sum()", names)
+        alive = weakref.ref(names["forward"].__code__)
+        with autogradviz.record(engine=engine) as trace:
+            names.pop("forward")(torch.ones(2, requires_grad=True)).backward()
+        gc.collect()
+        assert alive() is None, engine
+        assert "forward" in [frame.function for frame in trace.log.of(FrameSeen)]
 
 
 def test_kept_steps_stay_as_cpp_wrote_them_until_they_are_read(native):

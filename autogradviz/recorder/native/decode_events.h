@@ -160,7 +160,7 @@ constexpr int KINDS = static_cast<int>(Kind::count);
 struct Batch {
   EventBuffer parts[2];  // those of the recording, and those of nodes that died
   std::vector<std::string> names;
-  std::vector<PyCodeObject*> codes;  // of the frames, kept alive
+  std::vector<PyCodeObject*> codes;  // of the frames, kept alive until they are described
   int64_t counts[KINDS] = {};
 
   template <class Visit>
@@ -182,8 +182,14 @@ struct Batch {
     });
   }
 
+  void drop_codes() {
+    std::vector<PyCodeObject*> dropped;
+    dropped.swap(codes);
+    for (PyCodeObject* code : dropped) Py_DECREF(code);
+  }
+
   ~Batch() {
-    for (PyCodeObject* code : codes) Py_DECREF(code);
+    drop_codes();
   }
 };
 
@@ -232,6 +238,12 @@ PyObject* batch_decode(PyObject* self, PyObject* kinds) {
   return nullptr;
 }
 
+// drop_codes(): let go of the code objects; the frames were decoded.
+PyObject* batch_drop_codes(PyObject* self, PyObject*) {
+  reinterpret_cast<BatchObject*>(self)->content->drop_codes();
+  Py_RETURN_NONE;
+}
+
 // nbytes() -> bytes of the events
 PyObject* batch_nbytes(PyObject* self, PyObject*) {
   const Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
@@ -267,6 +279,7 @@ PyMethodDef batch_methods[] = {
     {"unpack", batch_unpack, METH_O, nullptr},
     {"counts", batch_counts, METH_NOARGS, nullptr},
     {"decode", batch_decode, METH_O, nullptr},
+    {"drop_codes", batch_drop_codes, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

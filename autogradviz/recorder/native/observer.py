@@ -113,6 +113,7 @@ class NativeObserver(PythonObserver):
         assert isinstance(stacks, NativeStacks)
         batch = recording.take()
         log.extend_rows(FrameSeen, stacks.describe(frames_of(batch)))
+        batch.drop_codes()
         rows = UndecodedRows(batch)
         for kind, values in rows.take(kinds):
             log.recent(kind).append(values)
