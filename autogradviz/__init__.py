@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from autogradviz.flame_graph_view import FlameGraphView
     from autogradviz.graph_view import GraphView, graph
     from autogradviz.render.live_widget import LiveWidget
+    from autogradviz.render.run_widget import RunWidget
     from autogradviz.render.widget import TraceWidget
-    from autogradviz.runs import FirstDifference, OddRank, Run, RunFinding, load
+    from autogradviz.runs import FirstDifference, OddRank, RankFile, Run, RunFinding, load
     from autogradviz.stop import LiveSave, Stop
     from autogradviz.stop_condition import StopCondition, watch
     from autogradviz.trace import Trace
@@ -86,12 +87,14 @@ __all__ = [
     "OutputExistsError",
     "Page",
     "ProgramNotFoundError",
+    "RankFile",
     "RankSummary",
     "Recomputation",
     "RecordingStateError",
     "Region",
     "Run",
     "RunFinding",
+    "RunWidget",
     "SavedBytes",
     "SavedTensor",
     "SourceLocation",
@@ -138,8 +141,9 @@ _NAMES_BY_MODULE = {
     "stop": "LiveSave Stop",
     "stop_condition": "StopCondition watch",
     "render.live_widget": "LiveWidget",
+    "render.run_widget": "RunWidget",
     "render.widget": "TraceWidget",
-    "runs": "FirstDifference OddRank Run RunFinding load",
+    "runs": "FirstDifference OddRank RankFile Run RunFinding load",
     "trace": "Trace",
 }
 """The names that are imported on first access, so that ``import autogradviz`` is fast."""

@@ -79,12 +79,24 @@ def _run_name(world_size: int) -> str:
             _joined("MASTER_ADDR", "MASTER_PORT"),
         )
         if on_this_host == world_size:
-            name = str(os.getppid())  # the launcher of all ranks
+            name = _log_folder() or str(os.getppid())  # of the launcher of all ranks
         elif on_this_host is None:  # there may be a launcher on each host
             name = job or address or str(os.getppid())
         else:
             name = address
     return _NOT_IN_NAMES.sub("-", name)
+
+
+def _log_folder() -> str:
+    """Return the name of the folder that torchrun made for the logs of this run, "" if none.
+
+    The parent of a rank is not torchrun if torchrun started a shell script for each.
+    """
+    # FOLDER/attempt_0/LOCAL_RANK/error.json
+    parts = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).parts
+    if len(parts) < 4 or not parts[-3].startswith("attempt_"):  # noqa: PLR2004
+        return ""
+    return parts[-4]
 
 
 def _joined(*names: str) -> str:

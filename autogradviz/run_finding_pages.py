@@ -176,7 +176,7 @@ with autogradviz.record(net, path="run/"):
 
 DDP_UNUSED_PARAMETER: Final = Page(
     slug="ddp-unused-parameter",
-    title="A rank under DistributedDataParallel does not use a parameter that another one uses",
+    title="A rank under DistributedDataParallel uses other parameters than the others",
     means="""DistributedDataParallel reduces the gradients of all parameters on all ranks. A rank
     that has no gradient lets the others wait in backward, and its own next forward raises "Expected
     to have finished reduction". The finding names the parameters, the step, and the culprit: the
@@ -215,7 +215,7 @@ with autogradviz.record(net, path="run/"):
 
 RECOMPUTE_DIVERGED_ON_RANK: Final = Page(
     slug="recompute-diverged-on-rank",
-    title="On one rank, a checkpoint is recomputed with other ops than its forward had",
+    title="On one rank, a checkpoint recomputes other ops than its forward ran",
     means="""The recomputation of a checkpointed region must run the ops of its forward. On one rank
     it did not, while it did on another one. If the region communicates, as layers of tensor
     parallelism do, the ranks then call different collectives. The culprit is the branch that

@@ -59,6 +59,7 @@ def run_as_rank(folder: Path, name: str, port: str) -> None:
     project = folder / name / "project"
     os.chdir(project)
     os.environ["MASTER_PORT"] = port
+    os.environ["TORCHELASTIC_RUN_ID"] = name
     path = project / "example.py"
     try:
         exec(compile(path.read_text(encoding="utf-8"), path, "exec"), {"__name__": "example"})  # noqa: S102

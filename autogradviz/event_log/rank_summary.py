@@ -54,6 +54,9 @@ SUMMARIZED: Final[tuple[type[Event], ...]] = (
 _MARK: Final = b"AGVRANK1"
 _TAIL: Final = struct.Struct("<Q8s")  # bytes of the summary, and the mark
 _MOST_BYTES: Final = 2**26
+_NUMBERS: Final = (
+    "rank", "world_size", "restart_count", "started_at_ns", "model", "event_count",
+)  # fmt: skip
 _SAME_SHAPES: Final = ("allreduce", "all_reduce", "broadcast")
 """Collectives in which all ranks pass tensors of the same shape."""
 
@@ -121,6 +124,7 @@ class RankSummary:
         interrupted: why the trace was written during the recording, and where it stood.
         is_complete: the recording ended, and the file is not torn.
         event_count: the number of events, if the recording ended.
+        duration_ns: from the start to the newest known event, 0 in files that do not tell it.
 
     Example:
         >>> with autogradviz.record(model, path="run/"):
@@ -146,6 +150,7 @@ class RankSummary:
     interrupted: tuple[str, Line | None] | None
     is_complete: bool
     event_count: int
+    duration_ns: int = 0
 
 
 class _Reader:
@@ -217,6 +222,7 @@ def summarize(rows: Mapping[type[Event], Sequence[Row]]) -> RankSummary:
         interrupted=_interruption(events),
         is_complete=bool(ended),
         event_count=ended[-1].event_count if ended else 0,
+        duration_ns=max((row[1] for kind in rows.values() for row in kind[-1:]), default=0),
     )
 
 
@@ -365,7 +371,7 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
         if interrupted is None
         else (str(interrupted[0]), _line(interrupted[1])),
     }
-    for name in ("rank", "world_size", "restart_count", "started_at_ns", "model", "event_count"):
+    for name in (*_NUMBERS, *known.keys() & {"duration_ns"}):
         known[name] = int(known[name])
     return RankSummary(**known)
 

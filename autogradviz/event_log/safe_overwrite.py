@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PathLike: TypeAlias = str | os.PathLike[str]
 
 _BEGINNING: Final = 4_096
-_END: Final = 16_384
+_END: Final = 262_144  # the schema of a Parquet file is in it
 """Bytes at the beginning and the end of a file that are searched for its mark."""
 
 

@@ -24,7 +24,19 @@ _NUMBERS: Final = re.compile(r"rank-(\d+)(?:\.(\d+))?(?:-(\d+))?(\.last)?")
 
 
 class RankFile(NamedTuple):
-    """The file of one rank."""
+    """The file of one rank.
+
+    Attributes:
+        rank: the number of the process, from 0.
+        path: where the recording is.
+        summary: what is known of it without reading its events.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> [file.path.name for file in autogradviz.load("run/").files]
+        ['rank-00000.agv']
+    """
 
     rank: int
     path: Path
@@ -93,17 +105,9 @@ def _find_earlier(restarts: Mapping[RankFile, int]) -> list[RankFile]:
     return [
         file
         for file in others
-        if _last_ns(file.summary)
+        if file.summary.started_at_ns + file.summary.duration_ns
         < (min(started[file.summary.host]) if file.summary.run_name == last else first)
     ]
-
-
-def _last_ns(summary: RankSummary) -> int:
-    """Return when the last known step or collective of a rank was, since 1970."""
-    steps = summary.steps[-1:]
-    times = [step.ended_ns for step in summary.steps[-2:]]
-    times += [each.first_ns for step in steps for each in step.collectives]
-    return summary.started_at_ns + max(times, default=0)
 
 
 def describe_ranks(ranks: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What the picture of a run reads of it."""
+"""The attributes of a run that its picture reads."""
 
 from __future__ import annotations
 

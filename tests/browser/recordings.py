@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 
 import torch
@@ -62,8 +62,19 @@ class Growing(nn.Module):
         return torch.exp(y)
 
 
+def reproducible(make):
+    """Cache a scene; the kernel of a notebook and the test compute the same one."""
+
+    @cache
+    @wraps(make)
+    def make_seeded(*arguments):
+        torch.manual_seed(0)
+        return make(*arguments)
+
+    return make_seeded
+
+
 def record(model, step, error=()):
-    torch.manual_seed(0)
     trace = None
     try:
         with autogradviz.record(model) as trace:
@@ -73,19 +84,19 @@ def record(model, step, error=()):
     return trace._scene
 
 
-@cache
+@reproducible
 def plain():
     model = Stack()
     return record(model, lambda: model(torch.ones(2, 8)).backward())
 
 
-@cache
+@reproducible
 def checkpointed():
     model = Stack(2, checkpointed=True)
     return record(model, lambda: model(torch.ones(2, 8, requires_grad=True)).backward())
 
 
-@cache
+@reproducible
 def reentrant():
     model = nn.Sequential(Block(8), Block(8))
 
@@ -98,13 +109,13 @@ def reentrant():
     return record(model, step)
 
 
-@cache
+@reproducible
 def failing():
     model = Stack(writes=True)
     return record(model, lambda: model(torch.ones(2, 8)).backward(), RuntimeError)
 
 
-@cache
+@reproducible
 def diverging():
     model = Growing()
     x = torch.ones(2, 8, requires_grad=True)
@@ -130,25 +141,25 @@ class Dense(nn.Module):
         return sum(map(torch.sum, seen))
 
 
-@cache
+@reproducible
 def dense():
     model = Dense()
     x = torch.ones(2, 8, requires_grad=True)
     return record(model, lambda: model(x).backward())
 
 
-@cache
+@reproducible
 def empty():
     return record(None, lambda: None)
 
 
-@cache
+@reproducible
 def deep():
     model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(600)))
     return record(model, lambda: model(torch.ones(1, 2)).sum().backward())
 
 
-@cache
+@reproducible
 def long_chain():
     def step():
         x = torch.ones(2, requires_grad=True)
@@ -159,7 +170,7 @@ def long_chain():
     return record(None, step)
 
 
-@cache
+@reproducible
 def large():
     """Return a scene of 2,000 nodes in which every group is open."""
     boxes = [Box(1, "exp")]
@@ -213,7 +224,7 @@ class GPT(nn.Module):
         return nn.functional.cross_entropy(self.head(x).flatten(0, 1), tokens.flatten())
 
 
-@cache
+@reproducible
 def compiled():
     """Return the scene of a small GPT that was compiled twice, for two lengths."""
     torch.compiler.reset()

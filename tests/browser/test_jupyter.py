@@ -80,6 +80,25 @@ def wait_for_python(page, code, expected):
     page.wait_for_function(EVALUATE, arg=[code, expected], timeout=20_000)
 
 
+STABLE = """async () => {
+  const place = () => {
+    const canvas = document.querySelector(".agv-canvas");
+    return JSON.stringify([canvas.getBoundingClientRect(), canvas.dataset.camera]);
+  };
+  for (let before = "", same = 0; same < 5; ) {
+    same = before === place() ? same + 1 : 0;
+    before = place();
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}"""
+
+
+def click(page, *picture_point):
+    """Click in the picture once it has stopped moving: cells grow while outputs arrive."""
+    page.evaluate(STABLE)
+    page.mouse.click(*point_of(page, *picture_point))
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -243,12 +262,12 @@ def test_click_in_the_notebook_is_synchronized_to_python(run, picture, server):
     opened = first_open(scene)
     group = closed_groups(scene, opened)[0]
     rows = page.locator("[role=treeitem]").count()
-    page.mouse.click(*point_of(page, scene, "group", group, opened))
+    click(page, scene, "group", group, opened)
     page.wait_for_selector("[role=treeitem][aria-selected=true][aria-expanded=true]")
     assert page.locator("[role=treeitem]").count() > rows
 
     softmax = next(node.index for node in scene.nodes if node.op == "softmax")
-    page.mouse.click(*point_of(page, scene, "node", softmax, opened | {group}))
+    click(page, scene, "node", softmax, opened | {group})
     page.wait_for_selector(".agv-details h3 >> text='SoftmaxBackward0'")
     code = "widget.selected['kind'], widget.selected['name']"
     wait_for_python(page, code, "('node', 'SoftmaxBackward0')")

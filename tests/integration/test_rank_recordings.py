@@ -110,8 +110,9 @@ def test_finding_of_one_rank_is_printed_with_its_count(tmp_path):
         f"    {line}\n" for line in WARNS.strip().splitlines()
     )
     ended = start(tmp_path, program + "import torch\n", "-o", "run/", world=4)
-    assert "found on 1 of 4 ranks" in ended[2].err
-    assert "[gradient-missing" not in ended[0].err + ended[1].err + ended[3].err
+    printed = "".join(rank.err for rank in ended)  # by rank 2, or by the last one to end
+    assert printed.count("found on 1 of 4 ranks") == 1
+    assert printed.count("[gradient-missing") == 1
 
 
 def test_record_writes_one_file_for_each_rank_into_a_folder(tmp_path):

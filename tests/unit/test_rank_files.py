@@ -9,14 +9,14 @@ import autogradviz
 from autogradviz.cli.output_path import TraceFile
 from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Log
-from autogradviz.events import RankSeen, RecordingStarted, StepEnded
+from autogradviz.events import RankSeen, RecordingEnded, RecordingStarted, StepEnded
 from autogradviz.ranks import Rank, current_rank
 from autogradviz.trace import Trace
 
 SECOND = 10**9
 
 
-def write(folder, rank, *, start, run="job", host="one", restart=0, world=4):
+def write(folder, rank, *, start, run="job", host="one", restart=0, world=4, steps=1, ended=5):
     """Write the trace of a rank that records for 5 seconds."""
     common = {"thread": 0, "stack_id": None}
     began = RecordingStarted(
@@ -27,11 +27,15 @@ def write(folder, rank, *, start, run="job", host="one", restart=0, world=4):
         seq=1, time_ns=0, rank=rank, world_size=world, local_rank=rank, host=host, pid=1,
         run_name=run, restart_count=restart, **common,
     )  # fmt: skip
-    step = StepEnded(
-        seq=2, time_ns=5 * SECOND, step=0, end_seq=2, step_ops=1, step_digest=1, **common
+    end = (
+        StepEnded(
+            seq=2, time_ns=ended * SECOND, step=0, end_seq=2, step_ops=1, step_digest=1, **common
+        )
+        if steps
+        else RecordingEnded(seq=2, time_ns=ended * SECOND, event_count=2, **common)
     )
     name = f"rank-{rank:05}{f'.{restart}' if restart else ''}.agv"
-    Trace(Log.from_events([began, own, step])).save(folder / name)
+    Trace(Log.from_events([began, own, end])).save(folder / name)
 
 
 def test_ranks_of_an_earlier_run_are_left_out(tmp_path):
@@ -76,6 +80,21 @@ def test_ranks_on_several_hosts_have_one_name_for_their_run(monkeypatch, variabl
     for key, value in {"RANK": "1", "WORLD_SIZE": "2", **variables}.items():
         monkeypatch.setenv(key, value)
     assert current_rank().run_name == name
+
+
+def test_ranks_that_shell_scripts_start_have_one_name_for_their_run(monkeypatch):
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    variables["TORCHELASTIC_ERROR_FILE"] = "/tmp/torchelastic_x/none_abc/attempt_1/1/error.json"
+    for key, value in variables.items():
+        monkeypatch.setenv(key, value)
+    assert current_rank().run_name == "none_abc"
+
+
+def test_rank_that_ends_no_step_is_not_of_an_earlier_run(tmp_path):
+    """The other rank is known to be a rank of the run only because they overlap."""
+    write(tmp_path, 0, start=10, run="4711", steps=0, ended=8)
+    write(tmp_path, 1, start=12, run="4712")
+    assert autogradviz.load(tmp_path).ranks == (0, 1)
 
 
 def test_last_steps_of_a_killed_rank_are_deleted_only_if_that_is_allowed(tmp_path, monkeypatch):

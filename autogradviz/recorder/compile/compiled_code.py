@@ -14,6 +14,7 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.recorder.ops.op_origins import COMPILED, EAGER, LEFT_OUT
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import OpOverload
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from autogradviz.recorder.compile.region_table import CompiledRegions
     from autogradviz.recorder.session import Session
 
-EAGER: Final = 0
-COMPILED: Final = 1  # recorded
-LEFT_OUT: Final = 2
 _CALLER_DECIDES: Final = -1
 
 OVERLOAD_CODE: Final[CodeType] = OpOverload.__call__.__code__

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
-from autogradviz.recorder.compile.compiled_code import EAGER, LEFT_OUT
 from autogradviz.recorder.ids.int_map import grow
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
 from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.mutation_clones import emit_clone
 from autogradviz.recorder.ops.op_io import Ints, TensorReader
+from autogradviz.recorder.ops.op_origins import EAGER, LEFT_OUT
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.ops.random_ops import emit_draw
 from autogradviz.recorder.torch_internals.dispatch_workarounds import (
@@ -49,11 +49,11 @@ from autogradviz.recorder.torch_internals.private_api import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.compile.compiled_code import CompiledCode
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ids.version_counters import VersionTable, Written
     from autogradviz.recorder.ops.fingerprints import Fingerprints
     from autogradviz.recorder.ops.node_creators import CreatorTable
+    from autogradviz.recorder.ops.op_origins import OpOrigins
     from autogradviz.recorder.ops.recent_outputs import RecentOutputs
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
@@ -123,7 +123,7 @@ class OpMode(TorchDispatchMode):
         self._add_to_step = (session.digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
         self.collective_count = self._collectives.count
-        self.compiled_code: CompiledCode | None = None
+        self.compiled_code: OpOrigins | None = None
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

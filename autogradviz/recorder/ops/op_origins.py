@@ -1,0 +1,20 @@
+"""The code that calls an operator: the program, or a compiled region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+EAGER: Final = 0
+COMPILED: Final = 1
+LEFT_OUT: Final = 2
+"""A compiled region whose ops are recorded with the region, not in each run."""
+
+
+class OpOrigins(Protocol):
+    """The callers of operators; ``compile/compiled_code.py`` implements it."""
+
+    def origin_of(self, frame: FrameType) -> int:
+        """Return ``EAGER``, ``COMPILED`` or ``LEFT_OUT`` for the operators that a frame calls."""
