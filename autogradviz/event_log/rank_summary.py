@@ -55,7 +55,7 @@ _MARK: Final = b"AGVRANK1"
 _TAIL: Final = struct.Struct("<Q8s")  # bytes of the summary, and the mark
 _MOST_BYTES: Final = 2**26
 _NUMBERS: Final = (
-    "rank", "world_size", "restart_count", "started_at_ns", "model", "event_count",
+    "rank", "world_size", "restart_count", "started_at_ns", "model", "event_count", "duration_ns",
 )  # fmt: skip
 _SAME_SHAPES: Final = ("allreduce", "all_reduce", "broadcast")
 """Collectives in which all ranks pass tensors of the same shape."""
@@ -150,7 +150,7 @@ class RankSummary:
     interrupted: tuple[str, Line | None] | None
     is_complete: bool
     event_count: int
-    duration_ns: int = 0
+    duration_ns: int
 
 
 class _Reader:
@@ -358,6 +358,7 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
     newest = tuple(Place._make([*each[:-1], _line(each[-1])]) for each in found["newest"])
     error, interrupted = found["error"], found["interrupted"]
     known = {
+        "duration_ns": 0,  # older files lack it
         **found,
         "steps": steps,
         "newest": newest,
@@ -371,7 +372,7 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
         if interrupted is None
         else (str(interrupted[0]), _line(interrupted[1])),
     }
-    for name in (*_NUMBERS, *known.keys() & {"duration_ns"}):
+    for name in _NUMBERS:
         known[name] = int(known[name])
     return RankSummary(**known)
 

@@ -5,11 +5,10 @@
 FILE comes from a checkout of PyTorch near the installed version; wheels do not contain it.
 Names of ``torch`` that no longer exist are replaced by mocks, so that the other tests run. Each
 test runs unrecorded and recorded, in two processes. Tests with different outcomes or warnings are
-printed, and tests with incomplete recordings. ``expression`` selects tests as ``-k`` of pytest
-does. Modes are "full", "fingerprints", "graph" and
+printed, and tests with incomplete recordings. Modes are "full", "fingerprints", "graph" and
 "native" (after ``autogradviz native build``), separated by commas, and "empty" for a dispatch mode
-that does nothing: changes under that mode are not caused by the recorder. With ``every`` 10, each
-tenth test runs.
+that does nothing: changes under that mode are not caused by the recorder. ``expression`` selects
+tests as ``-k`` of pytest does. With ``every`` 10, each tenth test runs.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ SECOND = 10**9
 
 
 def write(folder, rank, *, start, run="job", host="one", restart=0, world=4, steps=1, ended=5):
-    """Write the trace of a rank that records for 5 seconds."""
+    """Write the trace of a rank that records for ``ended`` seconds, with or without a step."""
     common = {"thread": 0, "stack_id": None}
     began = RecordingStarted(
         seq=0, time_ns=0, started_at_ns=start * SECOND, autogradviz_version="1",

@@ -19,7 +19,7 @@ def summary(rank, times_ms):
     return RankSummary(
         rank=rank, world_size=4, host="", run_name="", restart_count=0, started_at_ns=0, groups=(),
         meshes=(), model=1, steps=tuple(steps), newest=(), gradients=None, parameters=None,
-        error=None, interrupted=None, is_complete=True, event_count=9,
+        error=None, interrupted=None, is_complete=True, event_count=9, duration_ns=0,
     )  # fmt: skip
 
 

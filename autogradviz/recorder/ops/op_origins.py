@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 EAGER: Final = 0
-COMPILED: Final = 1
+COMPILED: Final = 1  # recorded
 LEFT_OUT: Final = 2
 """A compiled region whose ops are recorded with the region, not in each run."""
 
