@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from autogradviz.errors import UnknownRegionError
 from autogradviz.event_log import write_over_own
 from autogradviz.render.svg.compiled_region import render_compiled_svg
+from autogradviz.scene.compiled.in_graph import regions_named
 from autogradviz.scene.compiled.tables import build_region_scene
 
 if TYPE_CHECKING:
@@ -96,8 +97,7 @@ def choose_region(regions: Sequence[CompiledRegion], region: str | int | None) -
     if isinstance(region, int):
         found = list(regions[region : region + 1]) if region >= 0 else []
     else:
-        found = [each for each in regions if region in {each.name, each.compile_id}]
-        found = found or [each for each in regions if each.name.partition(" ")[0] == region]
+        found = regions_named(regions, region)
     if len(found) != 1:
         names = ", ".join(dict.fromkeys(each.name for each in regions))
         problem = "several compiled regions are" if found else "no compiled region is"

@@ -386,13 +386,15 @@ class Trace:
         Args:
             depth: how many levels of modules are open; 0 closes all modules, a large number opens
                 all. By default, as many as keep the picture readable.
-            open: a module or several, "h.3". They are open and all others closed, unless
-                ``depth`` is given too. A block is drawn apart from the identical ones around it.
+            open: a module or several, "h.3", or a compiled region, "forward [0/0]". They are open
+                and all others closed, unless ``depth`` is given too. A block is drawn apart from
+                the identical ones around it. In the place of an open region's node, the ops of
+                its forward and backward are drawn, as ``compiled_graph`` does.
             title: the title of the picture, by default the model's class name.
             redact: leave source text and absolute paths out.
 
         Raises:
-            ValueError: if no node belongs to a module that ``open`` names.
+            ValueError: if no node belongs to a module or region that ``open`` names.
 
         Example:
             >>> trace.graph(depth=0)

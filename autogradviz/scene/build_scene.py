@@ -10,6 +10,7 @@ from autogradviz.fast_dataclass import maker
 from autogradviz.pause_gc import collector_paused
 from autogradviz.scene import non_graph_views
 from autogradviz.scene.blamed_tensors import find_blamed
+from autogradviz.scene.compiled.in_graph import picture_sizes, region_of_nodes
 from autogradviz.scene.compiled.tables import build_compiled_tables
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
 from autogradviz.scene.group_boxes import build_groups
@@ -27,6 +28,7 @@ from autogradviz.scene.lifelines import (
 )
 from autogradviz.scene.memory_view import build_flame_tables, build_prediction_tables
 from autogradviz.scene.node_boxes import NodeBuilder
+from autogradviz.scene.opened_parts import find_opened
 from autogradviz.scene.schema import Scene, SceneEdge
 
 if TYPE_CHECKING:
@@ -56,18 +58,24 @@ def build_scene(
         title: title of the picture; by default the model's class name.
         depth: number of levels that are initially visible: 1 shows the outermost modules closed,
             2 opens them. By default, groups are opened while the picture stays readable.
-        opened: paths of modules to open; only these, unless ``depth`` is given too. A block of a
-            run of identical blocks is drawn apart from the others.
+        opened: paths of modules and names of compiled regions to open; only these, unless
+            ``depth`` is given too. A block of a run of identical blocks is drawn apart from the
+            others.
         graph_only: leave out regions, timeline, memory, storages and source lines, which a picture
             of the graph does not need and which take as long to build as the graph.
+
+    Raises:
+        ValueError: if a name in ``opened`` stands for no node.
     """
     keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
     hooked = {node_id for hook in analysis.hooks for node_id in hook.node_ids}
     folded = fold_graph(analysis.graph, keep | hooked)
     victims = {i for i, n in enumerate(folded.nodes) if n.node_id in keep or n.state == "failed"}
-    groups = flatten_groups(
-        group_nodes(folded, analysis.regions, victims | _first_nodes(folded, opened))
-    )
+    regions = analysis.compiled_regions
+    region_of = region_of_nodes(regions, folded.index_of)
+    parts = find_opened(opened, folded, regions, region_of)
+    names = {node: regions[at].name for node, at in region_of.items()}
+    groups = flatten_groups(group_nodes(folded, analysis.regions, victims | parts.apart, names))
     layouts = lay_out_groups(groups, folded)
     alone = find_alone(layouts)
     blamed = find_blamed(analysis, findings)
@@ -79,20 +87,35 @@ def build_scene(
         _make_edge(source=source, target=target, views=views, on_path=(source, target) in on_path)
         for source, target, views in folded.edges
     )
+    storages, events, rows = ((), (), 0) if graph_only else build_storages(analysis, folded, blamed)
+    compiled = build_compiled_tables(
+        analysis,
+        folded.index_of,
+        {each.storage_id: each.index for each in storages},
+        only={region_of[node] for node in parts.compiled_nodes} if graph_only else None,
+    )
     scene = Scene(
         summary=non_graph_views.summarize(analysis, title),
         groups=build_groups(
-            groups, layouts, alone, nodes, folded, analysis, depth=depth, opened=opened
+            groups,
+            layouts,
+            alone,
+            nodes,
+            folded,
+            analysis,
+            depth=depth,
+            opened=parts,
+            pictures=picture_sizes(compiled["compiled_regions"], compiled["compiled_pictures"]),
         ),
         nodes=tuple(nodes),
         edges=edges,
         saved_badges=tuple(saved),
         parameter_badges=tuple(builder.parameter_badges),
         findings=non_graph_views.build_findings(findings, folded, analysis.regions),
+        **compiled,
     )
     if graph_only:
         return scene
-    storages, events, rows = build_storages(analysis, folded, blamed)
     spans, span_count = non_graph_views.build_spans(analysis, folded)
     idle = non_graph_views.find_idle(analysis)
     summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
@@ -112,30 +135,7 @@ def build_scene(
         **build_prediction_tables(analysis),
         changes=non_graph_views.build_changes(analysis),
         saved_diffs=non_graph_views.build_saved_diffs(analysis),
-        **build_compiled_tables(
-            analysis, folded.index_of, {each.storage_id: each.index for each in storages}
-        ),
     )
-
-
-def _first_nodes(folded: FoldedGraph, modules: Collection[str]) -> set[int]:
-    """Return the index of one node of each module, if possible not of a module inside it.
-
-    Raises:
-        ValueError: if a module has no node.
-    """
-    found = set()
-    for path in modules:
-        inside = [
-            (node.module != path, index)
-            for index, node in enumerate(folded.nodes)
-            if f"{node.module}.".startswith(f"{path}.")
-        ]
-        if not inside:
-            message = f"no node of the graph belongs to a module {path!r}"
-            raise ValueError(message)
-        found.add(min(inside)[1])
-    return found
 
 
 def _path_to(victims: set[int], folded: FoldedGraph) -> set[tuple[int, int]]:

@@ -15,7 +15,7 @@ from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Mapping, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.saved_memory import SavedBytes
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from autogradviz.scene.group_tree import GroupTree
     from autogradviz.scene.layout.cross_group_edges import GroupLayout
     from autogradviz.scene.layout.flatten_group_tree import FlatGroup
+    from autogradviz.scene.opened_parts import OpenedParts
     from autogradviz.scene.schema import CellKind, RunState
 
 MAX_WIDTH: Final = 960.0
@@ -39,6 +40,9 @@ MAX_TRIES: Final = 60
 
 MAX_LABEL: Final = 40
 
+PICTURE_MARGIN: Final = 12.0
+"""Around the picture of a compiled region, inside the box of its node."""
+
 
 def build_groups(
     groups: list[FlatGroup],
@@ -49,9 +53,22 @@ def build_groups(
     analysis: Analysis,
     *,
     depth: int | None,
-    opened: Collection[str] = (),
+    opened: OpenedParts,
+    pictures: Mapping[int, tuple[float, float]],
 ) -> tuple[SceneGroup, ...]:
-    """Return all groups, the root first. ``opened`` are paths of modules to open."""
+    """Return all groups, the root first.
+
+    Args:
+        groups: the flattened tree of groups.
+        layouts: their layouts.
+        alone: nodes and groups that are alone in their row.
+        nodes: the boxes of all nodes.
+        folded: the drawn graph.
+        analysis: the analysis of the recording.
+        depth: number of levels of modules to open.
+        opened: modules and compiled regions to open.
+        pictures: sizes of the pictures of compiled regions, by node.
+    """
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
     closed = [
@@ -62,8 +79,13 @@ def build_groups(
         )
         for index, group in enumerate(groups)
     ]
-    found = _open_modules(closed, opened)
-    if depth is not None or not opened:
+    if pictures:
+        closed = [
+            _with_picture(group, flat, pictures)
+            for group, flat in zip(closed, groups, strict=True)
+        ]
+    found = _open_parts(closed, groups, opened)
+    if depth is not None or not opened.apart:
         found |= _find_open(groups, closed, nodes, depth)
     return tuple(
         replace(group, open=True) if index in found else group for index, group in enumerate(closed)
@@ -109,6 +131,17 @@ def _scene_group(
     )
 
 
+def _with_picture(
+    group: SceneGroup, flat: FlatGroup, pictures: Mapping[int, tuple[float, float]]
+) -> SceneGroup:
+    """Return the group of a compiled region with the size of the region's picture."""
+    size = pictures.get(flat.nodes[0]) if group.kind == "compiled" else None
+    if size is None:
+        return group
+    width, height = (part + 2 * PICTURE_MARGIN for part in size)
+    return replace(group, picture_width=width, picture_height=height)
+
+
 def _names(tree: GroupTree, types: dict[str, str], nodes: Sequence[SceneNode]) -> tuple[str, str]:
     """Return the label and the type name of a group."""
     type_name = types.get(tree.path, "")
@@ -120,6 +153,8 @@ def _names(tree: GroupTree, types: dict[str, str], nodes: Sequence[SceneNode]) -
         return elide(last_part(tree.region.function), MAX_LABEL), ""
     if tree.kind in {"iteration", "page", "graph"}:
         return tree.label, ""
+    if tree.kind == "compiled":
+        return nodes[tree.nodes[0]].name, tree.label
     if tree.kind == "repeat":
         ends = tree.first, tree.last
         first, last = (block.label or last_part(block.path) for block in ends)
@@ -172,6 +207,8 @@ def _with_sizes(group: SceneGroup, *, sizes: SavedBytes, alone: bool) -> SceneGr
     label = text_width(group.label, 12.5, bold=True)
     pills = text_width(f"×{group.repeat:,} identical", 10.0) + 24 if group.repeat > 1 else 0.0
     pills += 40 if group.checkpointed else 0.0
+    if group.kind == "compiled":
+        pills += text_width(group.type_name, 10.5) + 10
     width = 20 + label + 8 + pills + 10 + text_width(closed_note(group), 10.5) + 10
     column = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
     header = 30 + label + 8 + text_width(header_note(group), 11.5) + 12
@@ -221,12 +258,17 @@ def _find_open(
     the largest first. Siblings whose names differ only in numbers are opened together.
     """
     if depth is not None:
-        return {i for i, group in enumerate(flat) if group.module_depth < depth or not i}
+        return {
+            i
+            for i, group in enumerate(flat)
+            if (group.module_depth < depth and groups[i].kind != "compiled") or not i
+        }
     opened = {0}
     opened |= {
         i
         for i, group in enumerate(flat)
         if group.tree.count == 1 and any(nodes[node].error for node in group.nodes)
+        if group.tree.kind != "compiled"
     }
     drawing = _Drawing(groups, nodes)
     width, height = _size(drawing, opened)
@@ -254,15 +296,20 @@ def _find_open(
     return opened
 
 
-def _open_modules(groups: list[SceneGroup], paths: Collection[str]) -> set[int]:
-    """Return the groups of modules and the groups around them."""
+def _open_parts(
+    groups: list[SceneGroup], flat: list[FlatGroup], opened: OpenedParts
+) -> set[int]:
+    """Return the groups of modules and of compiled regions, and the groups around them."""
     found = {0}
     for group in groups:
-        if group.path in paths and group.repeat == 1:
-            at = group.index
-            while at > 0:
-                found.add(at)
-                at = groups[at].parent
+        if group.kind == "compiled":
+            chosen = flat[group.index].nodes[0] in opened.compiled_nodes
+        else:
+            chosen = group.path in opened.modules and group.repeat == 1
+        at = group.index if chosen else 0
+        while at > 0:
+            found.add(at)
+            at = groups[at].parent
     return found
 
 
@@ -285,7 +332,7 @@ def _push_siblings(
     for child in children[:1] if is_run else children:
         tree = flat[child].tree
         steps = tree.count > 1 and tree.first.kind == "graph"  # equal steps: one box is enough
-        if child not in opened and not steps:
+        if child not in opened and not steps and tree.kind != "compiled":
             group = groups[child]
             key = re.sub(r"\d+", "#", group.label), group.type_name, group.repeat > 1
             alike.setdefault(key, []).append(child)

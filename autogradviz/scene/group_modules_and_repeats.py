@@ -12,7 +12,7 @@ from autogradviz.scene.label_text import last_part
 from autogradviz.scene.split_cycles import split_cycles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from autogradviz.analysis.types import Region
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
@@ -23,13 +23,20 @@ PAGE: Final = 1_000
 """Maximum number of boxes in one group. The boxes of a larger group are split into pages."""
 
 
-def group_nodes(folded: FoldedGraph, regions: Sequence[Region], never_join: set[int]) -> GroupTree:
+def group_nodes(
+    folded: FoldedGraph,
+    regions: Sequence[Region],
+    never_join: set[int],
+    compiled: Mapping[int, str] | None = None,
+) -> GroupTree:
     """Return the root group with all groups below it.
 
     Args:
         folded: the drawn graph.
         regions: the checkpoint regions of the trace.
         never_join: nodes whose blocks do not join runs.
+        compiled: names of compiled regions by their nodes. Each node gets a group of its own, in
+            which its region is drawn.
     """
     paths: list[list[Part]] = [
         [*([-number] if number else []), *(node.module.split(".") if node.module else [])]
@@ -54,7 +61,22 @@ def group_nodes(folded: FoldedGraph, regions: Sequence[Region], never_join: set[
     _join_runs(root, keys, never_join)
     fold_loops(root, keys.loop_key, never_join)
     _paginate(root)
+    if compiled:
+        _wrap_compiled(root, compiled)
     return root
+
+
+def _wrap_compiled(tree: GroupTree, names: Mapping[int, str]) -> None:
+    """Put each node of a compiled region into a group."""
+    for group in tree.groups:
+        _wrap_compiled(group, names)
+    found = [node for node in tree.nodes if node in names]
+    if found:
+        tree.nodes = [node for node in tree.nodes if node not in names]
+        tree.groups += [
+            GroupTree("compiled", tree.path, nodes=[node], label=names[node]) for node in found
+        ]
+        tree.groups.sort(key=GroupTree.oldest)
 
 
 def _insert_regions(

@@ -26,7 +26,7 @@ class GroupTree:
     nodes: list[int] = field(default_factory=list)  # in creation order
     groups: list[GroupTree] = field(default_factory=list)
     by_part: dict[Part, GroupTree] = field(default_factory=dict)
-    label: str = ""  # of a page, "1–1,000 of 5,009"; of a graph, "graph 2"; of a loop, its ops
+    label: str = ""  # "1–1,000 of 5,009", "graph 2", the ops of a loop, a compiled region's name
     count: int = 1  # number of identical blocks in a run
 
     def all_nodes(self) -> list[int]:

@@ -18,7 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "iteration", "page", "graph"]
+GroupKind: TypeAlias = Literal[
+    "root", "module", "region", "repeat", "iteration", "page", "graph", "compiled"
+]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
@@ -155,7 +157,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneGroup:
-    """A module, a checkpoint region, a run of identical blocks or a page of a large group."""
+    """A module, a checkpoint region, a run of identical blocks or a page of a large group.
+
+    A group of the kind "compiled" holds the one node of a compiled region. While it is open, the
+    picture of the region is drawn in the place of the node.
+    """
 
     index: int
     parent: int  # -1 for the root, which is group 0
@@ -181,6 +187,8 @@ class SceneGroup:
     cells: tuple[Cell, ...]
     rows: tuple[tuple[int, ...], ...]  # cell indices, top to bottom, left to right
     links: tuple[Link, ...]
+    picture_width: float = 0.0  # of the compiled region's picture, 0 without one
+    picture_height: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,10 @@ function cellSizes(scene, group, geometries) {
       height = node.compact ? COMPACT_HEIGHT : NODE_HEIGHT;
       left = width / 2 + node.left_width + CELL_MARGIN;
       right = width / 2 + node.right_width + CELL_MARGIN;
+      if (group.picture_width) {
+        [width, height] = [group.picture_width, group.picture_height];
+        left = right = width / 2 + CELL_MARGIN;
+      }
     } else if (inner) {
       ({ width, height } = inner);
       left = inner.axis + CELL_MARGIN;

@@ -12,6 +12,8 @@ from autogradviz.render.svg.theme import THEMES, Theme, ThemeName, mix
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from autogradviz.scene.compiled.tables import RegionScene
     from autogradviz.scene.schema import (
         CompiledDetail,
@@ -50,11 +52,7 @@ def render_compiled_svg(
         parts.append(svg.text(MARGIN, page.y, line, fill=colors.text2, size=11.5))
         page.y += 18
     page.y += 6
-    marks = "\n".join(
-        _draw(mark, scene.tables.items, colors)
-        for mark in scene.tables.marks
-        if mark.picture == picture.index
-    )
+    marks = draw_picture(picture, scene.tables.marks, scene.tables.items, colors)
     parts.append(f'<g transform="translate({svg.num(MARGIN)} {svg.num(page.y)})">{marks}</g>')
     page.y += picture.height + 14
     parts.append(_reasons(page, scene))
@@ -70,6 +68,16 @@ def render_compiled_svg(
     )
 
 
+def draw_picture(
+    picture: SceneCompiledPicture,
+    marks: Sequence[SceneCompiledMark],
+    items: Sequence[SceneCompiledItem],
+    theme: Theme,
+) -> str:
+    """Return one picture of a region, at the origin."""
+    return "\n".join(_draw(mark, items, theme) for mark in marks if mark.picture == picture.index)
+
+
 def _choose(scene: RegionScene, detail: CompiledDetail | None) -> SceneCompiledPicture:
     pictures = scene.tables.pictures
     return next(
@@ -78,7 +86,7 @@ def _choose(scene: RegionScene, detail: CompiledDetail | None) -> SceneCompiledP
     )
 
 
-def _draw(mark: SceneCompiledMark, items: list[SceneCompiledItem], theme: Theme) -> str:
+def _draw(mark: SceneCompiledMark, items: Sequence[SceneCompiledItem], theme: Theme) -> str:
     style = mark.style.removesuffix(" after")
     if style.endswith(" before"):
         return ""  # a static picture shows what is saved

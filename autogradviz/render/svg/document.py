@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import GraphTooLargeError
 from autogradviz.render.svg import primitives as svg
+from autogradviz.render.svg.compiled_region import draw_picture
 from autogradviz.render.svg.groups import draw_frame, draw_group
 from autogradviz.render.svg.header import Page, draw_banner, draw_empty_message, draw_title
 from autogradviz.render.svg.legend import draw_legend
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.theme import THEMES, Theme, ThemeName
+from autogradviz.scene.group_boxes import PICTURE_MARGIN
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.layout.coordinates import Placement, place
 from autogradviz.scene.text_metrics import text_width
@@ -18,8 +20,13 @@ from autogradviz.scene.text_metrics import text_width
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from autogradviz.scene.layout.coordinates import Line
-    from autogradviz.scene.schema import ParameterBadge, SavedTensorBadge, Scene
+    from autogradviz.scene.layout.coordinates import Box, Line
+    from autogradviz.scene.schema import (
+        ParameterBadge,
+        SavedTensorBadge,
+        Scene,
+        SceneCompiledPicture,
+    )
 
 MARGIN: Final = 40.0
 MIN_WIDTH: Final = 640.0
@@ -97,12 +104,15 @@ def _draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
     parameters: dict[int, list[ParameterBadge]] = {}
     for parameter in scene.parameter_badges:
         parameters.setdefault(parameter.node, []).append(parameter)
+    opened = _opened_pictures(scene)
     frames, boxes = [], []
     for box in placement.boxes:
         if box.kind == "frame":
             frames.append(draw_frame(scene.groups[box.ref], box, theme))
         elif box.kind == "group":
             boxes.append(draw_group(scene.groups[box.ref], box, theme))
+        elif box.ref in opened:
+            boxes.append(_draw_opened(scene, opened[box.ref], box, theme))
         else:
             middle, right = box.y + box.height / 2, box.x + box.width
             boxes.append(draw_node(scene.nodes[box.ref], box, theme))
@@ -110,6 +120,26 @@ def _draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
             boxes.append(draw_parameters(parameters.get(box.ref, ()), box.x, middle, theme))
     labels = [_label(scene, line, theme) for line in placement.lines if line.label]
     return "\n".join([*frames, _draw_lines(scene, placement, theme), *boxes, *labels])
+
+
+def _opened_pictures(scene: Scene) -> dict[int, SceneCompiledPicture]:
+    """Return the pictures that are drawn in the place of nodes, by node."""
+    picture_of = {picture.region: picture for picture in scene.compiled_pictures if picture.initial}
+    return {
+        node: picture_of[region.index]
+        for region in scene.compiled_regions
+        for node in region.nodes
+        if region.index in picture_of
+    }
+
+
+def _draw_opened(scene: Scene, picture: SceneCompiledPicture, box: Box, theme: Theme) -> str:
+    """Return the box of a compiled region's node with the picture of the region."""
+    outline = svg.stroke(theme.backward, 1.1, fill=theme.page)
+    rect = svg.rect(box.x, box.y, box.width, box.height, radius=6, style=outline)
+    x, y = svg.num(box.x + PICTURE_MARGIN), svg.num(box.y + PICTURE_MARGIN)
+    marks = draw_picture(picture, scene.compiled_marks, scene.compiled_items, theme)
+    return f'{rect}<g transform="translate({x} {y})">{marks}</g>'
 
 
 def _draw_lines(scene: Scene, placement: Placement, theme: Theme) -> str:

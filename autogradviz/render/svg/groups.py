@@ -46,6 +46,8 @@ def draw_group(group: SceneGroup, box: Box, theme: Theme) -> str:
         parts.append(svg.rect(at, y + 6, width, PILL_HEIGHT, radius=8, style=style))
         parts.append(svg.text(at + 7, y + 17.6, repeat, fill=theme.text2, size=10))
         at += width + 6
+    if group.kind == "compiled":
+        parts.append(svg.text(at, base, group.type_name, fill=theme.text2, size=10.5))
     if group.checkpointed:
         parts.append(_recompute_pill(at, y + 6, str(group.recomputes), theme))
     count = closed_note(group)

@@ -21,7 +21,7 @@ from autogradviz.scene.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from autogradviz.analysis import Analysis
@@ -43,6 +43,8 @@ def build_compiled_tables(
     analysis: Analysis,
     node_index: Mapping[int, int],
     storage_index: Mapping[int, int],
+    *,
+    only: Collection[int] | None = None,
 ) -> dict[str, Any]:
     """Return the scene's tables of compiled regions by name.
 
@@ -50,22 +52,26 @@ def build_compiled_tables(
         analysis: the analysis of the recording.
         node_index: index of each drawn node, by id.
         storage_index: index of each storage, by id.
+        only: positions of the regions to draw, without the strip; by default all, with it.
     """
     regions = analysis.compiled_regions
     tables = Tables()
     rows = []
+    steps = _steps(regions, analysis.graph_breaks, analysis.recompiles) if only is None else ()
     for index, region in enumerate(regions):
-        first_slot = len(tables.slots)
-        tables.slots += slot_rows(region, index, storage_index)
-        draw_pictures(tables, region, index, first_slot)
-        rows.append(describe_region(region, index, node_index))
+        if only is not None and index not in only:
+            continue
+        at, first_slot = len(rows), len(tables.slots)
+        tables.slots += slot_rows(region, at, storage_index)
+        draw_pictures(tables, region, at, first_slot)
+        rows.append(describe_region(region, at, node_index))
     return {
         "compiled_regions": tuple(rows),
         "compiled_pictures": tuple(tables.pictures),
         "compiled_marks": tuple(tables.marks),
         "compiled_items": tuple(tables.items),
         "compiled_slots": tuple(tables.slots),
-        "compiled_steps": _steps(regions, analysis.graph_breaks, analysis.recompiles),
+        "compiled_steps": steps,
     }
 
 

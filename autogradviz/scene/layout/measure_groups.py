@@ -111,6 +111,9 @@ def _extents(
             height = COMPACT_HEIGHT if node.compact else NODE_HEIGHT
             left = width / 2 + node.left_width + CELL_MARGIN
             right = width / 2 + node.right_width + CELL_MARGIN
+            if group.picture_width:  # instead of the node and its badges
+                width, height = group.picture_width, group.picture_height
+                left = right = width / 2 + CELL_MARGIN
         elif cell.kind == "group" and cell.ref in geometries:
             inner = geometries[cell.ref]
             width, height = inner.width, inner.height
