@@ -6,7 +6,7 @@
 
 /** @typedef {0 | 1} Flag a boolean in a table */
 
-/** @typedef {"root" | "module" | "region" | "repeat" | "iteration" | "page" | "graph"} GroupKind */
+/** @typedef {"root" | "module" | "region" | "repeat" | "iteration" | "page" | "graph" | "compiled"} GroupKind */
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
@@ -157,6 +157,8 @@
  * @property {Cell[]} cells
  * @property {number[][]} rows cell indices, top to bottom, left to right
  * @property {Link[]} links
+ * @property {number} picture_width of the compiled region's picture, 0 without one
+ * @property {number} picture_height
  */
 
 /**

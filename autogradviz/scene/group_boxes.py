@@ -81,8 +81,7 @@ def build_groups(
     ]
     if pictures:
         closed = [
-            _with_picture(group, flat, pictures)
-            for group, flat in zip(closed, groups, strict=True)
+            _with_picture(group, flat, pictures) for group, flat in zip(closed, groups, strict=True)
         ]
     found = _open_parts(closed, groups, opened)
     if depth is not None or not opened.apart:
@@ -151,10 +150,9 @@ def _names(tree: GroupTree, types: dict[str, str], nodes: Sequence[SceneNode]) -
         return elide(" · ".join(_ops(tree.first, nodes)), MAX_LABEL), ""
     if tree.kind == "region" and tree.region is not None:
         return elide(last_part(tree.region.function), MAX_LABEL), ""
-    if tree.kind in {"iteration", "page", "graph"}:
-        return tree.label, ""
-    if tree.kind == "compiled":
-        return nodes[tree.nodes[0]].name, tree.label
+    if tree.kind in {"iteration", "page", "graph", "compiled"}:
+        names = (nodes[tree.nodes[0]].name, tree.label)
+        return names if tree.kind == "compiled" else (tree.label, "")
     if tree.kind == "repeat":
         ends = tree.first, tree.last
         first, last = (block.label or last_part(block.path) for block in ends)
@@ -296,9 +294,7 @@ def _find_open(
     return opened
 
 
-def _open_parts(
-    groups: list[SceneGroup], flat: list[FlatGroup], opened: OpenedParts
-) -> set[int]:
+def _open_parts(groups: list[SceneGroup], flat: list[FlatGroup], opened: OpenedParts) -> set[int]:
     """Return the groups of modules and of compiled regions, and the groups around them."""
     found = {0}
     for group in groups:

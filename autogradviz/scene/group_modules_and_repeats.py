@@ -74,7 +74,7 @@ def _wrap_compiled(tree: GroupTree, names: Mapping[int, str]) -> None:
     if found:
         tree.nodes = [node for node in tree.nodes if node not in names]
         tree.groups += [
-            GroupTree("compiled", tree.path, nodes=[node], label=names[node]) for node in found
+            GroupTree("compiled", "", nodes=[node], label=names[node]) for node in found
         ]
         tree.groups.sort(key=GroupTree.oldest)
 

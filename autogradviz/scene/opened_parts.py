@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenedParts:
-    """What to open: modules by path, and nodes of compiled regions by index."""
+    """Modules to open, by path, and nodes of compiled regions, by index."""
 
     modules: tuple[str, ...]
     compiled_nodes: frozenset[int]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import recordings
-from viewer_page import Stage
+from viewer_page import Stage, first_open
+
+from autogradviz.scene.layout.coordinates import place
 
 PICTURE = ".agv-compiled-picture"
 
@@ -20,13 +22,77 @@ def chips(stage):
     return stage.page.locator(f"{PICTURE} rect.agv-k-chip.agv-k-value[data-item]")
 
 
-def test_double_click_on_the_node_opens_its_compiled_region(open_page):
+def opened_in_graph(page):
+    """Return a stage whose first compiled region was opened by a click, and the region's group."""
     scene = recordings.compiled()
-    stage = Stage(open_page(), scene)
-    first = scene.compiled_regions[0]
-    opened = {group.index for group in scene.groups if group.open}
-    stage.page.mouse.dblclick(*stage.point_of("node", first.nodes[0], opened))
+    stage = Stage(page, scene)
+    node = scene.nodes[scene.compiled_regions[0].nodes[0]]
+    opened = first_open(scene)
+    stage.click("group", node.group, opened)
+    page.wait_for_timeout(250)  # the transition
+    return stage, node, opened | {node.group}
+
+
+def point_of_mark(stage, node, opened, style):
+    """Return the page coordinates of the first rectangle of a style in an opened picture."""
+    scene = stage.scene
+    region = next(each for each in scene.compiled_regions if node.index in each.nodes)
+    picture = next(
+        each for each in scene.compiled_pictures if each.region == region.index and each.initial
+    )
+    mark = next(
+        each
+        for each in scene.compiled_marks
+        if each.picture == picture.index and each.style == style and each.item >= 0
+    )
+    box = next(b for b in place(scene, opened).boxes if b.kind == "node" and b.ref == node.index)
+    canvas = stage.page.locator(".agv-canvas").first
+    x, y, scale = map(float, canvas.get_attribute("data-camera").split())
+    corner = canvas.bounding_box()
+    inside = 12 + mark.x + mark.width - 4, 12 + mark.y + mark.height / 2
+    return (
+        (
+            corner["x"] + (box.x + inside[0] - x) * scale,
+            corner["y"] + (box.y + inside[1] - y) * scale,
+        ),
+        scene.compiled_items[mark.item],
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_click_on_the_open_control_shows_the_lanes_inside_the_graph(open_page, picture, theme):
+    page = open_page(color_scheme=theme, viewport={"width": 1280, "height": 900})
+    stage, node, opened = opened_in_graph(page)
+    group = stage.scene.groups[node.group]
+    assert (group.kind, group.open, group.label) == ("compiled", False, "CompiledFunctionBackward")
+    page.get_by_role("button", name="Fit").first.click()
+    stage.settle()
+    page.screenshot(path=picture(f"compiled-in-graph-{theme}"))
+    point, item = point_of_mark(stage, node, opened, "box forward")
+    page.mouse.move(*point)
+    page.wait_for_selector(".agv-tooltip:not([hidden])")
+    assert page.locator(".agv-tooltip").first.text_content().startswith(item.title)
+
+
+def test_saved_value_of_an_opened_region_says_why_it_is_saved_and_is_selected(open_page):
+    stage, node, opened = opened_in_graph(open_page(viewport={"width": 1280, "height": 900}))
+    stage.page.get_by_role("button", name="Fit").first.click()
+    stage.settle()
+    point, item = point_of_mark(stage, node, opened, "chip value")
+    stage.page.mouse.move(*point)
+    stage.page.wait_for_selector(".agv-tooltip:not([hidden])")
+    reason = stage.scene.compiled_slots[item.slots[0]].reason
+    assert reason in stage.page.locator(".agv-tooltip").first.text_content()
+    stage.page.mouse.click(*point)
+    expected = "tensor" if len(item.slots) == 1 else "node"
+    assert stage.selected()["kind"] == expected
+
+
+def test_double_click_on_an_opened_region_shows_its_view(open_page):
+    stage, node, opened = opened_in_graph(open_page())
+    stage.page.mouse.dblclick(*stage.point_of("node", node.index, opened))
     stage.page.wait_for_selector(PICTURE)
+    first = stage.scene.compiled_regions[0]
     assert stage.page.text_content(".agv-compiled h3") == first.name
     assert stage.page.text_content(".agv-step[aria-current] b") == first.name
 

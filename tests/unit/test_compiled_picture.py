@@ -16,10 +16,12 @@ from autogradviz.cli import main
 from autogradviz.compiled_region_view import CompiledRegionView, choose_region
 from autogradviz.errors import UnknownRegionError
 from autogradviz.render.svg.compiled_region import render_compiled_svg
+from autogradviz.render.svg.document import render_svg
 from autogradviz.scene.build_scene import build_scene
 from autogradviz.scene.compiled.columns import MAX_BLOCKS, arrange_columns
 from autogradviz.scene.compiled.recomputed_bytes import recomputed_alive
 from autogradviz.scene.compiled.tables import build_region_scene
+from autogradviz.scene.layout.coordinates import place
 
 MLP = [
     Op("addmm", 3, nbytes=4000, saved="value"),
@@ -282,6 +284,73 @@ def test_strip_lists_regions_with_graph_breaks_and_recompilations():
     ]
     assert scene.compiled_steps[1].hint == "move it out of the function"
     assert "1 of at most 8" in scene.compiled_steps[2].hint
+
+
+# --- inside the graph -----------------------------------------------------------------------
+
+
+def graph_with_a_region():
+    """Return the analysis of sum ← compiled region ← exp, with a module at each end."""
+    ran = m.fact(
+        e.RegionRan,
+        compiled_region_id=1,
+        node_id=2,
+        tensor_ids=(),
+        saved_versions=(),
+        early=False,
+        at="t.py:5",
+    )
+    return analysis_of(
+        *MLP,
+        more=[
+            m.node(1, "ExpBackward0", nr=1),
+            m.node(2, "CompiledFunctionBackward", nr=2, to=[1]),
+            m.node(3, "SumBackward0", nr=3, to=[2]),
+            ran,
+            m.backward(1, roots=(3,)),
+        ],
+    )
+
+
+def region_group(scene):
+    [group] = [group for group in scene.groups if group.kind == "compiled"]
+    return group
+
+
+@pytest.mark.parametrize("depth", [None, 9])
+def test_node_of_a_compiled_region_is_a_closed_group_with_the_region_inside(depth):
+    scene = build_scene(graph_with_a_region(), (), depth=depth)
+    group = region_group(scene)
+    assert (group.label, group.type_name) == ("CompiledFunctionBackward", "forward [0/0]")
+    assert (group.open, group.node_count) == (False, 1)
+    [picture] = [each for each in scene.compiled_pictures if each.initial]
+    assert group.picture_width == picture.width + 24
+    assert group.picture_height == picture.height + 24
+
+
+@pytest.mark.parametrize("name", ["forward [0/0]", "0/0", "forward"])
+def test_region_opens_inside_the_graph_by_its_name(name):
+    scene = build_scene(graph_with_a_region(), (), opened=(name,), graph_only=True)
+    group = region_group(scene)
+    [box] = [b for b in place(scene, {group.index}).boxes if b.kind == "node" and b.ref == 1]
+    assert group.open
+    assert (box.width, box.height) == (group.picture_width, group.picture_height)
+    text = render_svg(scene)
+    assert "Forward" in text
+    assert "gelu_backward" in text
+    assert "gelu_backward" not in render_svg(scene, open_groups=())
+    assert ET.fromstring(text).tag.endswith("svg")
+
+
+def test_only_opened_regions_are_drawn_in_a_picture_of_the_graph():
+    scene = build_scene(graph_with_a_region(), (), graph_only=True)
+    assert scene.compiled_marks == ()
+    assert region_group(scene).picture_width == 0
+
+
+def test_unknown_name_to_open_is_an_error():
+    with pytest.raises(ValueError, match=r"'down'.* no compiled region has this name"):
+        build_scene(graph_with_a_region(), (), opened=("down",))
 
 
 # --- SVG and API ----------------------------------------------------------------------------

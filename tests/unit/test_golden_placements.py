@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from make_scene import Box, scene_of, tower
 
@@ -43,6 +44,17 @@ def views():
     return scene_of(*(Box(i, op, to=[i - 1] if i > 1 else []) for i, op in enumerate(ops, 1)))
 
 
+def pictures():
+    """Return blocks of which one has pictures in the places of its nodes."""
+    scene = residual()
+    groups = [
+        replace(group, picture_width=320.0, picture_height=180.0) if group.path == "h.1" else group
+        for group in scene.groups
+    ]
+    assert groups != list(scene.groups)
+    return replace(scene, groups=tuple(groups))
+
+
 SCENES = {
     "tower": lambda: scene_of(*tower(3)),
     "checkpointed": lambda: scene_of(*tower(2, region=1), regions=[1]),
@@ -50,6 +62,7 @@ SCENES = {
     "dense": dense,
     "long_skip": long_skip,
     "views": views,
+    "pictures": pictures,
 }
 
 

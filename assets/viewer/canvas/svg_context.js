@@ -192,7 +192,8 @@ export class SvgContext {
     if (this.lineCap !== "butt") style += ` stroke-linecap="${this.lineCap}"`;
     if (this.lineJoin !== "miter") style += ` stroke-linejoin="${this.lineJoin}"`;
     if (this.dashes.length) {
-      style += ` stroke-dasharray="${this.dashes.map((each) => round(each * this.scaleX))}"`;
+      const scale = path ? 1 : this.scaleX;
+      style += ` stroke-dasharray="${this.dashes.map((each) => round(each * scale))}"`;
     }
     this.#addPath(path, style);
   }

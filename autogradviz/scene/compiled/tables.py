@@ -56,7 +56,7 @@ def build_compiled_tables(
     """
     regions = analysis.compiled_regions
     tables = Tables()
-    rows = []
+    rows: list[SceneCompiledRegion] = []
     steps = _steps(regions, analysis.graph_breaks, analysis.recompiles) if only is None else ()
     for index, region in enumerate(regions):
         if only is not None and index not in only:

@@ -5,6 +5,7 @@ import { choice, h } from "../../dom.js";
 import { icon } from "../../canvas/icons.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
 import { itemCard, regionCard } from "./cards.js";
+import { storageOf } from "./describe_part.js";
 import { drawPicture } from "./picture.js";
 
 /** @typedef {import("../../types.js").SceneCompiledStep} Step */
@@ -120,9 +121,8 @@ export class Compiled {
   /** @param {number} item -1 selects nothing */
   #select(item) {
     this.items = item < 0 ? [] : [item];
-    const slots = this.store.scene.compiled_items[item]?.slots ?? [];
-    const storage = slots.length === 1 ? this.store.scene.compiled_slots[slots[0]].storage : -1;
-    if (storage >= 0) this.store.set("selected", { kind: "storage", index: storage });
+    const storage = storageOf(this.store.scene, item);
+    if (storage) this.store.set("selected", storage);
     this.#mark();
   }
 

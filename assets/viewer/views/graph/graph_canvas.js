@@ -4,6 +4,7 @@
 import { h } from "../../dom.js";
 import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/scheduler.js";
 import { makeColoring } from "../../scene/colors.js";
+import { describePart } from "../compiled/describe_part.js";
 import { placeTooltip } from "../../shell/tooltip.js";
 import { Breadcrumbs } from "./breadcrumbs.js";
 import { centered, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
@@ -368,12 +369,14 @@ export class GraphCanvas {
    * @param {Item | null} item
    * @param {number} x
    * @param {number} y
+   * @param {number} [part] item in the picture of a compiled region
    */
-  hover(item, x, y) {
+  hover(item, x, y, part = -1) {
     this.hovered = item;
     this.tooltip.hidden = !item;
     if (item) {
-      const lines = summarizeItem(this.store.scene, item);
+      const { scene } = this.store;
+      const lines = part < 0 ? summarizeItem(scene, item) : describePart(scene, part);
       this.tooltip.replaceChildren(
         ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
       );

@@ -3,6 +3,7 @@
 
 import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
 import { sameItem } from "../../store.js";
+import { itemAt } from "../compiled/paint.js";
 
 /** @typedef {import("../../layout/coordinates.js").Box} Box */
 /** @typedef {import("../../layout/coordinates.js").Placement} Placement */
@@ -31,6 +32,7 @@ export function keyOf(item) {
  * @typedef {object} Hit
  * @property {Item} item
  * @property {boolean} chevron whether the chevron of a group was hit
+ * @property {number} [part] item in the picture of a compiled region, -1 beside all items
  */
 
 /**
@@ -48,9 +50,13 @@ export function hitAt(sceneIndex, placement, x, y) {
     const height = box.kind === "frame" ? HEADER_HEIGHT : box.height;
     if (y < box.y || y > box.y + height) continue;
     const node = box.kind === "node" ? sceneIndex.scene.nodes[box.ref] : null;
+    const isPicture = node && sceneIndex.scene.groups[node.group].picture_width;
+    if (isPicture && x >= box.x && x <= box.x + box.width) {
+      return { item: itemOf(box), chevron: false, part: itemAt(sceneIndex.scene, box, x, y) };
+    }
     const left = box.x - (node?.left_width ?? 0);
     const right = box.x + box.width + (node?.right_width ?? 0);
-    if (x >= left && x <= right) {
+    if (!isPicture && x >= left && x <= right) {
       return { item: itemOf(box), chevron: box.kind !== "node" && x < box.x + CHEVRON_WIDTH };
     }
   }

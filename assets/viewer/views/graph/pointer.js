@@ -1,6 +1,7 @@
 // @ts-check
 /** Mouse, touch and pen input on the graph. */
 
+import { storageOf } from "../compiled/describe_part.js";
 import { hitAt } from "./hit_test.js";
 
 const HOVER_MS = 150;
@@ -46,7 +47,7 @@ export function listenToPointer(graph, store) {
       if (!found) stopHover();
       else
         hoverTimer = setTimeout(
-          () => graph.hover(found.item, event.offsetX, event.offsetY),
+          () => graph.hover(found.item, event.offsetX, event.offsetY, found.part),
           HOVER_MS,
         );
       return;
@@ -69,7 +70,7 @@ export function listenToPointer(graph, store) {
   canvas.addEventListener("click", (event) => {
     if (dragged >= DRAG_DISTANCE) return;
     const found = hit(event);
-    store.set("selected", found && found.item);
+    store.set("selected", found && (storageOf(store.scene, found.part) ?? found.item));
     if (found?.chevron) store.toggle(found.item.index);
   });
 

@@ -10,6 +10,7 @@ import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text.js";
 import { isHeldAt, nodeAt, phaseOf, phaseOfLifetime } from "../../../scene/replay.js";
 import { sameItem } from "../../../store.js";
+import { paintRegion } from "../../compiled/paint.js";
 import { itemOf, keyOf } from "../hit_test.js";
 
 /** @typedef {import("../../../canvas/text.js").Pen} Pen */
@@ -116,6 +117,9 @@ function paintBox(pen, look, box) {
     return paintClosed(pen, box, time === null ? group : groupAt(look, box, group, time), tint);
   }
   const node = sceneIndex.scene.nodes[box.ref];
+  if (sceneIndex.scene.groups[node.group].picture_width) {
+    return paintRegion(pen, sceneIndex.scene, box);
+  }
   const nodeNow = time === null ? node : nodeAt(node, time);
   const tint = look.coloring?.node(box.ref) ?? null;
   const least = node.compact ? MIN_TEXT_HEIGHT / 2 : MIN_TEXT_HEIGHT;
