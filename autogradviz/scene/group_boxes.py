@@ -151,8 +151,8 @@ def _names(tree: GroupTree, types: dict[str, str], nodes: Sequence[SceneNode]) -
     if tree.kind == "region" and tree.region is not None:
         return elide(last_part(tree.region.function), MAX_LABEL), ""
     if tree.kind in {"iteration", "page", "graph", "compiled"}:
-        names = (nodes[tree.nodes[0]].name, tree.label)
-        return names if tree.kind == "compiled" else (tree.label, "")
+        is_region = tree.kind == "compiled"
+        return (nodes[tree.nodes[0]].name, tree.label) if is_region else (tree.label, "")
     if tree.kind == "repeat":
         ends = tree.first, tree.last
         first, last = (block.label or last_part(block.path) for block in ends)
