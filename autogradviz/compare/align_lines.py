@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
 from autogradviz.analysis.formatting import short_path
-from autogradviz.compare.gradients import SAME_NORM
+from autogradviz.compare.rounding import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, SourceLocation
     from autogradviz.compare.result import Difference
+    from autogradviz.compare.rounding import Rounding
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
 
@@ -74,8 +75,11 @@ def compare_scenes(
     differences: Sequence[Difference],
 ) -> tuple[Scene, Scene]:
     """Return both scenes with the tables of the comparison. Each argument is before, after."""
+    rounding = rounding_between(*recordings)
     rows = tuple(
-        row for merge in (True, False) for row in _compare_rows(recordings, scenes, merge=merge)
+        row
+        for merge in (True, False)
+        for row in _compare_rows(recordings, scenes, rounding, merge=merge)
     )
     texts = (*_compare_findings(*findings), *map(_text, differences))
     titles = [scene.summary.title for scene in scenes]
@@ -163,7 +167,11 @@ def _lineno(location: SourceLocation | None) -> int:
 
 
 def _compare_rows(
-    recordings: tuple[Analysis, Analysis], scenes: tuple[Scene, Scene], *, merge: bool
+    recordings: tuple[Analysis, Analysis],
+    scenes: tuple[Scene, Scene],
+    rounding: Rounding,
+    *,
+    merge: bool,
 ) -> Iterator[SceneComparisonRow]:
     before, after = (
         _read_lines(analysis, scene, merge=merge)
@@ -177,12 +185,12 @@ def _compare_rows(
     while waiting:
         frames = waiting.pop()
         kind, label = ("module", frames[-1]) if frames else ("total", "whole recording")
-        yield _row(
-            kind, frames, label, before.modules.get(frames), after.modules.get(frames), merge=merge
-        )
+        pair = before.modules.get(frames), after.modules.get(frames)
+        yield _row(kind, frames, label, pair, rounding, merge=merge)
         old, new = _pair_edited(before.lines.get(frames, {}), after.lines.get(frames, {}))
         for text in _merge_orders([*old], [*new]):
-            yield _row("line", frames, text, old.get(text), new.get(text), merge=merge)
+            pair = old.get(text), new.get(text)
+            yield _row("line", frames, text, pair, rounding, merge=merge)
         waiting += reversed(children.get(frames, []))
 
 
@@ -209,11 +217,12 @@ def _row(
     kind: str,
     frames: _Frames,
     label: str,
-    before: _Sums | None,
-    after: _Sums | None,
+    pair: tuple[_Sums | None, _Sums | None],
+    rounding: Rounding,
     *,
     merge: bool,
 ) -> SceneComparisonRow:
+    before, after = pair
     first, second = before or _Sums(), after or _Sums()
     norms = [None if each.squares is None else math.sqrt(each.squares) for each in (first, second)]
     status = "same"
@@ -222,7 +231,7 @@ def _row(
     elif (
         first.nodes != second.nodes
         or (first.saved, first.recomputed) != (second.saved, second.recomputed)
-        or _norms_differ(norms)
+        or _norms_differ(norms, rounding)
     ):
         status = "changed"
     return SceneComparisonRow(
@@ -255,13 +264,13 @@ def _other_nodes(before: Counter[str], after: Counter[str]) -> str:
     return ", ".join(parts)
 
 
-def _norms_differ(norms: Sequence[float | None]) -> bool:
+def _norms_differ(norms: Sequence[float | None], rounding: Rounding) -> bool:
     before, after = norms
     if before is None or after is None:
         return before is not after
     if not (math.isfinite(before) and math.isfinite(after)):
         return math.isfinite(before) != math.isfinite(after)
-    return abs(before - after) > SAME_NORM * max(before, after)
+    return abs(before - after) > rounding.bound(max(before, after))
 
 
 def _merge_orders(before: Sequence[Item], after: Sequence[Item]) -> list[Item]:

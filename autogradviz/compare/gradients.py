@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.compiled_saves import uncompiled_name
 from autogradviz.compare.result import Difference
+from autogradviz.compare.rounding import rounding_between
 from autogradviz.events import NO_ID, NodeStarted
 
 if TYPE_CHECKING:
@@ -15,10 +16,9 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Parameter
+    from autogradviz.compare.rounding import Rounding
 
-SAME_NORM: Final = 1e-3
-"""Relative difference below which two gradient norms count as equal."""
-
+MAX_DIGITS: Final = 17  # which tell any two numbers apart
 MOST: Final = 5
 """Gradients of one kind that are listed separately."""
 
@@ -37,7 +37,8 @@ def gradient_differences(before: Analysis, after: Analysis) -> Iterator[Differen
             listed.append(f"{len(names) - MOST:,} others")
         for name in listed:
             yield Difference(aspect="gradients", what=name, before=old, after=new)
-    yield from _norms(first, second, _lines_of_use(before) or _lines_of_use(after))
+    lines = _lines_of_use(after) | _lines_of_use(before)
+    yield from _norms(first, second, lines, rounding_between(before, after))
 
 
 def _leaves(analysis: Analysis) -> dict[str, Parameter]:
@@ -71,24 +72,31 @@ def _lines_of_use(analysis: Analysis) -> dict[str, str]:
 
 
 def _norms(
-    before: Mapping[str, Parameter], after: Mapping[str, Parameter], lines: Mapping[str, str]
+    before: Mapping[str, Parameter],
+    after: Mapping[str, Parameter],
+    lines: Mapping[str, str],
+    rounding: Rounding,
 ) -> Iterator[Difference]:
-    """Yield the gradients with the largest differences in norm, and the number of the others."""
+    """Yield the gradients whose norms differ by more than rounding, and the number of the others.
+
+    The largest differences, relative to the norms, come first.
+    """
     changes: list[tuple[float, str, float, float]] = []
     for name, leaf in before.items():
         first, second = leaf.norm, after[name].norm if name in after else None
         if first is not None and second is not None:
-            change = abs(first - second) / (max(first, second) or 1.0)
-            if change > SAME_NORM:
-                changes.append((-change, name, first, second))
+            largest = max(first, second)
+            change = abs(first - second)
+            if change > rounding.bound(largest):
+                changes.append((-change / largest, name, first, second))
     changes.sort()
     for _, name, first, second in changes[:MOST]:
         place = f" ({lines[name]})" if name in lines else ""
         yield Difference(
             aspect="gradients",
             what=f"norm of {name}{place}",
-            before=f"{first:.4g}",
-            after=f"{second:.4g}",
+            before=_with_digits(first, second),
+            after=_with_digits(second, first),
         )
     rest = changes[MOST:]
     if rest:
@@ -98,6 +106,16 @@ def _norms(
             before="",
             after=f"differ by up to {-rest[0][0]:.1%}",
         )
+
+
+def _with_digits(number: float, other: float) -> str:
+    """Return a number with enough digits to tell it from another one."""
+    digits = next(
+        d
+        for d in range(4, MAX_DIGITS + 1)
+        if f"{number:.{d}g}" != f"{other:.{d}g}" or d == MAX_DIGITS
+    )
+    return f"{number:.{digits}g}"
 
 
 def hash_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:

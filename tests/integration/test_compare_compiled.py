@@ -101,6 +101,61 @@ def test_other_gradients_are_named_with_the_line_that_uses_the_parameter(traces)
     )
 
 
+class Normed(nn.Module):
+    """A net with gradients that are zero in exact arithmetic: those of the bias before the norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.last = nn.Linear(8, 4)
+        self.scale = 1.0
+
+    def forward(self, x):
+        h = torch.relu(self.norm(self.conv(x))).mean((2, 3))
+        return self.last(h * self.scale).float().square().mean()
+
+
+def record_normed(dtype, backend=None, scale=1.0):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Normed().to(dtype)
+    model.scale = scale
+    step = torch.compile(model, backend=backend) if backend else model
+    with autogradviz.record(model) as trace:
+        step(torch.randn(4, 3, 8, 8).to(dtype)).backward()
+    return trace
+
+
+def gradients(comparison):
+    return [each.what for each in comparison if each.aspect == "gradients"]
+
+
+@pytest.mark.slow(reason="compiles C++ for two dtypes")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_rounding_of_inductor_is_no_difference(dtype):
+    eager, compiled = record_normed(dtype), record_normed(dtype, "inductor")
+    norms = [
+        next(n.parameter.norm for n in each.analysis.graph.nodes.values() if _is_bias(n))
+        for each in (eager, compiled)
+    ]
+    assert norms[0] != norms[1]  # both consist of rounding errors alone
+    assert gradients(autogradviz.compare(eager, compiled)) == []
+
+
+def _is_bias(node):
+    return node.parameter is not None and node.parameter.name.endswith("conv.bias")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [(torch.float32, 1.002), (torch.bfloat16, 1.2)], ids=["float32", "bfloat16"]
+)
+def test_wrong_factor_in_a_compiled_region_is_more_than_rounding(dtype, scale):
+    eager = record_normed(dtype)
+    found = gradients(autogradviz.compare(eager, record_normed(dtype, "aot_eager", scale)))
+    assert any(what.startswith("norm of last.weight (test_compare_compiled.py:") for what in found)
+    assert gradients(autogradviz.compare(eager, record_normed(dtype, "aot_eager"))) == []
+
+
 @pytest.mark.parametrize("remedy", ["checkpoint", "budget"])
 def test_remedy_of_a_saved_value_makes_the_backward_compute_it(remedy):
     net = Net()

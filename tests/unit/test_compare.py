@@ -7,9 +7,11 @@ import pytest
 
 import autogradviz
 from autogradviz import event_log
+from autogradviz.analysis import Analysis
 from autogradviz.cli import main
 from autogradviz.compare import compare
 from autogradviz.compare.result import Comparison, Difference
+from autogradviz.compare.rounding import rounding_between
 from autogradviz.events import NormRead, StepEnded
 from autogradviz.trace import Trace
 
@@ -155,7 +157,7 @@ def test_checkpoints_of_numbered_blocks_are_counted_together():
 def test_largest_norm_changes_come_first_and_the_rest_are_counted():
     model = m.module(0, "")
     before = [1.0, 2.0, 0.0, 4.0, 5.0, 6.0, 7.0, 8.0]
-    after = [1.0005, 1.0, 0.5, 8.0, 5.1, 6.3, 8.0, 8.2]
+    after = [1.000001, 1.0, 0.5, 8.0, 5.1, 6.3, 8.0, 8.2]
     found = compare(trace(model, leaves(*before)), trace(model, leaves(*after)))
     assert fields_of(found) == [
         ("gradients", "norm of w2", "0", "0.5"),
@@ -200,3 +202,33 @@ def test_compare_command_prints_differences(tmp_path, capsys):
 
 def test_compare_is_public():
     assert autogradviz.compare is compare
+
+
+# --- rounding -------------------------------------------------------------------------------------
+
+
+def rounding(dtype, *, elements=100):
+    log = m.make_log(m.tensor(1, shape=(elements,), dtype=dtype), m.op("exp", (1,)), leaves(1.0))
+    return rounding_between(Analysis(log))
+
+
+def test_bound_grows_with_the_roundoff_of_the_dtype_and_the_number_of_terms():
+    single, half = rounding("float32"), rounding("bfloat16")
+    assert (single.roundoff, half.roundoff) == (2.0**-24, 2.0**-8)
+    assert single.summed == half.summed == 2.0**-24
+    assert half.bound(1.0) > 500 * single.bound(1.0)
+    assert rounding("float32", elements=10_000).bound(1.0) > 5 * single.bound(1.0)
+
+
+def test_gradient_that_is_all_rounding_is_compared_with_the_largest_one():
+    model = m.module(0, "")
+    first, second = leaves(1.0, 3e-8), leaves(1.0, 9e-8)
+    assert not compare(trace(model, first), trace(model, second))
+    alone = compare(trace(model, leaves(3e-8)), trace(model, leaves(9e-8)))
+    assert fields_of(alone) == [("gradients", "norm of w0", "3e-08", "9e-08")]
+
+
+def test_norms_have_enough_digits_to_differ():
+    model = m.module(0, "")
+    found = compare(trace(model, leaves(1.0)), trace(model, leaves(1.00004)))
+    assert fields_of(found) == [("gradients", "norm of w0", "1", "1.00004")]
