@@ -353,6 +353,27 @@ def shapes_do_not_fit(compiled):
     model(torch.rand(2, 4)).sum().backward()  # <shapes_do_not_fit victim>
 
 
+class Rows(torch.autograd.Function):
+    """Doubles its input; its backward selects rows."""
+
+    @staticmethod
+    def forward(ctx, x, rows):
+        ctx.save_for_backward(rows)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (rows,) = ctx.saved_tensors
+        return torch.index_select(grad, 0, rows), None  # <failing_formula culprit>
+
+
+@bug("compiled-op-failed", raises=IndexError, words=["index_select"])
+def failing_formula(compiled):
+    step = compiled(lambda x, rows: Rows.apply(x, rows).sum())
+    x = torch.rand(3, 2, requires_grad=True)
+    step(x, torch.tensor([0, 1, 8])).backward()  # <failing_formula victim>
+
+
 @bug("compiled-op-failed", raises=Exception)
 def cannot_be_traced(compiled):
     @functools.partial(compiled, fullgraph=True)
@@ -458,6 +479,15 @@ def recomputed_by_another_graph(compiled):
     x = torch.rand(2, 3, requires_grad=True)
     y = checkpoint(step, x, use_reentrant=False)  # <recomputed_by_another_graph victim>
     net.deep = True  # <recomputed_by_another_graph culprit>
+    y.sum().backward()
+
+
+@bug("compiled-recompute-differs", words=["training"])
+def recomputed_in_another_mode(compiled):
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0))
+    x = torch.rand(2, 3, requires_grad=True)
+    y = checkpoint(compiled(net), x, use_reentrant=False)  # <recomputed_in_another_mode victim>
+    net.eval()  # <recomputed_in_another_mode culprit>
     y.sum().backward()
 
 

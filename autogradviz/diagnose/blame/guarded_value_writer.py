@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.types import SourceLocation
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.name_writes import writes
+from autogradviz.diagnose.source.name_writes import Write, writes
 from autogradviz.events import CompileStarted
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _COMPARED: Final = re.compile(r"^(?P<name>[\w.\[\]'\"()]+?) (?:==|is|!=|in|not in|<|>)")
 _TENSOR: Final = re.compile(r"^tensor '(?P<name>[^']+)'")
+_SWITCHES: Final = (".eval", ".train")
+_SWITCH_CALL: Final = re.compile(r"\.(?:eval|train)\((?:mode=)?(?:\w+)?\)$")
 _LENGTH: Final = re.compile(r"^len\((?P<name>[^()]+)\)")
 
 
@@ -38,7 +40,7 @@ def find_guard_writer(evidence: Evidence, recompile: Recompile) -> SourceLocatio
     callers = _callers(evidence, recompile)
     found = []
     for filename in evidence.user_files if name else ():
-        for write in writes(filename, name):
+        for write in (*writes(filename, name), *_mode_switches(filename, name)):
             if write.function.rpartition(".")[2] == "__init__":
                 continue
             if key is not None and write.key is not None and key not in write.key:
@@ -57,6 +59,15 @@ def find_guard_writer(evidence: Evidence, recompile: Recompile) -> SourceLocatio
     return _location(evidence, filename, lineno, function)
 
 
+def _mode_switches(filename: str, name: str) -> list[Write]:
+    """Return the calls of ``eval`` and ``train``, which write the attribute ``training``."""
+    return [
+        Write(lineno, function, "changed", indirect=True)
+        for lineno, function, text in source.mentions(filename, _SWITCHES)
+        if name == "training" and _SWITCH_CALL.search(text)
+    ]
+
+
 def _callers(evidence: Evidence, recompile: Recompile) -> dict[tuple[str, str], int]:
     """Return the lines of the functions whose call made Dynamo compile, by file and function."""
     for event in evidence.analysis.log.of(CompileStarted):
@@ -68,9 +79,10 @@ def _callers(evidence: Evidence, recompile: Recompile) -> dict[tuple[str, str], 
 
 def _name_and_key(name: str) -> tuple[str, str | None]:
     """Return the last attribute or variable of an expression, and the key that is read from it."""
-    plain, bracket, key = name.partition("[")
-    last = plain.rpartition(".")[2]
-    return last, key.rstrip("]").strip("'\"") if bracket else None
+    if not name.endswith("]"):
+        return name.rpartition(".")[2], None
+    plain, _, key = name.rpartition("[")
+    return plain.rpartition(".")[2], key.rstrip("]").strip("'\"")
 
 
 def _location(evidence: Evidence, filename: str, lineno: int, function: str) -> SourceLocation:

@@ -89,7 +89,7 @@ def compiled_op_failed(evidence: Evidence) -> Iterator[Draft]:
     region, op, certain = found
     ran = runs_by_node(evidence).get(error.node_id) if error.node_id is not None else None
     in_backward = ran is not None
-    forward = op.forward_op if in_backward and op.forward_op is not None else op
+    forward = op if op.forward_op is None or _has_own_line(op) else op.forward_op
     caller = (
         backward_line(evidence, error.backward_id) if in_backward else _caller(evidence)
     ) or region.compiled_by
@@ -113,6 +113,18 @@ def compiled_op_failed(evidence: Evidence) -> Iterator[Draft]:
         confidence="certain" if certain and forward.location is not None else "likely",
         evidence=(error, evidence.analysis.graph.nodes.get(ran.run.node_id) if ran else None),
     )
+
+
+def _has_own_line(op: CompiledOp) -> bool:
+    """Return whether an op of a backward is on another line than its forward op.
+
+    The program wrote such an op itself, in the backward of a custom Function.
+    """
+    other = None if op.forward_op is None else op.forward_op.location
+    here = op.location
+    if here is None or other is None or op.sums_gradients:
+        return False
+    return (here.filename, here.lineno) != (other.filename, other.lineno)
 
 
 def _traced_line(evidence: Evidence, message: str) -> SourceLocation | None:
