@@ -459,3 +459,28 @@ def test_weights_computed_by_an_inner_loop_give_no_finding():
         net(torch.rand(2, 3)).sum().backward()
     assert weight.grad is not None
     assert trace.diagnose() == []
+
+
+def test_numbers_of_losses_in_a_new_leaf_are_reported():
+    def work():
+        losses = [NET(X).sum(), NET(X).mean()]
+        values = torch.tensor(losses, requires_grad=True)
+        (values * 2).sum().backward()
+
+    line = "values = torch.tensor(losses, requires_grad=True)"
+    assert first(work, NET) == ("gradient-missing", line, "hint")
+
+
+def test_parameters_whose_data_was_set_before_backward_have_their_gradient():
+    net = nn.Linear(3, 3)
+
+    def work():
+        loss = net(X).square().sum()
+        for parameter in net.parameters():
+            parameter.data = torch.zeros_like(parameter)
+        with torch.no_grad():
+            net(X)
+        loss.backward()
+
+    assert "gradient-missing" not in {f.slug for f in recorded(work, net).diagnose()}
+    assert net.weight.grad is not None

@@ -94,6 +94,52 @@ def test_freed_graph_used_again_is_reported_and_drawn():
     assert [f.slug for f in trace._scene.findings] == ["graph-freed"]
 
 
+class Recurrent(torch.nn.Module):
+    """Keeps its state in an attribute, with its graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.Linear(3, 3)
+        self.state = None
+
+    def forward(self, x):
+        state = self.state
+        if state is None:
+            state = torch.zeros(2, 3)
+        for _ in range(2):
+            state = torch.tanh(self.cell(x) + state)
+        self.state = state
+        return state.sum()
+
+
+class UpdatedInPlace(Recurrent):
+    """Assigns its state on the line that computes it."""
+
+    def forward(self, x):
+        if self.state is None:
+            self.state = torch.zeros(2, 3)
+        self.state = torch.tanh(self.cell(x) + self.state)
+        return self.state.sum()
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (Recurrent, "self.state = state"),
+        (UpdatedInPlace, "self.state = torch.tanh(self.cell(x) + self.state)"),
+    ],
+)
+def test_attribute_that_kept_a_freed_graph_is_reported(kind, line):
+    net = kind()
+    with pytest.raises(RuntimeError, match="second time"), autogradviz.record() as trace:
+        for _ in range(2):
+            net(torch.rand(2, 3)).backward()
+    (finding,) = trace.diagnose()
+    assert finding.slug == "graph-freed"
+    assert finding.culprit.text == line
+    assert finding.fix.startswith("self.state = self.state.detach()")
+
+
 # --- custom functions ---------------------------------------------------------------------------
 
 

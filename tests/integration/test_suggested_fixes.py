@@ -62,3 +62,18 @@ def test_suggested_fix_corrects_the_program(name, tmp_path):
     assert found.keys() == wanted.keys()
     for key, gradient in wanted.items():
         torch.testing.assert_close(found[key], gradient)
+
+
+@pytest.mark.parametrize("view", ["x[:, ::2]", "x.t()", "x.reshape(-1)"])
+def test_fix_of_a_write_through_a_view_keeps_the_write(view):
+    """Replacing only the view by a new tensor would leave out the write of the other elements."""
+    part = eval(view, {"x": torch.ones(2, 4)}).shape
+    scale = torch.full(part, 2.0)
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        x = torch.rand(2, 4, requires_grad=True).sigmoid()
+        seen = eval(view)
+        seen.mul_(scale)
+        x.sum().backward()
+    (finding,) = trace.diagnose()
+    assert finding.culprit.text == "seen.mul_(scale)"
+    assert finding.fix.startswith("# clone the tensor before the view of it is taken")

@@ -290,9 +290,14 @@ def _fix(change: StateChanged) -> str:
         )
     if change.state_path[-1] == "training":
         return "# call train() or eval() after backward(), or copy.deepcopy(model) to evaluate"
-    if change.in_forward:
-        return (
-            f"# a checkpointed region runs twice: keep {tail} out of it, pass its value in as an\n"
-            "# argument, or write it outside the region"
-        )
-    return f"# do not change {tail} until backward() has run"
+    if attribute_name(change.state_path).endswith("_hooks"):
+        return f"# do not change {tail} in the region, or before backward() has run"
+    if not change.in_forward:
+        return f"# do not change {tail} until backward() has run"
+    return (
+        f"# draw from {tail} before the region, and pass the result in as an argument;\n"
+        "# checkpoint restores only the random state of torch's default generators"
+        if change.value_kind == "rng"
+        else f"# a checkpointed region runs twice: keep {tail} out of it, pass its value in as an\n"
+        "# argument, or write it outside the region"
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.blame.attribute_kept_graph import Kept, find_kept_attribute
 from autogradviz.diagnose.evidence.reentrant_regions import find_captured_graph
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
-from autogradviz.events import NodeFinished
+from autogradviz.events import BackwardStarted, NodeFinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Node, Op
     from autogradviz.diagnose.evidence.facts import Evidence
 
+_FIX_KEPT: Final = "hidden = hidden.detach()  # the tensor that is kept from one step to the next"
+
 PAGE: Final = Page(
     slug="graph-freed",
     title="A second backward needs a graph that the first one freed",
     means="""backward() frees the saved tensors of each node that it runs. A second backward that
-    reaches the same nodes finds none. If a later operator took a tensor of the old graph, its line
-    is the culprit, else the first backward.""",
+    reaches the same nodes finds none. If a later operator took a tensor of the old graph, the
+    culprit is the line that kept it in an attribute, or the operator; else the first
+    backward.""",
     happens="""Two losses share a part of the graph and run backward one after the other; or a loop
     keeps a hidden state or a running loss from the previous step, and its graph with it.""",
     fix="""Detach the tensor that is kept; or add the losses and run one backward; or keep the graph
@@ -54,12 +58,15 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     error, nodes = evidence.analysis.error, evidence.analysis.graph.nodes
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     first = evidence.first_backward(node) if node is not None else None
-    reuse = _reuse(evidence, node) if node is not None else None
+    reuse, kept = _reuse(evidence, node) if node is not None else (None, None)
     second = evidence.raised_at()
     location = node.location if node is not None else None
     yield Draft(
         title="A second backward needs a graph that the first one freed",
-        culprit=(reuse.location if reuse is not None else None) or first or second,
+        culprit=(kept.location if kept is not None else None)
+        or (reuse.location if reuse is not None else None)
+        or first
+        or second,
         victim=location or second,
         explanation=[
             f"This backward ran{in_module(node.module if node else '')} "
@@ -75,8 +82,12 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
             if reuse is not None
             else "",
             reuse,
+            f"The attribute {kept.name} kept the tensor, with its graph:"
+            if kept is not None
+            else "",
+            kept,
         ],
-        fix="hidden = hidden.detach()  # the tensor that is kept from one step to the next"
+        fix=((kept.detached if kept is not None else "") or _FIX_KEPT)
         if reuse is not None
         else "loss.backward(retain_graph=True)  # in the first backward, or add the losses\n"
         "# and call backward() once",
@@ -86,12 +97,13 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-def _reuse(evidence: Evidence, freed: Node) -> Op | None:
-    """Return the first operator that took a tensor of a graph after that graph was freed."""
+def _reuse(evidence: Evidence, freed: Node) -> tuple[Op | None, Kept | None]:
+    """Return the first operator that took a tensor of a freed graph, and what had kept it."""
     runs = evidence.analysis.log.of(NodeFinished)
-    ended = next((event.seq for event in runs if event.node_id == freed.node_id), None)
-    if ended is None:
-        return None
+    run = next((event for event in runs if event.node_id == freed.node_id), None)
+    if run is None:
+        return None, None
+    ended = run.seq
     nodes = evidence.analysis.graph.nodes
     crossing = [
         (after, before)
@@ -101,9 +113,14 @@ def _reuse(evidence: Evidence, freed: Node) -> Op | None:
         and before.seq < ended < after.seq
     ]
     if not crossing:
-        return None
+        return None, None
     after, before = min(crossing, key=lambda pair: pair[0].seq)
-    return after if _kept_from_step(evidence, after, before, ended) else None
+    if not _kept_from_step(evidence, after, before, ended):
+        return None, None
+    started = evidence.analysis.log.of(BackwardStarted)
+    first = next((event for event in started if event.backward_id == run.backward_id), None)
+    kept = find_kept_attribute(evidence, before, first, after) if first is not None else None
+    return after, kept
 
 
 def _kept_from_step(evidence: Evidence, after: Op, before: Op, ended: int) -> bool:

@@ -173,7 +173,11 @@ def _draft(evidence: Evidence, node: Node, read: Op, forward: Op, write: Op) -> 
             if kept is not None
             else "",
         ],
-        fix="ctx.save_for_backward(x)  # in forward: PyTorch then checks the version\n"
+        fix="# write to a clone, or after backward(); and let PyTorch check it:\n"
+        "ctx.save_for_backward(x)  # in forward: such a write then raises an error\n"
+        "(x,) = ctx.saved_tensors  # in backward"
+        if kept is None
+        else "ctx.save_for_backward(x)  # in forward: PyTorch then checks the version\n"
         "(x,) = ctx.saved_tensors  # in backward",
         confidence="certain" if write.location is not None and kept is None else "likely",
         evidence=(forward, write, read, node),

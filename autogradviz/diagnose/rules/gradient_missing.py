@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numbers
 from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_reach_of_storages import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
@@ -32,7 +33,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from autogradviz.analysis import Node, Op, Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
@@ -128,6 +129,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
                      if event.tensor_id in requires})  # fmt: skip
     reached = {event.tensor_id for event in log.of(GradAccumulated)}
     reached |= {event.tensor_id for event in log.of(GradientFound)}  # that of other ranks
+    reached |= _before_data_was_set(evidence, requires.keys())
     # Computed weights, such as an inner loop's, are not leaves and never have a gradient.
     reached |= {
         tensor.tensor_id
@@ -153,6 +155,33 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         and tensors[tensor_id].shape not in gathered
         and 0 not in tensors[tensor_id].shape  # the part of another rank
     }
+
+
+def _before_data_was_set(evidence: Evidence, parameters: Collection[int]) -> set[int]:
+    """Return parameters whose ``.data`` was set between the op that used them and their gradient.
+
+    The gradient belongs to the same leaf, and was recorded for the memory that replaced it.
+    """
+    tensors, graph = evidence.analysis.tensors, evidence.analysis.graph
+    leaves = {
+        node_id: node.parameter.tensor
+        for node_id, node in graph.nodes.items()
+        if node.parameter is not None
+        and node.parameter.accumulated
+        and node.parameter.tensor.tensor_id not in parameters
+    }
+    found = set()
+    for edge in graph.edges if leaves else ():
+        leaf, op = leaves.get(edge.target), graph.nodes[edge.source].op
+        if leaf is None or op is None or leaf.storage_id in storages(op.inputs):
+            continue
+        taken = storages(op.inputs)
+        found |= {
+            tensor_id
+            for tensor_id in parameters
+            if tensors[tensor_id].storage_id in taken and tensors[tensor_id].shape == leaf.shape
+        }
+    return found
 
 
 def _draft(cause: _Cause, names: list[str], *, is_awaited: bool) -> Draft:
@@ -229,7 +258,28 @@ class _Causes:
                 return None if trains else _without_input(region, inside)
         if reach.end is not None:
             return _ended(reach.end, reach.first)
-        return _not_in_loss(reach.first, reach.last or reach.first)
+        last = reach.last or reach.first
+        recreated = self._recreated_after(last)
+        if recreated is not None:
+            return _ended(recreated, reach.first)
+        return _not_in_loss(reach.first, last)
+
+    def _recreated_after(self, last: Op) -> End | None:
+        """Return the op that made a new leaf from Python numbers, which got the gradient instead.
+
+        ``torch.tensor(losses, requires_grad=True)`` reads the numbers without an op.
+        """
+        leaves = storages(
+            node.parameter.tensor
+            for node in self._nodes.values()
+            if node.parameter is not None and node.parameter.accumulated and not node.parameter.name
+        )
+        for op in self._flow.forward:
+            made = op.name == "lift_fresh" and op.seq > last.seq and storages(op.outputs) & leaves
+            if made and op.location is not None:
+                line = find_conversion_to_numbers(op.location) or op.location
+                return End("fresh", op, line, guessed=True)
+        return None
 
     def _unused(self, tensor_id: int) -> _Cause:
         owner = self._owners[tensor_id]

@@ -327,7 +327,13 @@ def _of_statement(
             "# make the module, or call the function, with inplace=False; here it is called:\n"
             f"# {text}"
         )
-    out_of_place = out_of_place_fix(line, part=_writes_part(evidence, storage_id, write))
+    through_view = _writes_through_view(evidence, storage_id, write)
+    out_of_place = out_of_place_fix(line, part=through_view)
+    if out_of_place is None and through_view:
+        return (
+            "# clone the tensor before the view of it is taken, and use the clone from there on;\n"
+            f"# this writes through the view: {text}"
+        )
     return out_of_place or f"x = x.clone()  # x: the tensor that is written\n{text}"
 
 
@@ -337,13 +343,19 @@ def _within_torch_nn(stack: Iterable[SourceLocation], line: SourceLocation) -> b
     return any("/torch/nn/" in place.filename.replace("\\", "/") for place in inner)
 
 
-def _writes_part(evidence: Evidence, storage_id: int | None, write: HistoryEntry) -> bool:
-    """Return whether a write went through a view of a part of the storage."""
+def _writes_through_view(evidence: Evidence, storage_id: int | None, write: HistoryEntry) -> bool:
+    """Return whether a write went through a view: of a part of the storage, or of another shape."""
+    writers = evidence.writers.get(storage_id, ()) if storage_id is not None else ()
     written = [
         tensor
-        for op in (evidence.writers.get(storage_id, ()) if storage_id is not None else ())
+        for op in writers
         if op.location == write.location
         for tensor in op.written
         if tensor.storage_id == storage_id
     ]
-    return any(tensor.nbytes < tensor.storage_nbytes for tensor in written)
+    tensors = evidence.analysis.tensors.values()
+    base = next((tensor for tensor in tensors if tensor.storage_id == storage_id), None)  # oldest
+    return any(
+        tensor.nbytes < tensor.storage_nbytes or (base is not None and tensor.shape != base.shape)
+        for tensor in written
+    )
