@@ -24,6 +24,7 @@ from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.mutation_clones import emit_clone
 from autogradviz.recorder.ops.op_io import Ints, TensorReader
 from autogradviz.recorder.ops.op_origins import EAGER, LEFT_OUT
+from autogradviz.recorder.ops.output_norms import OutputNorms
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.ops.random_ops import emit_draw
 from autogradviz.recorder.torch_internals.dispatch_workarounds import (
@@ -114,6 +115,7 @@ class OpMode(TorchDispatchMode):
         self._append = session.log.appender(OpCalled)
         self._stacks = session.stacks if session.with_stacks else None
         self._with_fingerprints = session.with_fingerprints
+        self._norms = OutputNorms(session) if session.with_norms else None
         self._tensors = tensors
         self._versions = versions
         self._reader = TensorReader(session, tensors, versions, fingerprints)
@@ -312,6 +314,8 @@ class OpMode(TorchDispatchMode):
                 region_id, recompute_id, error is not None,
             )  # fmt: skip
             append(row)
+            if self._norms is not None and error is None and signature.collective is None:
+                self._norms.read(result, seq, state.number)
             if created is not None:
                 self._creators.add(created, row)
                 if error is None:
