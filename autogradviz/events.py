@@ -751,7 +751,7 @@ class OutputNormRead(Event):
     """
 
     op_seq: OpSeq | None
-    output: int  # position in ``OpCalled.outputs``
+    position: int  # in ``OpCalled.outputs``
     entry_sum: float | None  # in float64; None if an entry is NaN or infinite
     norm: float | None  # L2, summed in float64; None if an entry is NaN or infinite
 

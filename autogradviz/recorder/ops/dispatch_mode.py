@@ -24,8 +24,8 @@ from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.mutation_clones import emit_clone
 from autogradviz.recorder.ops.op_io import Ints, TensorReader
 from autogradviz.recorder.ops.op_origins import EAGER, LEFT_OUT
-from autogradviz.recorder.ops.output_norms import OutputNorms
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
+from autogradviz.recorder.ops.output_norms import OutputNorms
 from autogradviz.recorder.ops.random_ops import emit_draw
 from autogradviz.recorder.torch_internals.dispatch_workarounds import (
     bump_missed_foreach,
@@ -187,6 +187,8 @@ class OpMode(TorchDispatchMode):
             self._session.guarded(
                 "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
             )
+        if self._norms is not None and row is not None and signature.collective is None:
+            self._session.guarded("norms", self._norms.read, result, *row[:3:2])
         self._stop_after(func, args, kwargs, result, None, row, call)
         return result
 
@@ -314,8 +316,6 @@ class OpMode(TorchDispatchMode):
                 region_id, recompute_id, error is not None,
             )  # fmt: skip
             append(row)
-            if self._norms is not None and error is None and signature.collective is None:
-                self._norms.read(result, seq, state.number)
             if created is not None:
                 self._creators.add(created, row)
                 if error is None:

@@ -34,14 +34,13 @@ class OutputNorms:
         given = result if isinstance(result, (list, tuple)) else (result,)
         tensors = [each for each in given if isinstance(each, _Tensor)]
         with DisableTorchFunction():
-            for place, tensor in enumerate(tensors):
+            for position, tensor in enumerate(tensors):
                 entries = tensor if is_plain(tensor) else completed_inner_tensor(tensor)
                 if entries is None or not readable(entries):
                     continue
                 with below_autograd():
                     real = torch.view_as_real(entries) if entries.is_complex() else entries
-                    total = real.sum(dtype=torch.float64).item()
-                    norm = torch.linalg.vector_norm(real, dtype=torch.float64).item()
-                if not (isfinite(total) and isfinite(norm)):
-                    total = norm = None
-                self._emit(thread, None, op_seq, place, total, norm)
+                    total = float(real.sum(dtype=torch.float64))
+                    norm = float(torch.linalg.vector_norm(real, dtype=torch.float64))
+                known = (total, norm) if isfinite(total) and isfinite(norm) else (None, None)
+                self._emit(thread, None, op_seq, position, *known)

@@ -97,6 +97,5 @@ def layout_of(number: int) -> Layout:
     return _layouts[number]
 
 
-@lru_cache(maxsize=256)
 def _is_dtensor(kind: type) -> bool:
     return (kind.__module__, kind.__qualname__) == _DTENSOR
