@@ -723,6 +723,19 @@ class StepNormRead(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeafGradientRead(Event):
+    """The sum and the norm of a leaf's ``.grad`` were read when a step, or the recording, ended.
+
+    With ``record(norms=True)`` only. Of a ``DTensor``, the local part is read.
+    """
+
+    tensor_id: TensorId  # the leaf
+    entry_sum: float | None  # in float64; None if an entry is NaN or infinite
+    norm: float | None  # L2, summed in float64; None if an entry is NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientFound(Event):
     """A leaf that no backward of this process reached had a gradient when a step ended.
 

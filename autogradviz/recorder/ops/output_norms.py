@@ -35,12 +35,24 @@ class OutputNorms:
         tensors = [each for each in given if isinstance(each, _Tensor)]
         with DisableTorchFunction():
             for position, tensor in enumerate(tensors):
-                entries = tensor if is_plain(tensor) else completed_inner_tensor(tensor)
-                if entries is None or not readable(entries):
-                    continue
-                with below_autograd():
-                    real = torch.view_as_real(entries) if entries.is_complex() else entries
-                    total = float(real.sum(dtype=torch.float64))
-                    norm = float(torch.linalg.vector_norm(real, dtype=torch.float64))
-                known = (total, norm) if isfinite(total) and isfinite(norm) else (None, None)
-                self._emit(thread, None, op_seq, position, *known)
+                found = sum_and_norm(tensor)
+                if found is not None:
+                    self._emit(thread, None, op_seq, position, *found)
+
+
+def sum_and_norm(tensor: torch.Tensor) -> tuple[float | None, float | None] | None:
+    """Return the sum and the L2 norm of a tensor, of a ``DTensor`` those of its local part.
+
+    Call it with function overrides disabled.
+
+    Returns:
+        ``(None, None)`` if an entry is NaN or infinite; None if the tensor cannot be read.
+    """
+    entries = tensor if is_plain(tensor) else completed_inner_tensor(tensor)
+    if entries is None or not readable(entries):
+        return None
+    with below_autograd():
+        real = torch.view_as_real(entries) if entries.is_complex() else entries
+        total = float(real.sum(dtype=torch.float64))
+        norm = float(torch.linalg.vector_norm(real, dtype=torch.float64))
+    return (total, norm) if isfinite(total) and isfinite(norm) else (None, None)
