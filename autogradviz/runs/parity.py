@@ -1,21 +1,4 @@
-"""The first op at which a parallel run differs from a run of one process.
-
-NOTE [ Parts that add up ]
-Each rank recorded the sum and the norm of the part of an output that it computed. However a tensor
-is divided, the sums of its parts add up to the sum of the whole, and the squares of their norms to
-the square of its norm. How it is divided is known for a ``DTensor``; of any other tensor it follows
-from the sizes:
-
-- All parts are as large as the whole, and equal: each rank computed the whole.
-- The sizes add up to a multiple of the whole: the tensor is divided, and each entry is held as often
-  as the multiple says. Sums and squares are divided by it.
-- All parts are as large as the whole, and differ: each is a term of a sum or of a mean, such as the
-  gradient of a weight from a part of the batch. Only sums are compared.
-
-If each rank takes the mean of its part of the batch as its loss, gradients before the reduction are
-larger than those of one process, by the number of parts. So a gradient of an activation may be
-larger by a divisor of the number of ranks. The gradients that leaves are left with may not.
-"""
+"""The first op at which a parallel run differs from a run of one process."""
 
 from __future__ import annotations
 
@@ -24,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from math import prod, sqrt
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.compare.align_lines import compare_scenes
 from autogradviz.compare.result import Comparison, Difference
@@ -38,19 +21,17 @@ from autogradviz.events import (
     ParameterSeen,
     StepEnded,
 )
+from autogradviz.runs.add_up_parts import Content, compare_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op
+    from autogradviz.runs.add_up_parts import Verdict
     from autogradviz.scene import Scene
     from autogradviz.trace import Trace
 
-Verdict: TypeAlias = Literal["equal", "differs", "unknown"]
-
-_TOLERANCE: Final = 1e-3
-_TOLERANCES: Final = {"float16": 3e-2, "bfloat16": 3e-2}
 _EPSILONS: Final = {"float16": 1e-3, "bfloat16": 8e-3, "float64": 2e-16, "complex128": 2e-16}
 _EPSILON: Final = 1.2e-7  # of float32
 _NOISE: Final = 4
@@ -67,22 +48,6 @@ _MOST: Final = 5
 """Gradients that are listed separately."""
 _MOST_INSERTED: Final = 3
 """Ops that only ranks call, and that are listed."""
-
-
-class Content(NamedTuple):
-    """The part of a tensor that one process holds."""
-
-    entry_sum: float | None  # None if an entry is NaN or infinite
-    norm: float | None
-    shape: tuple[int, ...]  # of the part
-    dtype: str
-    placements: tuple[str, ...]  # of a DTensor, by mesh dimension
-    mesh_shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """The number of entries."""
-        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,104 +157,6 @@ def _module_names(analysis: Analysis) -> dict[str, str]:
             each = parent
         found[module.name] = ".".join(reversed(parts))
     return found
-
-
-# --- one output ------------------------------------------------------------------------------
-
-
-def compare_parts(
-    whole: Content,
-    parts: Sequence[Content],
-    *,
-    tolerance: float | None = None,
-    factors: Sequence[float] = (1.0,),
-    noise: float = 0.0,
-    is_linear: bool = True,
-) -> tuple[Verdict, str]:
-    """Return whether the parts that ranks hold make up a tensor of one process.
-
-    See NOTE [ Parts that add up ].
-
-    Args:
-        whole: the tensor of one process.
-        parts: the part of each rank.
-        tolerance: the relative difference up to which sums and norms count as equal.
-        factors: numbers by which the parts may be larger.
-        noise: norms below this one are not compared.
-        is_linear: whether parts that differ may be the terms of a sum.
-
-    Returns:
-        The verdict, and a description of what the ranks hold together.
-    """
-    if whole.norm is None or whole.entry_sum is None:
-        return "unknown", ""
-    if any(each.norm is None for each in parts):
-        ranks = [rank for rank, each in enumerate(parts) if each.norm is None]
-        return "differs", f"NaN or infinite on rank {', '.join(map(str, ranks))}"
-    limit = tolerance or max(_TOLERANCES.get(each.dtype, _TOLERANCE) for each in (whole, *parts))
-    sums = [each.entry_sum or 0.0 for each in parts]
-    norms = [each.norm or 0.0 for each in parts]
-    scale = max(whole.norm, noise / limit)
-
-    def same(norm: float | None, total: float, factor: float = 1.0) -> bool:
-        near = abs(total / factor - whole.entry_sum) <= limit * (abs(whole.entry_sum) + 10 * scale)  # type: ignore[operator]
-        return near and (norm is None or abs(norm / factor - whole.norm) <= limit * scale)  # type: ignore[operator]
-
-    replicas = _replicas(whole, parts)
-    if replicas is None:
-        return "unknown", ""
-    if _is_partial(parts[0]):
-        if any("avg" not in each and "sum" not in each for each in _partials(parts[0])):
-            return "unknown", ""
-        matches = same(None, sum(sums) / replicas)
-        return ("equal" if matches else "differs"), f"sum {sum(sums) / replicas:.4g}, Partial"
-    if replicas == len(parts):
-        if all(same(norm, total) for norm, total in zip(norms, sums, strict=True)):
-            return "equal", ""
-        pairs = list(zip(norms, sums, strict=True))
-        near = all(
-            abs(a - b) <= limit * max(scale, norms[0])
-            for pair in pairs
-            for a, b in zip(pair, pairs[0], strict=True)
-        )
-        if near:
-            matching = any(same(norms[0], sums[0], factor) for factor in factors)
-            # A number may be a count of what a rank has, which adds up.
-            matching = matching or (whole.size == 1 and same(None, sum(sums)))
-            return ("equal" if matching else "differs"), f"norm {norms[0]:.4g} on all ranks"
-        if not parts[0].placements and (is_linear or whole.size == 1):
-            terms = [sum(sums) / len(parts), sum(sums)]
-            if any(same(None, term, factor) for term in terms for factor in factors):
-                return "equal", ""
-            if not is_linear:
-                return "unknown", ""
-        listed = ", ".join(f"{norm:.4g}" for norm in norms[:4]) + (", …" if len(norms) > 4 else "")  # noqa: PLR2004
-        return "differs", f"norms {listed}"
-    norm = sqrt(sum(each * each for each in norms) / replicas)
-    total = sum(sums) / replicas
-    matching = any(same(norm, total, factor) for factor in factors)
-    return ("equal" if matching else "differs"), f"norm {norm:.4g}"
-
-
-def _replicas(whole: Content, parts: Sequence[Content]) -> float | None:
-    """Return how often each entry is held, None if that is not a whole number."""
-    if _is_partial(parts[0]):
-        held = list(zip(parts[0].placements, parts[0].mesh_shape, strict=True))
-        outside = len(parts) // max(prod(parts[0].mesh_shape), 1)
-        copies = [n for each, n in held if each.startswith("Replicate") or "avg" in each]
-        return float(prod(copies) * outside)
-    held_entries = sum(each.size for each in parts)
-    if whole.size == 0 or held_entries % whole.size:
-        return None
-    return held_entries / whole.size
-
-
-def _partials(content: Content) -> list[str]:
-    return [each for each in content.placements if "Partial" in each]
-
-
-def _is_partial(content: Content) -> bool:
-    return bool(_partials(content))
 
 
 # --- all outputs -----------------------------------------------------------------------------
@@ -513,7 +380,8 @@ def compare_with_single(
     found = find_parity(single.analysis, [each.analysis for each in ranks], tolerance)
     note = f"{found.compared:,} outputs and gradients were compared"
     if found.unknown:
-        note += f"; {found.unknown:,} were not: not all ranks have them, or parts do not add up"
+        was = "was" if found.unknown == 1 else "were"
+        note += f"; {found.unknown:,} {was} not: not all ranks have them, or parts do not add up"
 
     def scenes() -> tuple[Scene, Scene]:
         return compare_scenes(
