@@ -348,6 +348,19 @@ class TensorSeen(Event):
     storage_nbytes: int  # of the whole storage, 0 without a storage
 
 
+@event(defines=("tensor_id",))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedTensorSeen(Event):
+    """A tensor is a ``DTensor``; it is emitted after the ``TensorSeen`` with its global shape."""
+
+    tensor_id: TensorId
+    local_tensor_id: TensorId  # the part that this rank holds, with the local shape
+    placements: tuple[str, ...]  # for each mesh dimension: "Shard(dim=0)", "Replicate()"
+    mesh_names: tuple[str, ...]  # of the dimensions: "dp", "tp"; empty if they have none
+    mesh_shape: tuple[int, ...]
+    mesh_coordinates: tuple[int, ...]  # of this rank; empty if it is not in the mesh
+
+
 @event(defines=("module_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleSeen(Event):
@@ -710,6 +723,19 @@ class StepNormRead(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeafGradientRead(Event):
+    """The sum and the norm of a leaf's ``.grad`` were read when a step, or the recording, ended.
+
+    With ``record(norms=True)`` only. Of a ``DTensor``, the local part is read.
+    """
+
+    tensor_id: TensorId  # the leaf
+    entry_sum: float | None  # in float64; None if an entry is NaN or infinite
+    norm: float | None  # L2, summed in float64; None if an entry is NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientFound(Event):
     """A leaf that no backward of this process reached had a gradient when a step ended.
 
@@ -726,6 +752,21 @@ class ParameterNormRead(Event):
 
     tensor_id: TensorId
     norm: float | None  # L2, summed in float64; None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputNormRead(Event):
+    """The sum and the norm of an output of an op were read (``record(norms=True)`` only).
+
+    Of a ``DTensor``, the local part is read. Outputs of collectives are not, because they may
+    not be complete yet.
+    """
+
+    op_seq: OpSeq | None
+    position: int  # in ``OpCalled.outputs``
+    entry_sum: float | None  # in float64; None if an entry is NaN or infinite
+    norm: float | None  # L2, summed in float64; None if an entry is NaN or infinite
 
 
 @event()

@@ -31,6 +31,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         fingerprints: also record a hash of every tensor's contents, to find values that differ
             without an error: recomputed ones, and saved ones written past the version counter.
             Reads every tensor twice on its device and waits for it at each op.
+        norms: also record the sum and the L2 norm of the outputs of every op, by which
+            ``autogradviz.compare(single, run)`` compares a parallel run with a run of one process.
+            Reads every output twice on its device and waits for it at each op.
         ops: record every op. Without ops, only the graph, saved tensors and backward are
             recorded, at a lower cost; lines and versions at save are then unknown, and only
             shape and dtype of the gradients passed to nodes are known.
@@ -88,6 +91,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         model: torch.nn.Module | None = None,
         *,
         fingerprints: bool = False,
+        norms: bool = False,
         ops: bool = True,
         stacks: bool = True,
         keep_steps: int | None = None,
@@ -112,6 +116,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         self._recording = Recording(
             model,
             fingerprints=fingerprints,
+            norms=norms,
             ops=ops,
             stacks=stacks,
             keep_steps=keep_steps,

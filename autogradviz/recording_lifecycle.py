@@ -65,6 +65,7 @@ class Recording:
         model: torch.nn.Module | None = None,
         *,
         fingerprints: bool = False,
+        norms: bool = False,
         ops: bool = True,
         stacks: bool = True,
         keep_steps: int | None = None,
@@ -75,6 +76,7 @@ class Recording:
     ) -> None:
         self._model = model
         self._fingerprints = fingerprints
+        self._norms = norms
         self._ops = ops
         self._stacks = stacks
         self._keep_steps = keep_steps
@@ -118,6 +120,7 @@ class Recording:
             ops=self._ops,
             stacks=self._stacks,
             fingerprints=self._fingerprints,
+            norms=self._norms,
             keep_steps=self._keep_steps,
             path=self._path,
             engine=self._engine,

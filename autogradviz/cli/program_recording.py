@@ -74,6 +74,7 @@ class ProgramRecording:
         writes_at_end = options.steps or options.within
         return Recording(
             fingerprints=options.fingerprints or options.values,
+            norms=options.norms,
             ops=not options.no_ops,
             stacks=not options.no_stacks,
             keep_steps=None if options.all or options.steps else options.keep_steps,

@@ -78,6 +78,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--fingerprints", action="store_true", help="also compare the contents of tensors"
     )
+    parser.add_argument(
+        "--norms",
+        action="store_true",
+        help="also record norms of outputs, to compare a parallel run with one process",
+    )
     parser.add_argument("--values", action="store_true", help=argparse.SUPPRESS)  # deprecated
     parser.add_argument(
         "--no-ops", action="store_true", help="record the graph and backward only; costs less"

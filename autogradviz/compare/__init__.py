@@ -5,15 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from autogradviz.compare.result import Comparison, Difference
     from autogradviz.scene import Scene
     from autogradviz.trace import Trace
 
+    class _Ranks(Protocol):
+        def compare_with_single(self, single: Trace, tolerance: float | None = None) -> Comparison:
+            """Return the first differences from a recording of one process."""
+
+
 __all__ = ["compare"]
 
 
-def compare(before: Trace, after: Trace) -> Comparison:
+def compare(before: Trace, after: Trace | _Ranks, *, tolerance: float | None = None) -> Comparison:
     """Return the differences between two recordings of the same program.
+
+    ``compare(single, run)`` compares the recording of one process with a ``Run``, the recordings of
+    the ranks of the same program in parallel; see ``Run.compare_with_single``.
 
     Compares the number of steps, ops, saved tensors and their bytes, writes to saved tensors,
     checkpoint regions and recomputations, compiled regions with their saved bytes, recomputed ops,
@@ -29,13 +39,17 @@ def compare(before: Trace, after: Trace) -> Comparison:
 
     Args:
         before: one recording.
-        after: another recording.
+        after: another recording, or the ``Run`` of a parallel program.
+        tolerance: for a ``Run`` only, the relative difference up to which sums and norms count
+            as equal. By default 1e-3, and 3e-2 for float16 and bfloat16.
 
     Returns:
         The differences; falsy if there is none.
 
     Raises:
-        TypeError: if one of them is no trace.
+        TypeError: if one of them is no trace, or ``tolerance`` is given for two traces.
+        RecordingStateError: if the recordings of a ``Run``, or of the process to compare it with,
+            were not made with ``record(norms=True)``.
 
     Example:
         >>> with autogradviz.record(model) as other:
@@ -50,11 +64,19 @@ def compare(before: Trace, after: Trace) -> Comparison:
     from autogradviz.compare.result import Comparison
     from autogradviz.trace import Trace
 
+    compare_with_single = getattr(after, "compare_with_single", None)
+    if isinstance(before, Trace) and compare_with_single is not None:
+        found: Comparison = compare_with_single(before, tolerance)
+        return found
+    if tolerance is not None:
+        message = "compare() takes a tolerance for a trace and a run only"
+        raise TypeError(message)
     for each in (before, after):
         if not isinstance(each, Trace):
-            # callers need not be typed
-            message = f"compare() takes two traces, not {type(each).__name__}; load() opens a file"  # type: ignore[unreachable]
+            kind = type(each).__name__
+            message = f"compare() takes two traces, or a trace and a run, not {kind} there"
             raise TypeError(message)
+    assert isinstance(after, Trace)
     differences = tuple(all_differences(before.analysis, after.analysis))
     return Comparison(
         differences,

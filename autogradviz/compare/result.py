@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -29,7 +30,7 @@ class Difference:
 
     Attributes:
         aspect: "steps", "ops", "saved", "writes", "checkpoint", "compiled", "gradients",
-            "values" or "error".
+            "values", "parity" or "error".
         what: the compared item, "addmm, forward".
         before: its value in the first recording, as text with a unit.
         after: its value in the second recording.
@@ -58,6 +59,7 @@ class Comparison:
     Attributes:
         differences: the differences, by aspect.
         titles: the titles of the two recordings.
+        note: what could not be compared; "" if that is nothing.
 
     Example:
         >>> comparison = autogradviz.compare(trace, trace)
@@ -70,6 +72,7 @@ class Comparison:
     _scenes: Callable[[], tuple[Scene, Scene]] | None = field(
         default=None, repr=False, compare=False
     )
+    note: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.differences)
@@ -130,7 +133,7 @@ class Comparison:
 
     def __rich__(self) -> RenderableType:
         if not self.differences:
-            return Text("No differences.")
+            return Text(" ".join(filter(None, ("No differences.", self.note))))
         table = Table(box=None, pad_edge=False)
         table.add_column(style="dim")
         table.add_column(no_wrap=True)
@@ -141,17 +144,18 @@ class Comparison:
             label = "" if each.aspect == aspect else each.aspect
             aspect = each.aspect
             table.add_row(label, *map(Text, (each.what, each.before, each.after)))
-        return strip_controls(table)
+        return strip_controls(Group(table, Text(self.note, style="dim")) if self.note else table)
 
     def __repr__(self) -> str:
         return as_text(self.__rich__())
 
     def _repr_html_(self) -> str:
         if not self.differences:
-            return "<p>No differences.</p>"
+            return f"<p>{' '.join(filter(None, ('No differences.', escape(self.note))))}</p>"
         rows = [
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
             for cells in ((d.aspect, d.what, d.before, d.after) for d in self.differences)
         ]
         head = "".join(f"<th>{escape(title)}</th>" for title in ("", "", *self.titles))
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{note}"

@@ -199,6 +199,7 @@ class PythonObserver:
         """Record graphs that no backward entered, gradient norms, and the exception."""
         guarded = self._session.guarded
         guarded("nodes", self._walk_recent_outputs)
+        guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)
         if error is not None:
             guarded("error", self._emit_error, error)

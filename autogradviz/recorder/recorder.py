@@ -62,6 +62,7 @@ class Recorder:
         ops: bool = True,
         stacks: bool = True,
         fingerprints: bool = False,
+        norms: bool = False,
         keep_steps: int | None = None,
         path: PathLike | None = None,
         engine: Engine = "auto",
@@ -73,6 +74,7 @@ class Recorder:
             ops: record operators.
             stacks: record Python stacks.
             fingerprints: record hashes of tensor contents.
+            norms: record sums and norms of the outputs of ops.
             keep_steps: how many of the last steps stay in memory; None for all.
             path: of the file to write, or None.
             engine: "native", "python", or "auto" for the native one if it can be used.
@@ -85,10 +87,13 @@ class Recorder:
         require_private_api()
         self._refuses_ops = ops and has_lazy_backend()
         ops = ops and not self._refuses_ops
-        native, reason = choose_engine(engine, fingerprints=fingerprints, stops=bool(break_on))
-        self.session = Session(
-            ops=ops, stacks=stacks, fingerprints=fingerprints, native=native, engine_reason=reason
+        native, reason = choose_engine(
+            engine, reads_contents=fingerprints or norms, stops=bool(break_on)
         )
+        self.session = Session(
+            ops=ops, stacks=stacks, fingerprints=fingerprints, norms=norms, native=native,
+            engine_reason=reason,
+        )  # fmt: skip
         if break_on:
             self.session.stops = StopTable(self.session, break_on)
         self.observer: Observer = (

@@ -56,6 +56,7 @@ class Session:
         ops: bool,
         stacks: bool,
         fingerprints: bool,
+        norms: bool = False,
         native: Any = None,
         engine_reason: str = "",
     ) -> None:
@@ -65,6 +66,7 @@ class Session:
             ops: operators are recorded.
             stacks: events carry Python stacks.
             fingerprints: events carry hashes of tensor contents.
+            norms: sums and norms of the outputs of ops are recorded.
             native: the ``NativeServices``, if C++ observes operators.
             engine_reason: why it does not.
         """
@@ -75,6 +77,7 @@ class Session:
         # Marks shorten walks in Python; without ops too few stacks are captured to pay for them.
         self.with_marks = stacks and ops and native is None
         self.with_fingerprints = fingerprints
+        self.with_norms = norms
         self.is_open = False
         self.stops: Any = None
         """The ``StopTable``, if some events are to open the debugger."""
@@ -141,11 +144,11 @@ class Session:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that are on: "ops", "stacks", "fingerprints"; and the engine.
+        """The options that are on: "ops", "stacks", "fingerprints", "norms"; and the engine.
 
         That is "native", or "python" with the reason: "python: it was chosen".
         """
-        names = ("ops", "stacks", "fingerprints")
+        names = ("ops", "stacks", "fingerprints", "norms")
         enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
         engine = "native" if self.native is not None else f"python: {self._engine_reason}"
         return (*enabled, engine)

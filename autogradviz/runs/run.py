@@ -151,6 +151,42 @@ class Run:
         """
         return compare(self.trace(first), self.trace(second))
 
+    def compare_with_single(self, single: Trace, tolerance: float | None = None) -> Comparison:
+        """Return the first op at which this parallel run differs from a run of one process.
+
+        The process and the ranks start from the same parameters and compute on the same data, of
+        which each rank may take a part. The sums and norms of what the ranks compute are added up,
+        by placement or by size, and compared op by op; so are the gradients that leaves are left
+        with. Pipeline stages are not compared: no op runs on all of them.
+
+        Args:
+            single: recorded with ``record(norms=True)``, as the ranks were.
+            tolerance: the relative difference up to which sums and norms count as equal. By
+                default 1e-3, and 3e-2 for float16 and bfloat16.
+
+        Returns:
+            The first op with its module and line, and the gradients that differ, with global and
+            local shapes; falsy if there is no difference. ``note`` says how much was compared.
+
+        Raises:
+            RecordingStateError: if one of them was not recorded with ``norms=True``, or a rank is
+                missing.
+
+        Example:
+            >>> with autogradviz.record(model, norms=True) as single:
+            ...     model(x).sum().backward()
+            >>> with autogradviz.record(model, norms=True, path="run/"):
+            ...     model(x).sum().backward()
+            >>> bool(autogradviz.load("run/").compare_with_single(single))
+            False
+        """
+        from autogradviz.runs.parity import compare_with_single
+
+        traces_of_ranks = [self.trace(rank) for rank in self.ranks]
+        return compare_with_single(
+            single, traces_of_ranks, self.world_size, f"{self.folder.name}/", tolerance
+        )
+
     @cached_property
     def _findings(self) -> tuple[RunFinding, ...]:
         return find_problems(tuple(self._files.values()), self.groups, self._odd_ranks)

@@ -15,7 +15,7 @@ from autogradviz.recorder.native.choose_engine import choose_engine
 
 SETTINGS = {"mode": "train"}
 LIMIT = 3
-TAKE_SNAPSHOT = getattr(choose_engine("auto", fingerprints=False).services, "take_snapshot", None)
+TAKE_SNAPSHOT = getattr(choose_engine("auto", reads_contents=False).services, "take_snapshot", None)
 
 
 class Cache:

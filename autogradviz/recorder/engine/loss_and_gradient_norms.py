@@ -20,6 +20,7 @@ import torch
 from autogradviz.events import (
     NO_ID,
     GradientFound,
+    LeafGradientRead,
     LossRead,
     NormRead,
     ParameterNormRead,
@@ -27,6 +28,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
+from autogradviz.recorder.ops.output_norms import sum_and_norm
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
 
@@ -125,6 +127,18 @@ class GradientTable:
                     norm = found if isfinite(found) else _checked(found, gradient)
                     self._session.emit(StepNormRead, backward_id, tensor_id, norm)
         return newest + 1
+
+    def read_sums(self) -> None:
+        """Record the sum and the norm of the gradient of each leaf, with ``record(norms=True)``."""
+        if not self._session.with_norms:
+            return
+        with DisableTorchFunction():
+            for tensor_id in sorted(self._leaves.live_ids):
+                leaf = self._leaves.get(tensor_id)
+                gradient = None if leaf is None or not leaf.requires_grad else leaf.grad
+                found = None if gradient is None else sum_and_norm(gradient)
+                if found is not None:
+                    self._session.emit(LeafGradientRead, tensor_id, *found)
 
     def read_norms(self) -> None:
         """Record the norms of losses, and of the gradients of the leaves that were reached."""

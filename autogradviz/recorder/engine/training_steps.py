@@ -96,6 +96,7 @@ class StepTable:
         if end_seq is None:
             for ending in self.ending_listeners:
                 self._session.guarded("steps", ending)
+            self._session.guarded("leaves", self._gradients.read_sums)
             end_seq = self._session.event_count + 1  # after the event that records it
         self._session.emit(StepEnded, self.count, end_seq, *self._session.take_step())
         self.count += 1

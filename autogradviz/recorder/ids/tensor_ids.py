@@ -22,10 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.events import NO_ID, TensorSeen
+from autogradviz.events import NO_ID, DistributedTensorSeen, TensorSeen
 from autogradviz.recorder.ids.int_map import IntMap, grow
 from autogradviz.recorder.torch_internals.private_api import shape_of
-from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensor
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
+    NO_LAYOUT,
+    inner_tensor,
+    layout_number,
+    layout_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -79,6 +84,7 @@ class TensorTable:
         self._threads = session.threads
         self._sequence = session.sequence
         self._emit = session.emitter(TensorSeen)
+        self._emit_distributed = session.emitter(DistributedTensorSeen)
         self._append = session.log.appender(TensorSeen)
         self._lock = threading.RLock()  # a finalizer may run ops while we hold it
         self._bare_ids: dict[Any, int] = {}  # of tensors without a storage
@@ -230,7 +236,8 @@ class TensorTable:
             return self._opaque(kind)
         inner_id = self.intern(inner)
         shape = tuple([int(length) for length in shape_of(tensor)])
-        key = (kind, inner_id, shape)
+        layout = layout_number(tensor)
+        key = (kind, inner_id, shape, layout)
         found = self._bare_ids.get(key)
         if found is not None:
             return found
@@ -239,10 +246,14 @@ class TensorTable:
             storage_nbytes = inner.untyped_storage().nbytes()
         except RuntimeError:  # as in intern
             storage_nbytes = 0
-        return self._bare(
+        found = self._bare(
             key, shape, _dtype_name(tensor.dtype), str(tensor.device), nbytes,
             self.storage_id(inner_id), storage_nbytes,
         )  # fmt: skip
+        if layout != NO_LAYOUT:
+            thread = self._threads.local.state.number
+            self._emit_distributed(thread, None, found, inner_id, *layout_of(layout))
+        return found
 
     def _opaque(self, kind: type) -> int:
         # A subclass with its own dispatch may implement ``shape`` in Python: reading it would run

@@ -23,12 +23,12 @@ class Choice(NamedTuple):
     """Why it is the Python engine; empty for the native one."""
 
 
-def choose_engine(engine: Engine, *, fingerprints: bool, stops: bool = False) -> Choice:
+def choose_engine(engine: Engine, *, reads_contents: bool, stops: bool = False) -> Choice:
     """Return the engine that is to observe PyTorch.
 
     Args:
         engine: "native", "python", or "auto" for the native one if it can be used.
-        fingerprints: hashes of contents are recorded.
+        reads_contents: hashes or norms of contents are recorded.
         stops: some events are to open the debugger.
 
     Raises:
@@ -37,7 +37,7 @@ def choose_engine(engine: Engine, *, fingerprints: bool, stops: bool = False) ->
     if engine == "python":
         return Choice(None, "it was chosen")
     problem = None
-    if fingerprints and torch.accelerator.is_available():
+    if reads_contents and torch.accelerator.is_available():
         problem = "the native engine does not read contents on an accelerator"
     if stops:
         problem = "the native engine cannot open a debugger (break_on)"

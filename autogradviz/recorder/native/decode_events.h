@@ -4,6 +4,9 @@
 #include "graph.h"
 #include "op_observer.h"
 
+#include <bit>
+#include <cmath>
+
 namespace agv {
 namespace {
 
@@ -39,6 +42,24 @@ class Decoder {
 
   bool boolean() {
     return push(PyBool_FromLong(numbers_.next() != 0));
+  }
+
+  // A double, or none if it is not finite.
+  bool real() {
+    double value = std::bit_cast<double>(numbers_.next());
+    return push(std::isfinite(value) ? PyFloat_FromDouble(value) : Py_NewRef(Py_None));
+  }
+
+  // The layout of a DTensor, by its number: a tuple of values.
+  bool layout() {
+    PyObject* number = PyLong_FromLongLong(numbers_.next());
+    PyObject* found = number == nullptr ? nullptr : call_wrapper_tensors("layout_of", number);
+    Py_XDECREF(number);
+    bool done = found != nullptr && PyTuple_Check(found);
+    for (Py_ssize_t i = 0; done && i < PyTuple_GET_SIZE(found); ++i) done = push(Py_NewRef(PyTuple_GET_ITEM(found, i)));
+    Py_XDECREF(found);
+    if (!done && !PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "the layout of a DTensor is not known");
+    return done;
   }
 
   bool optional_boolean() {
@@ -145,6 +166,10 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
     case Kind::collective_called:
       return each.push(op_name(each.next())) && each.push(dtype_name(names, each.next())) && each.optional() &&
           each.tuple() && each.optional_boolean();
+    case Kind::distributed_tensor_seen:
+      return each.number() && each.number() && each.layout();
+    case Kind::output_norm_read:
+      return each.optional() && each.number() && each.real() && each.real();
     case Kind::grad_accumulated:
     case Kind::not_finite_seen:
       return each.number() && each.number() && each.number();

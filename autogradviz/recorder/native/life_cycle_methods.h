@@ -47,12 +47,12 @@ PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-// open(began_ns, with_ops, with_stacks, with_fingerprints, outermost, clone_code, subclass_codes)
+// open(began_ns, with_ops, with_stacks, with_fingerprints, with_norms, outermost, clone_code, subclass_codes)
 PyObject* open(PyObject* self, PyObject* arguments) {
   long long began_ns;
-  int with_ops, with_stacks, with_fingerprints;
+  int with_ops, with_stacks, with_fingerprints, with_norms;
   PyObject *outermost, *clone_code, *subclass_codes;
-  if (!PyArg_ParseTuple(arguments, "LpppOOO!", &began_ns, &with_ops, &with_stacks, &with_fingerprints, &outermost,
+  if (!PyArg_ParseTuple(arguments, "LppppOOO!", &began_ns, &with_ops, &with_stacks, &with_fingerprints, &with_norms, &outermost,
                         &clone_code, &PyTuple_Type, &subclass_codes))
     return nullptr;
   Recording* recording = recording_of(self);
@@ -61,6 +61,7 @@ PyObject* open(PyObject* self, PyObject* arguments) {
   recording->with_ops = with_ops != 0;
   recording->with_stacks = with_stacks != 0;
   recording->with_fingerprints = with_fingerprints != 0;
+  recording->with_norms = with_norms != 0;
   recording->outermost = PyLong_Check(outermost) ? PyLong_AsVoidPtr(outermost) : nullptr;
   recording->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(subclass_codes); ++i) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "fingerprints.h"
+#include "output_norms.h"
 #include "tables.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -589,7 +590,7 @@ void remember_hashes(Recording& recording, const OpContext& context, const Ids& 
 
 inline void put_call(Recording& recording, ThreadContext& thread, OpContext& context,
                      const std::vector<c10::IValue>& results, const std::vector<Fingerprint>& contents,
-                     int64_t ended_ns, int64_t stack, bool in_clone) {
+                     const std::vector<OutputNorm>& norms, int64_t ended_ns, int64_t stack, bool in_clone) {
   const OpInfo& op = *context.op;
   bool failed = std::uncaught_exceptions() > context.exceptions;
   if (context.hidden || (failed && context.skipped)) return;
@@ -643,6 +644,12 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
                         recompute, static_cast<int64_t>(failed)})
     recording.put(value);
   recording.end_event(start);
+  for (size_t place = 0; place < norms.size(); ++place) {
+    if (!norms[place].is_read) continue;
+    size_t read = recording.begin_event(Kind::output_norm_read, recording.seq(), ended_ns, thread.number, NO_ID);
+    for (int64_t value : {seq, static_cast<int64_t>(place), norms[place].sum, norms[place].norm}) recording.put(value);
+    recording.end_event(read);
+  }
   if (creates && recording.with_fingerprints) remember_hashes(recording, context, outputs, hashes, created, seq);
   if (creates && first != nullptr) {
     auto strong = c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(first->unsafeGetTensorImpl());
@@ -707,6 +714,9 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   WrapperScope wrappers;
   if (std::uncaught_exceptions() == context.exceptions)
     visit_results(call.outputs(), [&](const at::Tensor& tensor) { wrappers.read(tensor); });
+  std::vector<OutputNorm> norms;
+  if (recording->with_norms && std::uncaught_exceptions() == context.exceptions && context.op->group < 0)
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) { norms.push_back(norm_of_output(tensor)); });
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);
   {
@@ -714,7 +724,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
     int64_t stack = recording->with_stacks
         ? recording->intern_stack(places.data(), count, thread.number, ended_ns, new_codes)
         : NO_ID;
-    put_call(*recording, thread, context, call.outputs(), contents, ended_ns, stack, in_clone);
+    put_call(*recording, thread, context, call.outputs(), contents, norms, ended_ns, stack, in_clone);
   }
   keep_codes(new_codes);
   check_due(*recording);

@@ -94,8 +94,8 @@ class NativeServices:
         """Open the recording in C++; this thread becomes number 0."""
         began_ns = session.sequence.began_ns
         self.recording.open(
-            began_ns, session.with_ops, session.with_stacks, session.with_fingerprints, outermost,
-            _clone_code(), _SUBCLASS_CODES,
+            began_ns, session.with_ops, session.with_stacks, session.with_fingerprints,
+            session.with_norms, outermost, _clone_code(), _SUBCLASS_CODES,
         )  # fmt: skip
         for state in session.threads:
             state.number = self._attach(state)

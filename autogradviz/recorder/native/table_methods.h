@@ -250,6 +250,8 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
   wrappers.read(output);
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints) contents.push_back(fingerprint_of(input));  // the result is the same
+  std::vector<OutputNorm> norms;
+  if (recording->with_norms) norms.push_back(norm_of_output(input));
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
     for (const Fingerprint& content : contents) context.hashes.push_back(content.hash);
@@ -261,7 +263,7 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
     int64_t stack = recording->with_stacks
         ? recording->intern_stack(places.data(), count, thread.number, context.started_ns, new_codes)
         : NO_ID;
-    put_call(*recording, thread, context, {c10::IValue(output)}, contents, now_ns(), stack, false);
+    put_call(*recording, thread, context, {c10::IValue(output)}, contents, norms, now_ns(), stack, false);
   }
   keep_codes(new_codes);
   Py_RETURN_NONE;

@@ -60,6 +60,8 @@ enum class Kind : int64_t {
   module_exited,
   not_finite_seen,
   collective_called,
+  distributed_tensor_seen,
+  output_norm_read,
   count,
 };
 
@@ -213,6 +215,7 @@ class Recording {
   bool with_ops = true;
   bool with_stacks = true;
   bool with_fingerprints = false;
+  bool with_norms = false;
   const void* outermost = nullptr;  // the Python frame that opened the recording
   std::vector<PyCodeObject*> subclass_codes;  // functions that make parameters; kept alive by PyTorch
   PyObject* ask_origin = nullptr;  // called once for each code object; protected by the GIL
@@ -699,6 +702,7 @@ class Recording {
     std::string key = "wrapper";
     key.append(reinterpret_cast<const char*>(&type), sizeof(type));
     key.append(reinterpret_cast<const char*>(&inner_id), sizeof(inner_id));
+    key.append(reinterpret_cast<const char*>(&wrapper.layout), sizeof(wrapper.layout));
     key.append(reinterpret_cast<const char*>(sizes.data()), sizes.size() * sizeof(int64_t));
     auto found = bare_.find(key);
     if (found != bare_.end()) return found->second;
@@ -710,6 +714,10 @@ class Recording {
     int64_t storage_nbytes = plain ? static_cast<int64_t>(impl.unsafe_storage().nbytes()) : 0;
     put_tensor(id, storage_of.get(inner_id), sizes, static_cast<int64_t>(dtype), device_word(impl), nbytes,
                storage_nbytes, thread, time_ns);
+    if (wrapper.layout < 0) return id;
+    size_t start = begin_event(Kind::distributed_tensor_seen, seq(), time_ns, thread, NO_ID);
+    for (int64_t value : {id, inner_id, wrapper.layout}) put(value);
+    end_event(start);
     return id;
   }
 

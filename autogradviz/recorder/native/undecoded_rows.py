@@ -11,6 +11,7 @@ from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import (
     EVENT_TYPES,
     CollectiveCalled,
+    DistributedTensorSeen,
     Event,
     FrameSeen,
     GradAccumulated,
@@ -22,6 +23,7 @@ from autogradviz.events import (
     NodeStarted,
     NotFiniteSeen,
     OpCalled,
+    OutputNormRead,
     RandomDrawn,
     SlotSeen,
     StackSeen,
@@ -44,7 +46,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
     NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
-    CollectiveCalled,
+    CollectiveCalled, DistributedTensorSeen, OutputNormRead,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

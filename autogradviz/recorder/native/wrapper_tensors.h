@@ -19,7 +19,25 @@ struct Wrapper {
   const c10::TensorImpl* tensor;
   at::Tensor inner;
   c10::SmallVector<int64_t, 5> sizes;
+  int64_t layout;  // of a DTensor, or -1; torch_internals/wrapper_tensors.py has them by number
 };
+
+// Call a function of torch_internals/wrapper_tensors.py; null and no error if that fails. Holds the
+// GIL.
+inline PyObject* call_wrapper_tensors(const char* function, PyObject* argument) {
+  static PyObject* const module = PyImport_ImportModule("autogradviz.recorder.torch_internals.wrapper_tensors");
+  PyObject* found = module == nullptr ? nullptr : PyObject_CallMethod(module, function, "O", argument);
+  if (found == nullptr) PyErr_Clear();
+  return found;
+}
+
+inline int64_t layout_number(PyObject* tensor) {
+  PyObject* number = call_wrapper_tensors("layout_number", tensor);
+  int64_t found = number == nullptr ? -1 : PyLong_AsLongLong(number);
+  PyErr_Clear();
+  Py_XDECREF(number);
+  return found;
+}
 
 inline std::vector<Wrapper>& known_wrappers() {
   static thread_local std::vector<Wrapper> found;
@@ -83,7 +101,7 @@ class WrapperScope {
     if (inner.defined()) {
       c10::IntArrayRef sizes = impl.sizes();
       read(inner);
-      known_wrappers().push_back({&impl, std::move(inner), {sizes.begin(), sizes.end()}});
+      known_wrappers().push_back({&impl, std::move(inner), {sizes.begin(), sizes.end()}, layout_number(object)});
     }
     PyErr_Restore(type, error, traceback);
     PyGILState_Release(state);

@@ -25,6 +25,7 @@ from autogradviz.recorder.ops.mutation_clones import emit_clone
 from autogradviz.recorder.ops.op_io import Ints, TensorReader
 from autogradviz.recorder.ops.op_origins import EAGER, LEFT_OUT
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
+from autogradviz.recorder.ops.output_norms import OutputNorms
 from autogradviz.recorder.ops.random_ops import emit_draw
 from autogradviz.recorder.torch_internals.dispatch_workarounds import (
     bump_missed_foreach,
@@ -114,6 +115,7 @@ class OpMode(TorchDispatchMode):
         self._append = session.log.appender(OpCalled)
         self._stacks = session.stacks if session.with_stacks else None
         self._with_fingerprints = session.with_fingerprints
+        self._norms = OutputNorms(session) if session.with_norms else None
         self._tensors = tensors
         self._versions = versions
         self._reader = TensorReader(session, tensors, versions, fingerprints)
@@ -185,6 +187,8 @@ class OpMode(TorchDispatchMode):
             self._session.guarded(
                 "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
             )
+        if self._norms is not None and row is not None and signature.collective is None:
+            self._session.guarded("norms", self._norms.read, result, *row[:3:2])
         self._stop_after(func, args, kwargs, result, None, row, call)
         return result
 

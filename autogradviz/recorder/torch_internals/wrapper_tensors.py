@@ -6,12 +6,13 @@ Only these are read: an attribute of a user's class may run the user's code.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
+_DTENSOR: Final = ("torch.distributed.tensor", "DTensor")
 _INNER: Final = {
-    ("torch.distributed.tensor", "DTensor"): "_local_tensor",
+    _DTENSOR: "_local_tensor",
     ("torch.distributed._functional_collectives", "AsyncCollectiveTensor"): "elem",
 }
 """The attribute that holds the other tensor, by module and class."""
@@ -36,3 +37,65 @@ def inner_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
             break
         inner = tensor = found
     return inner
+
+
+def completed_inner_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the local part of a ``DTensor``; None if it is none, or a collective still writes it.
+
+    Args:
+        tensor: any tensor.
+    """
+    if not _is_dtensor(type(tensor)):
+        return None
+    local = getattr(tensor, "_local_tensor", None)
+    return local if isinstance(local, torch.Tensor) else None
+
+
+# --- layouts ------------------------------------------------------------------------------
+
+
+class Layout(NamedTuple):
+    """How the ranks of a mesh hold a ``DTensor``."""
+
+    placements: tuple[str, ...]
+    mesh_names: tuple[str, ...]
+    mesh_shape: tuple[int, ...]
+    mesh_coordinates: tuple[int, ...]
+
+
+NO_LAYOUT: Final = -1
+_layouts: Final[list[Layout]] = []
+_numbers: Final[dict[Layout, int]] = {}
+
+
+def layout_number(tensor: Any) -> int:
+    """Return the number of a ``DTensor``'s layout, NO_LAYOUT of any other tensor.
+
+    There are few layouts in a program. The native engine keeps their numbers.
+    """
+    if not _is_dtensor(type(tensor)):
+        return NO_LAYOUT
+    spec = getattr(tensor, "_spec", None)
+    if spec is None:
+        return NO_LAYOUT
+    mesh = spec.mesh
+    layout = Layout(
+        tuple([repr(placement) for placement in spec.placements]),
+        tuple(mesh.mesh_dim_names or ()),
+        tuple(mesh.shape),
+        tuple(mesh.get_coordinate() or ()),
+    )
+    found = _numbers.get(layout)
+    if found is None:
+        _layouts.append(layout)
+        found = _numbers.setdefault(layout, len(_layouts) - 1)
+    return found
+
+
+def layout_of(number: int) -> Layout:
+    """Return the layout of a number."""
+    return _layouts[number]
+
+
+def _is_dtensor(kind: type) -> bool:
+    return (kind.__module__, kind.__qualname__) == _DTENSOR
