@@ -1,5 +1,5 @@
 // @ts-check
-/** Controls that float on the graph: zoom, halves of nodes, color scale, highlighted path. */
+/** Controls of the graph: zoom, halves of nodes, color scale, highlighted path. */
 
 import { makeColoring } from "../../scene/colors.js";
 import { button, choice, h } from "../../dom.js";
@@ -21,7 +21,7 @@ export function makeToolbar(graph, store) {
     store.set("nodePart", /** @type {import("../../store.js").NodePart} */ (name));
   const toolbar = h(
     "div",
-    { class: "agv-toolbar agv-float" },
+    { class: "agv-toolbar" },
     button("Zoom in", "agv-icon-button", () => graph.zoom(1.25, ...center()), icon("plus")),
     button("Zoom out", "agv-icon-button", () => graph.zoom(0.8, ...center()), icon("minus")),
     button("Fit the whole graph (f)", "agv-icon-button", () => graph.fit(), icon("fit")),
