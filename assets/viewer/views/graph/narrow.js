@@ -33,8 +33,8 @@ const LAST_TOLERANCE = 0.7;
 const SCROLLED = 0.85;
 /** The smallest text in pixels, and in the picture. */
 const [MIN_TEXT, SMALL_TEXT] = [9.5, 10.5];
-/** Room for the bytes of a closed group in the smallest picture. */
-const CLOSED_GROWTH = 1.35;
+/** Room for the bytes of closed groups in the smallest pictures, next to others and alone. */
+const CLOSED_GROWTHS = [1.2, 1.35];
 const MAX_PARAMETER = 130;
 /** Boxes are widened at most by this factor. */
 const MAX_GROWTH = 1.65;
@@ -160,7 +160,8 @@ function narrowIndex(sceneIndex, narrowness, growth, crowded) {
     const pills = (+(group.repeat > 1) + +(group.recomputes > 0)) * PILL_ROOM;
     const text = group.label.length * LETTER + savedText(group).length * NOTE_LETTER;
     const tight = Math.min(group.width, CLOSED_ROOM + pills + text);
-    const grown = narrowness > 5 ? Math.max(growth, CLOSED_GROWTH) : growth;
+    const isAlone = narrowness === 6 || !crowded.has(`group ${group.index}`);
+    const grown = narrowness > 5 ? Math.max(growth, CLOSED_GROWTHS[+isAlone]) : growth;
     const width = (narrowness < 3 ? group.width : tight) * grown;
     const header = narrowness < 5 ? group.header_width * growth : 0;
     return rowWith(group, { width, header_width: header });

@@ -42,13 +42,18 @@ function makeColorScale(store) {
     const coloring = makeColoring(store.sceneIndex, store.colorBy);
     scale.hidden = !coloring;
     if (!coloring) return;
-    const boxes = Array.from({ length: COLOR_STEPS }, (_, at) => {
-      const box = h("span", { class: "agv-color-step" });
-      const share = 0.06 + (0.44 * at) / (COLOR_STEPS - 1);
-      box.style.background = `color-mix(in srgb, var(--${coloring.hue}) ${share * 100}%, var(--surface))`;
-      return box;
-    });
-    scale.replaceChildren(h("b", { text: store.colorBy }), coloring.low, ...boxes, coloring.high);
+    const box = (/** @type {string} */ hue, /** @type {number} */ share) => {
+      const step = h("span", { class: "agv-color-step" });
+      step.style.background = `color-mix(in srgb, var(--${hue}) ${share * 100}%, var(--surface))`;
+      return step;
+    };
+    const { hue, low, high, kinds } = coloring;
+    const steps = Array.from({ length: COLOR_STEPS }, (_, at) =>
+      box(hue, 0.06 + (0.44 * at) / (COLOR_STEPS - 1)),
+    );
+    const parts = kinds?.flatMap(([tint, label]) => [box(tint.hue, tint.share), label]);
+    scale.classList.toggle("agv-color-kinds", !!kinds);
+    scale.replaceChildren(h("b", { text: store.colorBy }), ...(parts ?? [low, ...steps, high]));
   };
   store.subscribe(["colorBy"], fill);
   fill();
