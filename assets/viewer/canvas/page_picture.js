@@ -142,12 +142,57 @@ function intersection(a, b) {
 }
 
 /**
+ * Return a picture of a whole SVG element, of rectangles, paths and texts.
+ *
+ * @param {SVGElement} element
+ * @param {import("./theme.js").Palette} palette
+ * @returns {Picture}
+ */
+export function svgPicture(element, palette) {
+  const lengthOf = (/** @type {string} */ name) => Number(element.getAttribute(name));
+  const size = { width: lengthOf("width"), height: lengthOf("height") };
+  const draw = (/** @type {{pen: {ctx: any}}} */ { pen: { ctx } }) => {
+    for (const mark of element.querySelectorAll("rect:not(.agv-k-names), path, text")) {
+      const style = getComputedStyle(mark);
+      const number = (/** @type {string} */ name) => Number(mark.getAttribute(name));
+      ctx.globalAlpha = Number(style.opacity);
+      const [fill, stroke] = [literal(style.fill), literal(style.stroke)];
+      if (mark.localName === "text") {
+        ctx.font = `${style.fontWeight} ${parseFloat(style.fontSize)}px ${style.fontFamily}`;
+        ctx.textAlign = { middle: "center", end: "right" }[style.textAnchor] ?? "left";
+        ctx.textBaseline = "alphabetic";
+        ctx.fillStyle = fill;
+        ctx.fillText(mark.textContent, number("x"), number("y"));
+        continue;
+      }
+      const shape = mark.getAttribute("d") ?? "";
+      const path = shape ? Object.assign(new Path2D(shape), { shape }) : undefined;
+      ctx.beginPath();
+      if (!path) {
+        const size = [number("width"), number("height")];
+        ctx.roundRect(number("x"), number("y"), ...size, number("rx"));
+      }
+      ctx.setLineDash((style.strokeDasharray.match(/[\d.]+/g) ?? []).map(Number));
+      ctx.lineWidth = parseFloat(style.strokeWidth);
+      ctx.fillStyle = fill;
+      ctx.strokeStyle = stroke;
+      if (fill) path ? ctx.fill(path) : ctx.fill();
+      if (stroke) path ? ctx.stroke(path) : ctx.stroke();
+    }
+    ctx.globalAlpha = 1;
+  };
+  const canvas = /** @type {HTMLElement} */ (element.parentElement);
+  return { canvas, palette, size, draw };
+}
+
+/**
  * Return a computed color as "#rrggbbaa", "" if it is transparent.
  *
  * @param {string} color
  * @returns {string}
  */
 function literal(color) {
+  if (color === "none") return "";
   const isShare = color.startsWith("color");
   const [r, g, b, alpha = 1] = (color.match(/-?[\d.]+(e-?\d+)?/g) ?? []).map(Number);
   if (b === undefined || !alpha) return "";

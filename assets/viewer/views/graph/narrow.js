@@ -1,5 +1,5 @@
 // @ts-check
-/** What the graph leaves out where the view has no room: badges first, then forward ops. */
+/** The graph of a view without room for all: badges are left out first, then forward ops. */
 
 import { place } from "../../layout/coordinates.js";
 import { rowWith } from "../../payload/rows.js";
@@ -11,7 +11,7 @@ import { BADGE_DISTANCE, BADGE_GAP } from "./paint/badges.js";
 /** @typedef {import("../../scene/scene_index.js").SceneIndex} SceneIndex */
 
 /**
- * What is left out, each with all before it. 1: saved tensors after the first of a node.
+ * The parts that are left out, each with all before it. 1: saved tensors after the first of a node.
  * 2: parameters of nodes next to others. 3: saved tensors of these. 4: long names of parameters.
  * 5: parameters. 6: forward ops, except of writes. 7: saved tensors.
  *
