@@ -12,7 +12,6 @@ const PNG_SCALE = 2;
  */
 export function exportPicture(store, panes, kind) {
   const picture = panes.picture();
-  if (!picture) return;
   const { canvas, palette, draw } = picture;
   const { width, height } = picture.size ?? {
     width: canvas.clientWidth,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from autogradviz.scene.schema import Scene
 
-COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
+COLORS: Final = ("kind", "module", "bytes", "time", "gradient", "change")
 """Values of ``TraceWidget.color_by``; the first is the default."""
 
 _NO_ERROR: Final = (
@@ -39,7 +39,8 @@ class TraceWidget(anywidget.AnyWidget):
         selected: the selected node, group or tensor as a dict with ``kind``, ``id``, ``name``,
             ``module`` and ``location``; empty without a selection. Can be set and observed.
         color_by: the meaning of a node's color: "kind", "module", "bytes" (saved for backward),
-            "time" (of backward) or "gradient" (L2 norm). Can be set and observed.
+            "time" (of backward), "gradient" (L2 norm) or "change" (in a comparison). Can be set
+            and observed.
         focused: the group that ``focus`` displayed last.
         height: height in pixels, at least 200. Can be set.
 

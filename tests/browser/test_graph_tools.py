@@ -224,7 +224,17 @@ def export(stage, kind, tmp_path):
     return path
 
 
-@pytest.mark.parametrize("view", ["graph", "timeline", "tensors"])
+WORDS = {
+    "graph": "SoftmaxBackward0",
+    "timeline": "forward",
+    "tensors": "v0",
+    "memory": "checkpoint",
+    "findings": "mul_",
+    "source": "softmax",
+}
+
+
+@pytest.mark.parametrize("view", sorted(WORDS))
 def test_each_view_can_be_exported_as_a_picture(open_page, tmp_path, view):
     scene = recordings.failing()
     stage = Stage(open_page(), scene)
@@ -234,7 +244,7 @@ def test_each_view_can_be_exported_as_a_picture(open_page, tmp_path, view):
     assert svg.name == f"{scene.summary.title}-{view}.svg"
     tree = ET.parse(svg)
     words = " ".join(tree.getroot().itertext())
-    assert {"graph": "SoftmaxBackward0", "timeline": "forward", "tensors": "v0"}[view] in words
+    assert WORDS[view] in words
     png = export(stage, "png", tmp_path)
     data = png.read_bytes()
     assert data.startswith(b"\x89PNG")

@@ -80,3 +80,11 @@ def test_comparison_opens_first_and_switches_between_recordings(open_page, trace
     )
     page.locator(".agv-compare tbody tr").nth(1).click()
     page.wait_for_selector(".agv-pane-graph:not([hidden])")
+    canvas = page.locator(".agv-canvas").first
+    plain = canvas.evaluate("canvas => canvas.toDataURL()")
+    page.select_option(".agv-menu select", "change")
+    words = page.locator(".agv-color-scale").inner_text().split("\n")
+    assert words == ["change", "same", "time", "bytes or nodes", "only here"]
+    page.wait_for_function(
+        "args => args[0].toDataURL() !== args[1]", arg=[canvas.element_handle(), plain]
+    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import mimetypes
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from autogradviz.render.assets import read_global_script, read_style
 from autogradviz.render.widget import pack
-from autogradviz.scene.layout.coordinates import place
 
 if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
@@ -96,8 +96,11 @@ def closed_groups(scene, opened):
 
 def point_of(page, scene, kind, ref, opened):
     """Return the page coordinates of the chevron of a group or the center of a node."""
-    box = next(b for b in place(scene, opened).boxes if b.kind == kind and b.ref == ref)
+    if kind != "node":  # an open group has a frame
+        kind = "frame" if ref in (opened or ()) else "group"
     canvas = page.locator(".agv-canvas").first
+    boxes = canvas.evaluate("canvas => canvas.drawn")
+    box = next(SimpleNamespace(**b) for b in boxes if b["kind"] == kind and b["ref"] == ref)
     x, y, scale = map(float, canvas.get_attribute("data-camera").split())
     corner = canvas.bounding_box()
     inside_x = box.width / 2 if kind == "node" else 16

@@ -88,35 +88,35 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
       ? ticks(axis.positionOf(start), axis.positionOf(end), count).map(axis.timeAt)
       : roundTimes(start, end, count, axis);
   const breaks = axis?.kind === "time" ? axis.idle : [];
-  /** @type {number[]} */
-  const middles = [];
+  /** @type {[number, number][]} */
+  const labels = [];
+  const write = (/** @type {string} */ text, /** @type {number} */ at, color = palette.text2) => {
+    const width = ctx.measureText(text).width;
+    const left = Math.max(x(start), Math.min(x(end) - width, at - width / 2));
+    if (labels.some(([from, to]) => left < to + 6 && left + width > from - 6)) return false;
+    labels.push([left, left + width]);
+    ctx.textAlign = "left";
+    ctx.fillStyle = color;
+    ctx.fillText(text, left, y);
+    return true;
+  };
+  if (taken !== null) labels.push([x(taken) - 22, x(taken) + 22]);
   for (let i = 0; i < breaks.length; i += 2) {
     const [from, to] = [breaks[i], breaks[i + 1]];
     if (to < start || from > end) continue;
     const at = (x(Math.max(from, start)) + x(Math.min(to, end))) / 2;
-    if (middles.length && at - middles[middles.length - 1] < 60) continue;
-    middles.push(at);
     paintBreak(pen, at, y, grid);
-    const text = `${formatDuration(to - from)} idle`;
-    const left = at - x(start) < 34;
-    ctx.textAlign = left ? "left" : x(end) - at < 34 ? "right" : "center";
-    ctx.fillStyle = palette.text3;
-    ctx.fillText(text, left ? x(start) : at, y);
+    write(`${formatDuration(to - from)} idle`, at, palette.text3);
   }
   for (const time of times) {
     const at = Math.round(x(time)) + 0.5;
-    if (middles.some((middle) => Math.abs(middle - at) < 56)) continue;
-    if (grid) {
-      ctx.strokeStyle = palette.line;
-      ctx.beginPath();
-      ctx.moveTo(at, grid.top);
-      ctx.lineTo(at, grid.bottom);
-      ctx.stroke();
-    }
-    if (taken !== null && Math.abs(x(taken) - at) < 28) continue;
-    ctx.textAlign = at - x(start) < 16 ? "left" : x(end) - at < 20 ? "right" : "center";
-    ctx.fillStyle = palette.text2;
-    ctx.fillText(time ? formatDuration(time) : "0 ms", at, y);
+    const written = write(time ? formatDuration(time) : "0 ms", at);
+    if (!grid || !written) continue;
+    ctx.strokeStyle = palette.line;
+    ctx.beginPath();
+    ctx.moveTo(at, grid.top);
+    ctx.lineTo(at, grid.bottom);
+    ctx.stroke();
   }
 }
 

@@ -223,6 +223,21 @@ export class SvgContext {
   }
 
   /**
+   * @param {HTMLCanvasElement} image
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
+  drawImage(image, x, y, width, height) {
+    const [px, py] = this.#at(x, y).split(" ");
+    const size = [width, height].map((length) => round(length * this.scaleX));
+    const place = `x="${px}" y="${py}" width="${size[0]}" height="${size[1]}"`;
+    if (image.width && image.height)
+      this.parts.push(`<image ${place} href="${escapeXml(image.toDataURL())}"/>`);
+  }
+
+  /**
    * @param {string} text
    * @returns {TextMetrics}
    */

@@ -1,5 +1,5 @@
 // @ts-check
-/** Colorings of the graph: the fill of nodes and groups by module, bytes, time or gradient. */
+/** Colorings of the graph: the fill of nodes and groups by module, bytes, time, gradient or change. */
 
 import { nodesWithin } from "./scene_index.js";
 import { blockPrefix, formatBytes, formatDuration, formatNorm } from "./format.js";
@@ -15,9 +15,17 @@ import { blockPrefix, formatBytes, formatDuration, formatNorm } from "./format.j
  * @property {Hue} hue
  * @property {string} low label of the weakest fill
  * @property {string} high label of the strongest fill
+ * @property {[Tint, label: string][]} [kinds] of fills, if they are no scale
  */
 
-export const COLORS = /** @type {const} */ (["kind", "module", "bytes", "time", "gradient"]);
+export const COLORS = /** @type {const} */ ([
+  "kind",
+  "module",
+  "bytes",
+  "time",
+  "gradient",
+  "change",
+]);
 
 /** Text stays readable on this share of a hue, in both themes. */
 const MAX_SHARE = 0.5;
@@ -38,7 +46,53 @@ export function makeColoring(sceneIndex, colorBy) {
     const values = nodes.map((node) => node.duration_ns);
     return amountColoring(sceneIndex, values, "path", (value) => formatDuration(value));
   }
+  if (colorBy === "change") return changeColoring(sceneIndex);
   return colorBy === "gradient" ? gradientColoring(sceneIndex) : null;
+}
+
+/** A longer self time than this factor is no variation between runs. */
+export const TIME_FACTOR = 1.5;
+
+/** @type {[Tint, label: string][]} weakest first */
+const CHANGES = [
+  [{ hue: "backward", share: 0 }, "same"],
+  [{ hue: "path", share: 0.4 }, "time"],
+  [{ hue: "saved", share: 0.4 }, "bytes or nodes"],
+  [{ hue: "backward", share: MAX_SHARE }, "only here"],
+];
+
+/**
+ * Show how the source line of a node differs from that of the other recording.
+ *
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @returns {Coloring | null} null without another recording
+ */
+function changeColoring(sceneIndex) {
+  const { nodes, summary, comparison_rows: rows } = sceneIndex.scene;
+  if (!rows.length) return null;
+  const side = summary.is_before ? 0 : 1;
+  /** @type {Map<string, number>} */
+  const levels = new Map();
+  for (const { kind, merged, module, lines, status, saved, recomputed, time_ns } of rows) {
+    if (kind !== "line" || merged) continue;
+    const slower = Math.max(...time_ns) >= TIME_FACTOR * Math.max(1, Math.min(...time_ns));
+    const differs =
+      status === "changed" || saved[0] !== saved[1] || recomputed[0] !== recomputed[1];
+    const isOnlyHere = status === "added" || status === "removed";
+    levels.set(`${module}:${lines[side]}`, isOnlyHere ? 3 : differs ? 2 : +slower);
+  }
+  const level = (/** @type {number} */ node) =>
+    levels.get(`${nodes[node].module}:${nodes[node].lineno}`) ?? 0;
+  return {
+    node: (node) => CHANGES[level(node)][0],
+    group: memoize(
+      (group) => CHANGES[Math.max(0, ...nodesWithin(sceneIndex, group).map(level))][0],
+    ),
+    hue: "backward",
+    low: "",
+    high: "",
+    kinds: CHANGES,
+  };
 }
 
 /**

@@ -63,7 +63,9 @@ export function makeTopBar(views, store, search, exportPicture) {
  * @returns {HTMLElement}
  */
 function colorMenu(store) {
-  const options = COLORS.map((name) => h("option", { text: name, attrs: { value: name } }));
+  const isCompared = store.scene.comparison_rows.length > 0;
+  const names = COLORS.filter((name) => name !== "change" || isCompared);
+  const options = names.map((name) => h("option", { text: name, attrs: { value: name } }));
   const select = h("select", { attrs: { "aria-label": "Color nodes by" } }, ...options);
   select.addEventListener("change", () =>
     store.set("colorBy", /** @type {import("../scene/colors.js").ColorBy} */ (select.value)),

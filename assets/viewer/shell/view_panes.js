@@ -1,6 +1,7 @@
 // @ts-check
 /** The panes of the views, of which one is displayed. */
 
+import { pagePicture } from "../canvas/page_picture.js";
 import { h } from "../dom.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -45,17 +46,10 @@ export class ViewPanes {
     return /** @type {MountedView} */ (this.#mounted.get(this.#store.view));
   }
 
-  /**
-   * Return the picture of the view on display. A table has no picture: the first view is displayed
-   * instead.
-   *
-   * @returns {import("../views/registry.js").Picture | null}
-   */
+  /** @returns {import("../views/registry.js").Picture} of the view on display */
   picture() {
-    const picture = this.current.picture?.();
-    if (picture) return picture;
-    this.#store.set("view", this.#views[0].name);
-    return this.current.picture?.() ?? null;
+    const pane = this.elements.find((element) => !element.hidden) ?? this.elements[0];
+    return this.current.picture?.() ?? pagePicture(pane, this.#palette());
   }
 
   redraw() {

@@ -35,7 +35,7 @@ import { timelineView } from "./timeline/index.js";
  *   false leaves the key to others
  * @property {() => void} [redraw] called when the theme changed
  * @property {() => void} [destroy]
- * @property {() => Picture | null} [picture] what an export saves; tables have none
+ * @property {() => Picture | null} [picture] what an export saves, if it is not the whole view
  */
 
 /**

@@ -2,6 +2,7 @@
 /** Two recordings: totals, a table of modules and lines, findings and other differences. */
 
 import { choice, h, section } from "../../dom.js";
+import { TIME_FACTOR } from "../../scene/colors.js";
 import {
   cutText,
   formatBytes,
@@ -25,9 +26,6 @@ const STATUS = {
   added: ["+", "agv-recompute", "only after"],
   removed: ["−", "agv-phase-backward", "only before"],
 };
-
-/** Times differ from run to run: a difference is emphasized from this factor on. */
-const TIME_FACTOR = 1.5;
 
 /**
  * @param {Store} store

@@ -3,6 +3,7 @@
 
 import "./compiled.css";
 import { GLYPHS } from "../../canvas/icons.js";
+import { svgPicture } from "../../canvas/page_picture.js";
 import { Compiled } from "./compiled.js";
 
 /** @type {import("../registry.js").View} */
@@ -12,5 +13,11 @@ export const compiledView = {
   icon: GLYPHS.compiled,
   shows: ["compiled"],
   exists: (scene) => scene.compiled_steps.length > 0,
-  mount: (store) => ({ elements: [new Compiled(store).element] }),
+  mount(store, palette) {
+    const compiled = new Compiled(store);
+    return {
+      elements: [compiled.element],
+      picture: () => (compiled.picture ? svgPicture(compiled.picture.element, palette()) : null),
+    };
+  },
 };

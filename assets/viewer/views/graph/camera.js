@@ -7,8 +7,6 @@
 const MIN_SCALE = 0.01;
 const MAX_SCALE = 3;
 const MARGIN = 24;
-/** Height of the toolbar over the graph. */
-const TOOLBAR = 44;
 
 /**
  * Return a camera that shows an entire rectangle, at most at scale 1.
@@ -19,12 +17,11 @@ const TOOLBAR = 44;
  * @returns {Camera}
  */
 export function fitTo(rect, width, height) {
-  const free = height > 300 ? height - TOOLBAR : height;
   const room = Math.min(
     (width - Math.min(2 * MARGIN, width / 20)) / rect.w,
-    (free - 2 * MARGIN) / rect.h,
+    (height - Math.min(2 * MARGIN, height / 15)) / rect.h,
   );
-  return centered(rect, width, free, clamp(room, MIN_SCALE, 1));
+  return centered(rect, width, height, clamp(room, MIN_SCALE, 1));
 }
 
 /**

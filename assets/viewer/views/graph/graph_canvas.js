@@ -12,7 +12,7 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { narrowIndex, narrownessOf } from "./narrow.js";
+import { fittingIndex } from "./narrow.js";
 import { stepFrom } from "./navigation.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";
@@ -49,10 +49,10 @@ export class GraphCanvas {
       text: "Computing layout…",
     });
     this.layoutStatus.hidden = true;
-    /** @type {import("./narrow.js").Narrowness} */
-    this.narrowness = 0;
-    /** The scene that is drawn; it has fewer badges in a narrow viewer. */
+    /** The scene that is drawn; it has fewer badges where there is no room for all. */
     this.sceneIndex = store.sceneIndex;
+    /** Size of the view for which it was chosen. */
+    this.fitted = [0, 0];
     this.scheduler = this.#makeScheduler();
     /** @type {import("./camera.js").Camera} */
     this.camera = { x: 0, y: 0, scale: 1 };
@@ -105,18 +105,22 @@ export class GraphCanvas {
     );
   }
 
-  /** Draw less in a viewer that became narrow, and all again in one that became wide. */
+  /** Draw what fits into the view; after the user moved the camera, only for another width. */
   #adapt() {
-    const viewer = /** @type {HTMLElement} */ (this.element.closest(".agv"));
-    const narrowness = narrownessOf(viewer.clientWidth);
-    if (narrowness === this.narrowness) return;
-    this.narrowness = narrowness;
-    this.sceneIndex = narrowIndex(this.store.sceneIndex, narrowness);
+    const [wide, high] = this.fitted;
+    const { width, height, store } = this;
+    const change = Math.max(width / wide, wide / width);
+    if (this.moved ? change < 1.25 : width === wide && height === high) return;
+    this.fitted = [width, height];
+    const victim = store.scene.findings[0]?.nodes[0];
+    const fitting = fittingIndex(store.sceneIndex, store.open, width, height, victim);
+    if (fitting === this.sceneIndex) return;
+    this.sceneIndex = fitting;
     this.scheduler.destroy();
     this.scheduler = this.#makeScheduler();
     this.placement = EMPTY_PLACEMENT;
     this.moved = false;
-    this.scheduler.layOut(this.store.open);
+    this.scheduler.layOut(store.open);
   }
 
   /** @param {import("../../store.js").Change} change */
@@ -151,7 +155,7 @@ export class GraphCanvas {
   }
 
   #resize() {
-    const { clientWidth, clientHeight } = this.element;
+    const { clientWidth, clientHeight } = this.canvas;
     if (!clientWidth || (clientWidth === this.width && clientHeight === this.height)) return;
     this.camera.x -= (clientWidth - this.width) / 2 / this.camera.scale;
     this.width = clientWidth;
@@ -206,6 +210,7 @@ export class GraphCanvas {
     if (progress >= 1) this.offsets.clear();
     // For programs that drive the page.
     this.canvas.dataset.camera = `${camera.x} ${camera.y} ${camera.scale}`;
+    Object.assign(this.canvas, { drawn: placement.boxes });
     const family = getComputedStyle(this.canvas).fontFamily;
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
     paint(pen, this.look(clamp(progress, 0, 1)));
@@ -255,7 +260,10 @@ export class GraphCanvas {
       crop(camera.x, placement.width, this.width),
       crop(camera.y, placement.height, this.height),
     ];
-    const size = { width: x.size * camera.scale, height: y.size * camera.scale };
+    const size = {
+      width: Math.ceil(x.size * camera.scale),
+      height: Math.ceil(y.size * camera.scale),
+    };
     const look = { ...this.look(1), ...size, camera: { ...camera, x: x.low, y: y.low } };
     return { size, draw: ({ pen }) => paint({ ...pen, scale: camera.scale }, look) };
   }

@@ -8,7 +8,7 @@ import { mainColumnX, findBox, rectOf } from "./hit_test.js";
 /** The smallest scale at which text is readable. */
 export const READABLE = 0.56;
 /** The same for a graph with a victim, which leads the picture. */
-const READABLE_VICTIM = 0.68;
+export const READABLE_VICTIM = 0.68;
 /** The scale used if not even the width of the graph fits at a readable scale. */
 const COMFORTABLE = 0.75;
 
@@ -30,7 +30,7 @@ export function initialCamera({ placement, store, width, height }) {
   const scale = across >= least ? across : COMFORTABLE;
   if (box) return clampTo(graph, centered(rectOf(box), width, height, scale), width, height);
   const camera = centered(graph, width, height, scale);
-  camera.x = mainColumnX(placement) - width / 2 / scale;
-  if (graph.h * scale > height) camera.y = -24 / scale;
+  if (across < least) camera.x = mainColumnX(placement) - width / 2 / scale;
+  if (graph.h * scale > height) camera.y = -12 / scale;
   return clampTo(graph, camera, width, height);
 }

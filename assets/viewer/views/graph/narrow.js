@@ -1,63 +1,170 @@
 // @ts-check
-/** The graph of a narrow viewer: fewer badges, and boxes without the forward op. */
+/** The graph of a view without room for all: badges are left out first, then forward ops. */
 
+import { place } from "../../layout/coordinates.js";
 import { rowWith } from "../../payload/rows.js";
+import { savedText } from "../../scene/saved_bytes.js";
+import { fitTo } from "./camera.js";
+import { READABLE, READABLE_VICTIM } from "./initial_camera.js";
 import { BADGE_DISTANCE, BADGE_GAP } from "./paint/badges.js";
 
 /** @typedef {import("../../scene/scene_index.js").SceneIndex} SceneIndex */
 
-/** Width of the viewer in pixels up to which its views are one column, as in the style sheets. */
-const ONE_COLUMN = 760;
-/** The same for a box with one part. */
-const ONE_PART = 460;
-/** Width of a closed group among boxes with one part. */
-const CLOSED_WIDTH = 230;
+/**
+ * The parts that are left out, each with all before it. 1: saved tensors after the first of a node.
+ * 2: parameters of nodes next to others. 3: saved tensors of these. 4: long names of parameters.
+ * 5: parameters. 6: forward ops, except of writes. 7: saved tensors.
+ *
+ * @typedef {0 | 1 | 2 | 3 | 4 | 5 | 6 | 7} Narrowness
+ */
+
 /** Width of "+2", the number of badges that are left out. */
 const COUNT_WIDTH = 18;
-
-/** @typedef {0 | 1 | 2} Narrowness number of breakpoints that the width is below */
+/** Widths of a letter of a name and of a note. */
+const LETTER = 8.6;
+const NOTE_LETTER = 6.9;
+/** Width of the parts of a closed group that are not text: alone, repeated, recomputed. */
+const [CLOSED_ROOM, PILL_ROOM] = [48, 40];
+/** A picture that is a little too wide is drawn a little smaller. */
+const TOLERANCE = 0.92;
+/** The same before the last saved tensors are left out. */
+const LAST_TOLERANCE = 0.7;
+/** Scale at which nothing needs to be left out, or at which a picture that is too high is scrolled. */
+const SCROLLED = 0.85;
+/** The smallest text in pixels, and in the picture. */
+const [MIN_TEXT, SMALL_TEXT] = [9.5, 10.5];
+/** Room for the bytes of closed groups in the smallest pictures, next to others and alone. */
+const CLOSED_GROWTHS = [1.2, 1.35];
+const MAX_PARAMETER = 130;
+/** Boxes are widened at most by this factor. */
+const MAX_GROWTH = 1.65;
+/** Larger pictures show everything. */
+const MAX_BOXES = 400;
 
 /**
- * @param {number} width of the viewer in pixels
- * @returns {Narrowness}
+ * Return an index whose picture is as wide as the view, with readable text.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @param {Set<number>} open groups
+ * @param {number} width of the view in pixels
+ * @param {number} height
+ * @param {number | undefined} victim the first victim
+ * @returns {SceneIndex}
  */
-export function narrownessOf(width) {
-  return /** @type {Narrowness} */ (+(width <= ONE_COLUMN) + +(width <= ONE_PART));
+export function fittingIndex(sceneIndex, open, width, height, victim) {
+  const { scene } = sceneIndex;
+  let cells = 0;
+  for (const group of open) cells += scene.groups[group].cells.length;
+  if (cells > MAX_BOXES) return sceneIndex;
+  const least = victim === undefined ? READABLE : READABLE_VICTIM;
+  const crowded = crowdedItems(sceneIndex, open);
+  let narrowest = sceneIndex;
+  for (const isWhole of [true, false]) {
+    for (const narrowness of /** @type {Narrowness[]} */ ([0, 1, 2, 3, 4, 5, 6, 7])) {
+      const plain = narrowIndex(sceneIndex, narrowness, 1, crowded);
+      const { height: high } = place(plain.scene, open);
+      const down = fitTo({ x: 0, y: 0, w: 1, h: high }, width, height).scale;
+      if (isWhole && down < least) break;
+      const scale = Math.min(isWhole ? down : 1, SCROLLED);
+      // Small text is enlarged to a readable size; its box needs the same.
+      const growth = Math.max(1, Math.min(MAX_GROWTH, MIN_TEXT / SMALL_TEXT / scale));
+      narrowest = growth > 1 ? narrowIndex(sceneIndex, narrowness, growth, crowded) : plain;
+      const { width: wide } = place(narrowest.scene, open);
+      const across = fitTo({ x: 0, y: 0, w: wide, h: 1 }, width, height).scale;
+      const enough = scale * (narrowness < 6 ? TOLERANCE : LAST_TOLERANCE);
+      if (across >= Math.max(least, enough)) return narrowest;
+    }
+  }
+  return narrowest;
 }
 
 /**
- * Return an index in which nodes have one saved-tensor badge and no parameter badges. Where boxes
- * have one part, only in-place writes have the name of their forward op.
+ * Return a width that is enough for the name of a node: "m" and "w" are wider than other letters.
+ *
+ * @param {string} name
+ * @returns {number}
+ */
+function nameWidth(name) {
+  const wide = name.match(/[mw]/gi)?.length ?? 0;
+  return (name.length + 0.5 * wide) * LETTER + 18;
+}
+
+/**
+ * Return the nodes and the groups that are next to others in a row.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @param {Set<number>} open
+ * @returns {Set<string>} of kind and index
+ */
+function crowdedItems({ scene }, open) {
+  const found = new Set();
+  for (const index of open) {
+    const { cells, rows } = scene.groups[index];
+    for (const row of rows) {
+      const items = row.map((at) => cells[at]).filter(({ kind }) => "nodegroup".includes(kind));
+      if (items.length > 1) for (const { kind, ref } of items) found.add(`${kind} ${ref}`);
+    }
+  }
+  return found;
+}
+
+/**
+ * Return an index in which less is drawn, in boxes that are wider by a factor.
  *
  * @param {SceneIndex} sceneIndex
  * @param {Narrowness} narrowness
+ * @param {number} growth
+ * @param {Set<string>} crowded nodes and groups next to others
  * @returns {SceneIndex}
  */
-export function narrowIndex(sceneIndex, narrowness) {
-  if (!narrowness) return sceneIndex;
-  const savedTensors = sceneIndex.savedTensors.map((badges) => {
+function narrowIndex(sceneIndex, narrowness, growth, crowded) {
+  if (!narrowness && growth === 1) return sceneIndex;
+  const isCrowded = (/** @type {number} */ node) => crowded.has(`node ${node}`);
+  const savedTensors = sceneIndex.savedTensors.map((badges, at) => {
     const shown =
       badges.find(({ state }) => state === "broken") ??
       badges.reduce((a, b) => (b.width && b.nbytes > a.nbytes ? b : a), badges[0]);
-    if (badges.length < 2) return badges;
-    const others = badges.filter((badge) => badge !== shown);
-    return [shown, ...others.map((badge) => (badge.width ? rowWith(badge, { width: 0 }) : badge))];
+    const resized = badges.map((badge) => {
+      const few = narrowness < 3 || (narrowness < 7 && !isCrowded(at));
+      const kept = !narrowness || (badge === shown && few);
+      return badge.width ? rowWith(badge, { width: kept ? badge.width * growth : 0 }) : badge;
+    });
+    return narrowness ? resized.sort((a, b) => b.width - a.width) : resized;
   });
+  const parameters = sceneIndex.parameters.map((badges, at) => {
+    const most = narrowness > 3 ? MAX_PARAMETER : Infinity;
+    const none = narrowness > 4 || (narrowness > 1 && isCrowded(at));
+    return none
+      ? []
+      : badges.map((badge) => rowWith(badge, { width: Math.min(most, badge.width) * growth }));
+  });
+  const widthOf = (/** @type {{width: number}[]} */ badges) => {
+    const visible = badges.filter(({ width }) => width);
+    const sum = visible.reduce((all, { width }) => all + width + BADGE_DISTANCE, 0);
+    return visible.length ? BADGE_GAP + sum - BADGE_DISTANCE : 0;
+  };
   const nodes = sceneIndex.scene.nodes.map((node, at) => {
-    const [badge, ...others] = savedTensors[at];
-    const count = others.length ? BADGE_DISTANCE + COUNT_WIDTH : 0;
-    const right = badge ? BADGE_GAP + badge.width + count : 0;
-    const twoParts = narrowness < 2 || node.writes || !node.name_width;
+    const badges = savedTensors[at];
+    const hidden = badges.some(({ width }) => !width);
+    const count = hidden ? COUNT_WIDTH * growth + BADGE_DISTANCE : 0;
+    const twoParts = narrowness < 6 || node.writes || !node.name_width;
+    const least = narrowness > 5 ? Math.max(110, nameWidth(node.name)) : Infinity;
     return rowWith(node, {
-      left_width: 0,
-      right_width: node.compact ? node.right_width : right,
-      op_width: twoParts ? node.op_width : 0,
+      left_width: widthOf(parameters[at]),
+      right_width: node.compact ? node.right_width * growth : widthOf(badges) + count,
+      op_width: node.compact ? node.op_width : twoParts ? node.op_width * growth : 0,
+      name_width: Math.min(node.name_width, least) * growth,
     });
   });
-  const parameters = sceneIndex.parameters.map(() => []);
   const groups = sceneIndex.scene.groups.map((group) => {
-    const width = Math.min(group.width, CLOSED_WIDTH);
-    return narrowness < 2 ? group : rowWith(group, { width, header_width: 0 });
+    const pills = (+(group.repeat > 1) + +(group.recomputes > 0)) * PILL_ROOM;
+    const text = group.label.length * LETTER + savedText(group).length * NOTE_LETTER;
+    const tight = Math.min(group.width, CLOSED_ROOM + pills + text);
+    const isAlone = narrowness === 6 || !crowded.has(`group ${group.index}`);
+    const grown = narrowness > 5 ? Math.max(growth, CLOSED_GROWTHS[+isAlone]) : growth;
+    const width = (narrowness < 3 ? group.width : tight) * grown;
+    const header = narrowness < 5 ? group.header_width * growth : 0;
+    return rowWith(group, { width, header_width: header });
   });
   const scene = { ...sceneIndex.scene, nodes, groups };
   return Object.assign(Object.create(sceneIndex), { scene, savedTensors, parameters });

@@ -1,5 +1,5 @@
 // @ts-check
-/** Controls that float on the graph: zoom, halves of nodes, color scale, highlighted path. */
+/** Controls of the graph: zoom, halves of nodes, color scale, highlighted path. */
 
 import { makeColoring } from "../../scene/colors.js";
 import { button, choice, h } from "../../dom.js";
@@ -21,7 +21,7 @@ export function makeToolbar(graph, store) {
     store.set("nodePart", /** @type {import("../../store.js").NodePart} */ (name));
   const toolbar = h(
     "div",
-    { class: "agv-toolbar agv-float" },
+    { class: "agv-toolbar" },
     button("Zoom in", "agv-icon-button", () => graph.zoom(1.25, ...center()), icon("plus")),
     button("Zoom out", "agv-icon-button", () => graph.zoom(0.8, ...center()), icon("minus")),
     button("Fit the whole graph (f)", "agv-icon-button", () => graph.fit(), icon("fit")),
@@ -42,13 +42,18 @@ function makeColorScale(store) {
     const coloring = makeColoring(store.sceneIndex, store.colorBy);
     scale.hidden = !coloring;
     if (!coloring) return;
-    const boxes = Array.from({ length: COLOR_STEPS }, (_, at) => {
-      const box = h("span", { class: "agv-color-step" });
-      const share = 0.06 + (0.44 * at) / (COLOR_STEPS - 1);
-      box.style.background = `color-mix(in srgb, var(--${coloring.hue}) ${share * 100}%, var(--surface))`;
-      return box;
-    });
-    scale.replaceChildren(h("b", { text: store.colorBy }), coloring.low, ...boxes, coloring.high);
+    const box = (/** @type {string} */ hue, /** @type {number} */ share) => {
+      const step = h("span", { class: "agv-color-step" });
+      step.style.background = `color-mix(in srgb, var(--${hue}) ${share * 100}%, var(--surface))`;
+      return step;
+    };
+    const { hue, low, high, kinds } = coloring;
+    const steps = Array.from({ length: COLOR_STEPS }, (_, at) =>
+      box(hue, 0.06 + (0.44 * at) / (COLOR_STEPS - 1)),
+    );
+    const parts = kinds?.flatMap(([tint, label]) => [box(tint.hue, tint.share), label]);
+    scale.classList.toggle("agv-color-kinds", !!kinds);
+    scale.replaceChildren(h("b", { text: store.colorBy }), ...(parts ?? [low, ...steps, high]));
   };
   store.subscribe(["colorBy"], fill);
   fill();

@@ -3,7 +3,7 @@
 
 import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/rows.js";
-import { frameFill, paintClosed, paintFrame, paintMapLabels } from "./group.js";
+import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
 import { paintBlame } from "./blame.js";
 import { lineStyle, paintLine, paintViews } from "./edge.js";
 import { paintNode, paintNodeBar } from "./node.js";
@@ -65,6 +65,9 @@ export function paint(pen, look) {
     if (box.kind === "frame") paintFrame(pen, box, look.sceneIndex.scene.groups[box.ref]);
   }
   paintLines(pen, look, seen, highlighted);
+  for (const box of boxes) {
+    if (box.kind === "frame") paintHeader(pen, box, look.sceneIndex.scene.groups[box.ref]);
+  }
   const selected = boxes.find((box) => sameItem(itemOf(box), look.selected));
   if (selected) paintSelection(pen, selected);
   for (const box of boxes) {

@@ -58,21 +58,20 @@ export function paintFrame(pen, box, group) {
   if (dashed) ctx.setLineDash(DASHES);
   ctx.stroke();
   ctx.setLineDash([]);
-  paintHeader(pen, box, group);
 }
 
 /**
+ * Paint the header of a frame, over the lines that cross it.
+ *
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneGroup} group
  */
-function paintHeader(pen, box, group) {
+export function paintHeader(pen, box, group) {
   const { ctx, palette } = pen;
   if (HEADER_HEIGHT * pen.scale < MIN_HEADER) return; // named by `paintMapLabels`
   const middle = box.y + HEADER_HEIGHT / 2 + 3;
-  paintGlyph(ctx, "down", box.x + 18, middle, 14, palette.text2);
   const label = { size: 12.5, weight: 600, color: palette.text };
-  write(pen, group.label, box.x + 30, middle, { ...label, room: box.width - 40 });
   const at = box.x + 30 + widthOf(pen, group.label, 12.5, 600) + 8;
   const pill =
     isDashed(group) && group.recomputes
@@ -80,6 +79,11 @@ function paintHeader(pen, box, group) {
       : 0;
   const right = box.x + box.width - pill - 14;
   const note = headerNote(group);
+  ctx.fillStyle = frameFill(palette, group);
+  const covered = Math.min(right - at, widthOf(pen, note, 11.5) + 4);
+  ctx.fillRect(box.x + 10, middle - 8, at + (note ? covered : -4) - box.x - 10, 16);
+  paintGlyph(ctx, "down", box.x + 18, middle, 14, palette.text2);
+  write(pen, group.label, box.x + 30, middle, { ...label, room: box.width - 40 });
   write(pen, note, at, middle, { size: 11.5, color: palette.text2, room: right - at });
   const saved = savedText(group);
   const width = widthOf(pen, saved, 10.5);
