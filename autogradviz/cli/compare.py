@@ -15,7 +15,6 @@ from autogradviz.errors import AutogradvizError
 from autogradviz.runs import Run
 from autogradviz.runs import load as load_any
 from autogradviz.runs.rank_files import describe_ranks
-from autogradviz.trace import load
 
 if TYPE_CHECKING:
     import argparse
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``compare`` to the command line."""
-    text = "print what changed between two traces, or two ranks of a run"
+    text = "print what changed between two traces, two ranks, or one process and a parallel run"
     parser = commands.add_parser("compare", help=text, description=text)
     text = "a trace file (.agv), or the folder of a distributed run"
     parser.add_argument("before", type=Path, metavar="BEFORE", help=text)
-    text = "another trace file; after a folder, two ranks: 3 17"
+    text = "another trace file, or the folder of a parallel run; after a folder, two ranks: 3 17"
     parser.add_argument("after", type=Path, nargs="+", metavar="AFTER", help=text)
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
     parser.set_defaults(run=_compare)
@@ -54,4 +53,4 @@ def _compared(before: Trace | Run, after: list[Path]) -> Comparison:
     if len(after) != 1:
         message = "name two traces, or a folder and two ranks"
         raise AutogradvizError(message)
-    return compare(before, load(after[0]))
+    return compare(before, load_any(after[0]))

@@ -74,7 +74,7 @@ def compare(before: Trace, after: Trace | _Ranks, *, tolerance: float | None = N
     for each in (before, after):
         if not isinstance(each, Trace):
             kind = type(each).__name__
-            message = f"compare() takes two traces, or a trace and a run, not {kind} there"
+            message = f"compare() takes two traces, not {kind}; load() opens a file"
             raise TypeError(message)
     assert isinstance(after, Trace)
     differences = tuple(all_differences(before.analysis, after.analysis))

@@ -1,4 +1,4 @@
-"""Whether the parts of a tensor that ranks hold make up the tensor of one process.
+"""Comparison of a tensor of one process with the parts of it that ranks hold.
 
 NOTE [ Parts that add up ]
 Each rank recorded the sum and the norm of the part of an output that it computed. However a tensor
@@ -32,6 +32,8 @@ _TOLERANCE: Final = 1e-3
 _TOLERANCES: Final = {"float16": 3e-2, "bfloat16": 3e-2}
 _SUMMED: Final = 10
 """Sums may differ by so many tolerated differences of the norm: terms cancel in them."""
+_SAME: Final = 1e-5
+"""Relative difference up to which ranks hold copies."""
 _LISTED: Final = 4
 
 
@@ -163,8 +165,9 @@ def _compare_replicas(
         return "equal", ""
     norm = known[0][0]
     sums = sum(total for _, total in known)
+    closest = min(target.limit, _SAME)
     are_copies = all(
-        target.is_near(one, other)
+        abs(one - other) <= closest * max(abs(other), target.scale)
         for each in known
         for one, other in zip(each, known[0], strict=True)
     )
@@ -183,7 +186,7 @@ def _compare_replicas(
 
 
 def _copies(whole: Content, parts: Sequence[Content]) -> float | None:
-    """Return how often each entry is held, None if that is not a whole number."""
+    """Return the number of ranks that hold each entry, None if it is not a whole number."""
     held = sum(each.size for each in parts)
     if whole.size == 0 or held % whole.size:
         return None

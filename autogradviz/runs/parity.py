@@ -43,6 +43,10 @@ _WRAPPERS: Final = frozenset(
 )
 _INSERTED: Final = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})
 _NOT_COMPARED: Final = frozenset({"detach", "alias", "lift_fresh", "_to_copy"})
+_COPIES: Final = _NOT_COMPARED | {
+    "view", "t", "transpose", "split_with_sizes_copy", "wait_tensor",
+}  # fmt: skip
+"""Ops that parallel wrappers insert, and that change no value."""
 _NOT_LINEAR: Final = frozenset({"max", "min", "amax", "amin", "linalg_vector_norm"})
 _MOST: Final = 5
 """Gradients that are listed separately."""
@@ -123,6 +127,23 @@ class Recorded:
         found.sort(key=attrgetter("seq"))
         last = max((op.seq for op in found if op.phase != "forward"), default=None)
         return found if last is None else [op for op in found if op.seq <= last]
+
+    def local_id(self, tensor_id: int) -> int:
+        """Return the id of the local part of a ``DTensor``; that of any other tensor itself."""
+        found = self._distributed.get(tensor_id)
+        return tensor_id if found is None else found.local_tensor_id
+
+    def producers(self, op: Op) -> dict[int, Op]:
+        """Return the ops that computed each tensor before an op, by local id.
+
+        If the op is part of the graph, only ops that are: a wrapper that gathers parameters is not.
+        """
+        return {
+            self.local_id(tensor.tensor_id): each
+            for each in self.analysis.ops
+            if each.seq < op.seq and (op.sequence_nr is None or each.sequence_nr is not None)
+            for tensor in each.outputs
+        }
 
     def gradients(self) -> dict[str, Content]:
         """Return the gradients of named leaves when the first step ended, by name."""
@@ -208,9 +229,10 @@ def find_parity(
                 text += _inserted(parts, partners, others)
                 first = _describe(op, others[0], content, found, text)
     gradients = list(_gradients(whole, parts, tolerance, counts))
-    listed = [*([] if first is None else [first]), *gradients[:_MOST]]
-    if len(gradients) > _MOST:
-        text = f"{len(gradients) - _MOST:,} other gradients"
+    shown = gradients if len(gradients) == _MOST + 1 else gradients[:_MOST]
+    listed = [*([] if first is None else [first]), *shown]
+    if len(gradients) > len(shown):
+        text = f"{len(gradients) - len(shown):,} other gradients"
         listed.append(Difference(aspect="parity", what=text, before="", after="differ"))
     return Parity(tuple(listed), counts["equal"] + counts["differs"], counts["unknown"])
 
@@ -307,16 +329,22 @@ def _gradients(
 def _inserted(
     parts: Sequence[Recorded], partners: Sequence[Mapping[int, Op]], ops: Sequence[Op | None]
 ) -> str:
-    """Return " after mul, train.py:12 on rank 1": ops just before that one process did not call."""
+    """Return " after mul, train.py:12 on rank 1": ops that one process did not call."""
     ranks: dict[str, list[int]] = defaultdict(list)
     for rank, (part, known, op) in enumerate(zip(parts, partners, ops, strict=True)):
+        if op is None:
+            continue
         aligned = {each.seq for each in known.values()}
-        before = [each for each in part.analysis.ops if op is not None and each.seq < op.seq]
-        for each in reversed(before):
-            if each.seq in aligned:
-                break
-            if each.name not in _NOT_COMPARED and each.location is not None:
-                ranks[f"{each.name}, {short_location(each.location)}"].append(rank)
+        producers = part.producers(op)
+        waiting, seen = list(op.inputs), set[int]()
+        while waiting:
+            producer = producers.get(part.local_id(waiting.pop().tensor_id))
+            if producer is None or producer.seq in aligned or producer.seq in seen:
+                continue
+            seen.add(producer.seq)
+            waiting += producer.inputs
+            if producer.location is not None and producer.name not in _COPIES:
+                ranks[f"{producer.name}, {short_location(producer.location)}"].append(rank)
     listed = [
         f"{text} on rank{'s' * (len(found) > 1)} {', '.join(map(str, dict.fromkeys(found)))}"
         for text, found in list(ranks.items())[:_MOST_INSERTED]
@@ -351,9 +379,11 @@ def _held(parts: Sequence[Content]) -> str:
 
 
 def _ratio(whole: Content, parts: Sequence[Content]) -> str:
-    """Return " (2.0 times)", if all ranks hold the whole."""
+    """Return " (2 times)", if all ranks hold the same tensor of the size of the whole."""
     norm = parts[0].norm
-    if not whole.norm or norm is None or any(each.size != whole.size for each in parts):
+    if not whole.norm or norm is None:
+        return ""
+    if any((each.norm, each.size) != (norm, whole.size) for each in parts):
         return ""
     return f" ({norm / whole.norm:.3g} times)"
 

@@ -173,8 +173,10 @@ class Run:
                 missing.
 
         Example:
+            >>> model.zero_grad()
             >>> with autogradviz.record(model, norms=True) as single:
             ...     model(x).sum().backward()
+            >>> model.zero_grad()
             >>> with autogradviz.record(model, norms=True, path="run/"):
             ...     model(x).sum().backward()
             >>> bool(autogradviz.load("run/").compare_with_single(single))

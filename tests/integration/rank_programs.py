@@ -19,6 +19,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolic
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import context_parallel as context_parallel_experiment
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -226,6 +227,17 @@ def sequence_parallel():
     head = ColwiseParallel(input_layouts=Shard(0), output_layouts=Replicate())
     parallelize_module(net, mesh(), {"blocks.0": first, "head": head})
     return train(net, same_input=True, foreach=False)
+
+
+@program
+def context_parallel():
+    """Attend to a sequence that the ranks divide; PyTorch has kernels for this on CUDA only."""
+    qkv = [torch.randn(1, 2, 8, 8) for _ in range(3)]
+    with context_parallel_experiment(mesh(), buffers=qkv, buffer_seq_dims=[2, 2, 2]):
+        query, key, value = (each.clone().requires_grad_() for each in qkv)
+        out = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        out.square().sum().backward()
+    return nn.ParameterList([query, key, value]), [out.detach()]
 
 
 class Stage(nn.Module):

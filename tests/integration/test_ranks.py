@@ -54,6 +54,15 @@ def test_two_ranks_train_the_same_without_findings_on_both_engines(reports, name
             assert recording["found"] == []
 
 
+@pytest.mark.slow(reason="another program of the same kind")
+def test_context_parallelism_raises_the_same_error_without_its_kernels(reports):
+    for report in reports("context_parallel", "python", "native"):
+        assert "_scaled_dot_product_flash_attention_for_cpu" in report["digest"]
+        for recording in report["recordings"].values():
+            assert recording["digest"] == report["digest"]
+            assert recording["failed"] == []
+
+
 @pytest.mark.parametrize("engine", ["python", "native"])
 def test_worker_threads_of_collectives_are_not_recorded(reports, tmp_path, engine):
     for report in reports("fsdp2", engine):

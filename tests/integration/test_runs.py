@@ -173,18 +173,6 @@ def test_polars_reads_an_exported_run(exported):
     assert rows.select(polars.len()).collect(engine="streaming").item() == events
 
 
-@pytest.mark.slow(reason="Ray starts a cluster of processes")
-def test_ray_reads_an_exported_run(exported):
-    folder, events = exported
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=1, include_dashboard=False)
-    try:
-        counts = ray.data.read_parquet(str(folder)).groupby("rank").count().take_all()
-    finally:
-        ray.shutdown()
-    assert {int(each["rank"]): each["count()"] for each in counts}[1] == events
-
-
 WAITING = """
 import os, sys, time, torch
 net = torch.nn.Linear(3, 1)

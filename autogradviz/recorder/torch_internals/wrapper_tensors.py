@@ -55,7 +55,7 @@ def completed_inner_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 class Layout(NamedTuple):
-    """How the ranks of a mesh hold a ``DTensor``."""
+    """The placements of a ``DTensor`` on the ranks of a mesh."""
 
     placements: tuple[str, ...]
     mesh_names: tuple[str, ...]
