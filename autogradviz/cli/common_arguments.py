@@ -12,6 +12,9 @@ from autogradviz.standard_error import write_stderr
 if TYPE_CHECKING:
     import argparse
 
+    from autogradviz.runs import Run
+    from autogradviz.trace import Trace
+
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
     """Add the positional argument TRACE."""
@@ -36,6 +39,14 @@ def add_redact(parser: argparse.ArgumentParser) -> None:
     """Add ``--redact``."""
     text = "leave source text, values of variables and directory names out"
     parser.add_argument("--redact", action="store_true", help=text)
+
+
+def warn_incomplete(found: Trace | Run, path: Path) -> None:
+    """Print what is missing in the file of a trace that was cut off or damaged."""
+    from autogradviz.trace import Trace  # not when another command starts
+
+    if isinstance(found, Trace) and found.log.problem is not None:
+        write_stderr(f"autogradviz: {path}: {found.log.problem}\n")
 
 
 def warn_deprecated_option(old: str, new: str) -> None:
