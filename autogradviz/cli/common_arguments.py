@@ -7,6 +7,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autogradviz.errors import AutogradvizError
 from autogradviz.standard_error import write_stderr
 
 if TYPE_CHECKING:
@@ -39,6 +40,14 @@ def add_redact(parser: argparse.ArgumentParser) -> None:
     """Add ``--redact``."""
     text = "leave source text, values of variables and directory names out"
     parser.add_argument("--redact", action="store_true", help=text)
+
+
+def describe_error(error: Exception) -> str:
+    """Return the message of an error; of an error of the system, without its number."""
+    if not isinstance(error, OSError) or isinstance(error, AutogradvizError):
+        return str(error)
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}"
 
 
 def warn_incomplete(found: Trace | Run, path: Path) -> None:

@@ -34,6 +34,18 @@ def check_not_exists(path: PathLike) -> None:
         raise OutputExistsError(message)
 
 
+def check_folder(target: Path) -> None:
+    """Check that a file has a folder.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist.
+        NotADirectoryError: if another file is in the place of the folder.
+    """
+    if not target.parent.is_dir():
+        number = errno.ENOTDIR if target.parent.exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number), str(target))
+
+
 @contextmanager
 def temp_sibling(target: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of a file, to be renamed to the file when complete.
@@ -47,9 +59,7 @@ def temp_sibling(target: Path) -> Iterator[Path]:
     """
     if is_rank_file(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.parent.is_dir():  # of which SQLite and Arrow say less
-        number = errno.ENOTDIR if target.parent.exists() else errno.ENOENT
-        raise OSError(number, os.strerror(number), str(target))
+    check_folder(target)  # SQLite and Arrow say less
     partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
     try:
         yield partial

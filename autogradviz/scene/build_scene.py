@@ -61,6 +61,8 @@ def build_scene(
         graph_only: leave out regions, timeline, memory, storages and source lines, which a picture
             of the graph does not need and which take as long to build as the graph.
     """
+    if depth is not None:
+        _check_depth(depth)
     keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
     hooked = {node_id for hook in analysis.hooks for node_id in hook.node_ids}
     folded = fold_graph(analysis.graph, keep | hooked)
@@ -116,6 +118,15 @@ def build_scene(
             analysis, folded.index_of, {each.storage_id: each.index for each in storages}
         ),
     )
+
+
+def _check_depth(depth: object) -> None:
+    if not isinstance(depth, int):
+        message = f"depth is a number of module levels, not {type(depth).__name__}"
+        raise TypeError(message)
+    if depth < 0:
+        message = f"depth is a number of module levels, from 0, not {depth}"
+        raise ValueError(message)
 
 
 def _first_nodes(folded: FoldedGraph, modules: Collection[str]) -> set[int]:

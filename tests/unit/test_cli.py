@@ -417,7 +417,7 @@ def test_output_in_a_folder_that_does_not_exist_is_one_line(folder, capsys, argu
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder in which nobody can write")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that refuses files")
 @pytest.mark.parametrize("suffix", [".svg", ".sqlite", ".parquet", ".json"])
 def test_output_in_a_folder_without_permission_is_one_line(folder, capsys, suffix):
     save("step.agv")
@@ -460,3 +460,27 @@ def test_detail_without_region_is_an_error(folder, capsys):
     with pytest.raises(SystemExit, match="2"):
         run("svg", "step.agv", "--detail", "lines")
     assert "--detail needs --region" in capsys.readouterr().err
+
+
+def test_run_names_a_missing_folder_before_the_program_starts(folder, capsys):
+    Path("train.py").write_text("print('started')")
+    assert run("run", "-o", "no/step.agv", "train.py") == 2
+    printed = capsys.readouterr()
+    assert printed.err == "autogradviz: no/step.agv: No such file or directory\n"
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("absent.agv", "absent.agv: No such file or directory"),
+        ("notes.agv", "notes.agv is not an autogradviz trace. Traces are written by trace.save()."),
+        ("whole.agv", "whole.agv: there is no finding in the trace"),
+    ],
+)
+def test_break_at_a_finding_names_the_problem_of_the_trace(folder, capsys, name, problem):
+    Path("train.py").touch()
+    Path("notes.agv").write_text("precious\n" * 100)
+    save("whole.agv")
+    assert run("run", "--break", "finding", "train.py", name) == 2
+    assert capsys.readouterr().err.startswith(f"autogradviz: {problem}")
