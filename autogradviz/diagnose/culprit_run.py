@@ -53,7 +53,11 @@ class _Steps:
 
 def _run(analysis: Analysis, finding: Finding, ops: Sequence[Op], steps: _Steps) -> CulpritRun:
     events = {*finding.events}
-    writes = {each.op_seq for each in analysis.log.of(VersionBumped) if each.seq in events}
+    writes = {
+        each.op_seq
+        for each in analysis.log.of(VersionBumped)
+        if not events.isdisjoint((each.seq, each.op_seq))
+    }
     nodes = {*finding.nodes}
     op = (
         [op for op in ops if op.seq in writes]  # not the save, if both are on one line
