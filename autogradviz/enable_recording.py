@@ -53,7 +53,8 @@ def enable(
     Raises:
         RecordingStateError: if it is enabled already.
         AlreadyRecordingError: if another recording is open.
-        NotADirectoryError: if ``folder`` is a file.
+        NotADirectoryError: if ``folder`` is a file, or would be in one.
+        PermissionError: if nothing can be written there.
         TypeError: if ``model`` is no module.
         ValueError: if ``keep_steps`` is not positive, or ``break_on`` is no condition.
 
@@ -69,9 +70,13 @@ def enable(
     check_model(model, "enable()")
     check_keep_steps(keep_steps)
     target = Path(folder).absolute()
-    if target.exists() and not target.is_dir():
-        message = f"{folder} is not a folder"
+    existing = next(each for each in (target, *target.parents) if each.exists())
+    if not existing.is_dir():
+        message = f"{folder if existing == target else existing} is not a folder"
         raise NotADirectoryError(message)
+    if not os.access(existing, os.W_OK):
+        message = f"traces cannot be written to {folder}: no permission to write in {existing}"
+        raise PermissionError(message)
     recording = OpenEndedRecording(
         keep_steps=keep_steps,
         fingerprints=fingerprints,

@@ -40,6 +40,7 @@ def explain(slug: str) -> Page:
             "graph-lost".
 
     Raises:
+        TypeError: the slug is no text.
         UnknownSlugError: no finding or error has this slug.
 
     Example:
@@ -47,6 +48,12 @@ def explain(slug: str) -> Page:
         The loss has no graph  [graph-lost]
         ...
     """
+    if not isinstance(slug, str):
+        # callers need not be typed
+        message = (  # type: ignore[unreachable]
+            f"explain() takes the slug of a finding or an error, not {type(slug).__name__}"
+        )
+        raise TypeError(message)
     found = _pages_by_slug()
     if slug not in found:
         import difflib
@@ -54,7 +61,7 @@ def explain(slug: str) -> Page:
         from autogradviz.errors import UnknownSlugError
 
         near = difflib.get_close_matches(slug, found, n=3, cutoff=0.4)
-        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        meant = f"; did you mean {' or '.join(near)}?" if near else ";"
         message = f"no finding or error is called {slug!r}{meant} `autogradviz explain` lists all"
         raise UnknownSlugError(message)
     return found[slug]

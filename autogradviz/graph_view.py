@@ -49,7 +49,7 @@ class GraphView:
             overwrite: replace any regular file, not only an SVG.
 
         Raises:
-            ValueError: if there is no such engine.
+            ValueError: if there is no such engine or theme.
             GraphTooLargeError: if more boxes are open than the engine can draw.
             MissingProgramError: if ``engine`` is "dot" and Graphviz is not installed.
             OutputExistsError: if ``path`` is another non-empty file.

@@ -134,7 +134,7 @@ def is_folder_path(path: PathLike) -> bool:
 
     A ``Path`` cannot; with several ranks, an existing folder is one too.
     """
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     if text.endswith(("/", os.sep)):
         return True
     rank = current_rank()

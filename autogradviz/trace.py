@@ -172,6 +172,9 @@ class Trace:
             recording was highest, released, and still held at the end. Parameters and buffers are
             not counted.
 
+        Raises:
+            ValueError: if no module of this name was recorded.
+
         Example:
             >>> sizes = trace.saved_bytes()
             >>> sizes.saved, sizes.recomputed, sizes.at_peak, sizes.held
@@ -181,6 +184,10 @@ class Trace:
         if module is None:
             return memory.total()
         nodes = self.analysis.graph.nodes.values()
+        names = {each.name for each in self.analysis.modules.values()} | {n.module for n in nodes}
+        if not any(f"{name}.".startswith(f"{module}.") for name in names):
+            message = f"no module is named {module!r}"
+            raise ValueError(message)
         return memory.of_nodes(
             {node.node_id for node in nodes if f"{node.module}.".startswith(f"{module}.")}
         )

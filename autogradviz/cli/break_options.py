@@ -42,8 +42,9 @@ def read_break_options(
                 raise ValueError(message)
             path = program.arguments[-1]
             program = replace(program, arguments=program.arguments[:-1])
+        trace = load(path)
         try:
-            conditions.append(condition_of(finding_to_stop_at(load(path).diagnose())))
+            conditions.append(condition_of(finding_to_stop_at(trace.diagnose())))
         except ValueError as error:
             message = f"{path}: {error}"
             raise ValueError(message) from None

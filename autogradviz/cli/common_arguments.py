@@ -7,10 +7,14 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autogradviz.errors import AutogradvizError
 from autogradviz.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
+
+    from autogradviz.runs import Run
+    from autogradviz.trace import Trace
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +40,22 @@ def add_redact(parser: argparse.ArgumentParser) -> None:
     """Add ``--redact``."""
     text = "leave source text, values of variables and directory names out"
     parser.add_argument("--redact", action="store_true", help=text)
+
+
+def describe_error(error: Exception) -> str:
+    """Return the message of an error; of an error of the system, without its number."""
+    if not isinstance(error, OSError) or isinstance(error, AutogradvizError):
+        return str(error)
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}"
+
+
+def warn_incomplete(found: Trace | Run, path: Path) -> None:
+    """Print what is missing in the file of a trace that was cut off or damaged."""
+    from autogradviz.trace import Trace  # not when another command starts
+
+    if isinstance(found, Trace) and found.log.problem is not None:
+        write_stderr(f"autogradviz: {path}: {found.log.problem}\n")
 
 
 def warn_deprecated_option(old: str, new: str) -> None:

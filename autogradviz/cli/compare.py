@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.compare import compare
 from autogradviz.errors import AutogradvizError
 from autogradviz.runs import Run
@@ -36,7 +37,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _compare(options: argparse.Namespace) -> None:
-    comparison = _compared(load_any(options.before), options.after)
+    before = load_any(options.before)
+    warn_incomplete(before, options.before)
+    comparison = _compared(before, options.after)
     if options.json:
         sys.stdout.write(json.dumps([asdict(each) for each in comparison], indent=2) + "\n")
     else:
@@ -53,4 +56,6 @@ def _compared(before: Trace | Run, after: list[Path]) -> Comparison:
     if len(after) != 1:
         message = "name two traces, or a folder and two ranks"
         raise AutogradvizError(message)
-    return compare(before, load_any(after[0]))
+    other = load_any(after[0])
+    warn_incomplete(other, after[0])
+    return compare(before, other)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from autogradviz.cli.common_arguments import add_trace_or_run
+from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
 from autogradviz.render.terminal_text import render_findings
 from autogradviz.runs import Run, load
 
@@ -31,8 +31,7 @@ def _diagnose(options: argparse.Namespace) -> None:
     if isinstance(trace, Run):
         _diagnose_run(trace, as_json=options.json)
         return
-    if trace.log.problem is not None:
-        sys.stderr.write(f"autogradviz: {options.trace}: {trace.log.problem}\n")
+    warn_incomplete(trace, options.trace)
     if options.json:
         sys.stdout.write(json.dumps([asdict(finding) for finding in trace.diagnose()], indent=2))
         sys.stdout.write("\n")

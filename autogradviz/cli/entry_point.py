@@ -24,6 +24,7 @@ from autogradviz.cli import (
     svg,
     watch,
 )
+from autogradviz.cli.common_arguments import describe_error
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:
@@ -62,11 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, for example head, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except (AutogradvizError, ImportError) as error:
-        return _report_error(str(error))
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename is not None else ""
-        return _report_error(f"{where}{error.strerror or error}")
+    except (AutogradvizError, ImportError, OSError) as error:
+        return _report_error(describe_error(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0

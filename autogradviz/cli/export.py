@@ -11,6 +11,7 @@ from autogradviz.cli.common_arguments import (
     add_redact,
     add_trace_or_run,
     warn_deprecated_option,
+    warn_incomplete,
 )
 from autogradviz.cli.output_path import print_written
 from autogradviz.errors import AutogradvizError
@@ -45,6 +46,7 @@ def _export(options: argparse.Namespace) -> None:
     output: Path = options.output or Path(options.trace.stem + FORMATS[options.format].suffixes[0])
     overwrite = options.overwrite or options.force
     found = load(options.trace)
+    warn_incomplete(found, options.trace)
     if isinstance(found, Run):
         if output.suffix != ".parquet" or options.redact:
             message = "a run is exported as Parquet, without --redact: -o run.parquet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.cli.common_arguments import add_output, add_redact
+from autogradviz.cli.common_arguments import add_output, add_redact, warn_incomplete
 from autogradviz.cli.output_path import choose_output, print_written
 from autogradviz.compare import compare
 from autogradviz.errors import AutogradvizError
@@ -42,9 +42,13 @@ def _html(options: argparse.Namespace) -> None:
         options.trace = options.compare[1]
         output = choose_output(options, ".html")
         traces = [load_trace(path) for path in options.compare]
+        for trace, path in zip(traces, options.compare, strict=True):
+            warn_incomplete(trace, path)
         before, after = (t.redacted() for t in traces) if options.redact else traces
         compare(before, after).html(output, overwrite=options.overwrite)
     else:
         output = choose_output(options, ".html")
-        load(options.trace).html(output, redact=options.redact, overwrite=options.overwrite)
+        found = load(options.trace)
+        warn_incomplete(found, options.trace)
+        found.html(output, redact=options.redact, overwrite=options.overwrite)
     print_written(output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.errors import AutogradvizError, OutputExistsError
-from autogradviz.event_log import check_not_exists, path_of_rank, save_new
+from autogradviz.event_log import check_folder, check_not_exists, path_of_rank, save_new
 from autogradviz.ranks import is_rank_file, last_steps_path, trace_path
 
 if TYPE_CHECKING:
@@ -75,11 +75,14 @@ class TraceFile:
 
         Raises:
             OutputExistsError: if another file exists that may not be replaced.
+            FileNotFoundError: if its folder does not exist.
         """
         folder = self.path.parent
         if is_rank_file(self.path) and folder.exists() and not folder.is_dir():
             message = f"{folder} exists and is not a folder; remove it, or name another one."
             raise OutputExistsError(message)
+        if not is_rank_file(self.path):
+            check_folder(Path(str(self)))
         if not (self._overwrite and self.path.is_file()):
             check_not_exists(str(self))
         if not self._overwrite:

@@ -14,6 +14,7 @@ from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress
 from autogradviz.cli.rank_report import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
+from autogradviz.event_log import matches_module
 from autogradviz.ranks import current_rank
 from autogradviz.recording_lifecycle import Recording, set_outer_recording
 from autogradviz.render.terminal_text import as_text, render_findings
@@ -243,6 +244,8 @@ class ProgramRecording:
         file = self._file
         try:
             if self._options.within is not None:
+                if not matches_module(trace.log, self._options.within):
+                    self._messages.append(f"no module matches --within {self._options.within}")
                 trace = trace.filter(module=self._options.within)
             if not (self._options.all or self._recording.wrote_last_steps):
                 file.write(trace)

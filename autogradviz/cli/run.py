@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.break_options import read_break_options
 from autogradviz.cli.common_arguments import (
+    describe_error,
     seconds,
     step_count,
     step_range,
@@ -143,11 +144,8 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
         program, conditions = read_break_options(options.break_on, program)
         recording = ProgramRecording(options, program, conditions)
         recording.start()
-    except (ValueError, OSError) as error:
-        print_error(str(error))
-        return FAILED
-    except AutogradvizError as error:
-        print_error(str(error))
+    except (ValueError, OSError, AutogradvizError) as error:
+        print_error(describe_error(error))
         return FAILED
     try:
         run_as_main(program)

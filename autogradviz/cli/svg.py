@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.cli.common_arguments import add_output, add_redact, add_trace, depth
+from autogradviz.cli.common_arguments import (
+    add_output,
+    add_redact,
+    add_trace,
+    depth,
+    warn_incomplete,
+)
 from autogradviz.cli.output_path import choose_output, print_written
 from autogradviz.trace import load
 
@@ -34,12 +40,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     add_redact(parser)
-    parser.set_defaults(run=_svg)
+    parser.set_defaults(run=_svg, parser=parser)
 
 
 def _svg(options: argparse.Namespace) -> None:
+    if options.detail is not None and options.region is None:
+        options.parser.error("--detail needs --region")
     output = choose_output(options, ".svg")
     trace = load(options.trace)
+    warn_incomplete(trace, options.trace)
     if options.region is not None:
         region = trace.compiled_graph(options.region or None, redact=options.redact)
         region.svg(output, detail=options.detail, theme=options.theme, overwrite=options.overwrite)

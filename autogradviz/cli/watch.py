@@ -40,12 +40,19 @@ def _port(text: str) -> int:
 
 
 def _watch(options: argparse.Namespace) -> None:
-    from autogradviz.live.serve_steps import serve  # not when another command starts
+    # Not when another command starts.
+    from autogradviz.live.follow_file import FollowedFile
+    from autogradviz.live.serve_steps import serve
 
     path: Path = options.trace
     if path.is_dir():
         message = f"{path} is a folder; watch one of its files."
         raise NotATraceError(message)
+    if path.exists():
+        if not path.is_file():
+            message = f"{path} is not a file."
+            raise NotATraceError(message)
+        next(FollowedFile(path).read(), None)  # raises if it is another file
     with serve(path, options.port) as server:
         sys.stdout.write(f"{server.url}\n")
         if not path.exists():

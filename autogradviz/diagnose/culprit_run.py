@@ -53,14 +53,18 @@ class _Steps:
 
 def _run(analysis: Analysis, finding: Finding, ops: Sequence[Op], steps: _Steps) -> CulpritRun:
     events = {*finding.events}
-    events |= {
-        event.op_seq
-        for event in analysis.log.of(VersionBumped)
-        if event.seq in events and event.op_seq is not None
+    writes = {
+        each.op_seq
+        for each in analysis.log.of(VersionBumped)
+        if not events.isdisjoint((each.seq, each.op_seq))
     }
     nodes = {*finding.nodes}
-    named = [op for op in ops if op.seq in events] or [op for op in ops if op.node_id in nodes]
-    op = (named or ops)[0]
+    op = (
+        [op for op in ops if op.seq in writes]  # not the save, if both are on one line
+        or [op for op in ops if op.seq in events]
+        or [op for op in ops if op.node_id in nodes]
+        or ops
+    )[0]
     step = steps.step_of(op.seq)
     return CulpritRun(
         op=op.overload,

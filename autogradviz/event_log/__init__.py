@@ -3,7 +3,7 @@
 import autogradviz.event_log.import_arrow  # noqa: F401 - before all that imports pyarrow
 from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
 from autogradviz.event_log.file_layout import is_arrow_file
-from autogradviz.event_log.filter_modules import within
+from autogradviz.event_log.filter_modules import matches_module, within
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.rank_path import path_of_rank
 from autogradviz.event_log.rank_summary import Line, RankSummary, collective_key
@@ -12,6 +12,7 @@ from autogradviz.event_log.read_kinds import as_events, read_kinds, read_summary
 from autogradviz.event_log.redact import redact
 from autogradviz.event_log.safe_overwrite import (
     PathLike,
+    check_folder,
     check_not_exists,
     check_overwrites_own_file,
     temp_sibling,
@@ -32,6 +33,7 @@ __all__ = [
     "Stream",
     "as_events",
     "batches",
+    "check_folder",
     "check_not_exists",
     "check_overwrites_own_file",
     "collective_key",
@@ -39,6 +41,7 @@ __all__ = [
     "described_schema",
     "is_arrow_file",
     "load",
+    "matches_module",
     "path_of_rank",
     "read_kinds",
     "read_summary",

@@ -56,6 +56,11 @@ def within(log: Log, pattern: str) -> Log:
     return part
 
 
+def matches_module(log: Log, pattern: str) -> bool:
+    """Return whether any module of a recording has a name that ``within`` keeps."""
+    return bool(_find_modules(log, pattern))
+
+
 def _is_kept(kind: type[Event], kept: Mapping[Target, Collection[int]]) -> Callable[[Row], bool]:
     """Return whether a row refers to kept calls, ops, nodes and saves only."""
     if kind is OpCalled:  # of a kept call, or of a kept node

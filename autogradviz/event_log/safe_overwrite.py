@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -33,24 +34,42 @@ def check_not_exists(path: PathLike) -> None:
         raise OutputExistsError(message)
 
 
+def check_folder(target: Path) -> None:
+    """Check that a file has a folder.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist.
+        NotADirectoryError: if another file is in the place of the folder.
+    """
+    if not target.parent.is_dir():
+        number = errno.ENOTDIR if target.parent.exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number), str(target))
+
+
 @contextmanager
 def temp_sibling(target: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of a file, to be renamed to the file when complete.
 
     An ``OSError`` about the temporary path names the file instead. The folder of a rank's trace
     is created: of the processes of a run, any may be the first to write.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist.
+        NotADirectoryError: if another file is in the place of the folder.
     """
     if is_rank_file(target):
         target.parent.mkdir(parents=True, exist_ok=True)
+    check_folder(target)  # SQLite and Arrow say less
     partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
     try:
         yield partial
     except OSError as error:
-        if error.filename == str(partial):
-            error.filename = str(target)
+        if error.filename in (None, str(partial)) and error.errno is not None:
+            error.filename, error.strerror = str(target), os.strerror(error.errno)
         raise
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            partial.unlink()
 
 
 def link_if_absent(partial: Path, target: Path) -> None:

@@ -30,7 +30,19 @@ def write_parquet(analysis: Analysis, path: Path) -> None:
 
 
 def write_sqlite(analysis: Analysis, path: Path) -> None:
-    """Write one table for each event type; lists become JSON text, booleans 0 and 1."""
+    """Write one table for each event type; lists become JSON text, booleans 0 and 1.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    path.touch()  # if it fails, the error has the reason, which SQLite leaves out
+    try:
+        _write_tables(analysis, path)
+    except sqlite3.OperationalError as error:  # the disk is full, for example
+        raise OSError(str(error)) from error
+
+
+def _write_tables(analysis: Analysis, path: Path) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         for kind in EVENT_TYPES:

@@ -67,6 +67,8 @@ def build_scene(
     Raises:
         ValueError: if a name in ``opened`` stands for no node.
     """
+    if depth is not None:
+        _check_depth(depth)
     keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
     hooked = {node_id for hook in analysis.hooks for node_id in hook.node_ids}
     folded = fold_graph(analysis.graph, keep | hooked)
@@ -136,6 +138,15 @@ def build_scene(
         changes=non_graph_views.build_changes(analysis),
         saved_diffs=non_graph_views.build_saved_diffs(analysis),
     )
+
+
+def _check_depth(depth: object) -> None:
+    if not isinstance(depth, int):
+        message = f"depth is a number of module levels, not {type(depth).__name__}"
+        raise TypeError(message)
+    if depth < 0:
+        message = f"depth is a number of module levels, from 0, not {depth}"
+        raise ValueError(message)
 
 
 def _path_to(victims: set[int], folded: FoldedGraph) -> set[tuple[int, int]]:

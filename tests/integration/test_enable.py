@@ -70,6 +70,15 @@ def test_sigterm_writes_what_was_recorded_and_keeps_its_effect(enabled, monkeypa
     assert len(trace.log.of(autogradviz.events.BackwardStarted)) == 1
 
 
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(NotADirectoryError, match=r"notes.txt is not a folder"):
+        autogradviz.enable(tmp_path / "notes.txt" / "traces")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(PermissionError, match="no permission to write in"):
+        autogradviz.enable(tmp_path / "traces")
+
+
 def test_bad_calls_are_refused(enabled, tmp_path):
     with pytest.raises(autogradviz.RecordingStateError, match="was called before"):
         autogradviz.enable(tmp_path)

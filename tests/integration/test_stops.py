@@ -292,6 +292,23 @@ def test_another_breakpoint_hook_sees_the_line_and_the_variables(monkeypatch):
     assert not hasattr(builtins, "stopped")
 
 
+def test_the_culprit_on_a_line_with_several_operators_is_the_write():
+    a = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="inplace"), autogradviz.record() as trace:
+        b = a.exp(); c = b.sum(); b.mul_(2); c.backward()  # fmt: skip  # noqa: E702
+    assert trace.diagnose()[0].culprit_run.op == "aten.mul_.Tensor"
+
+
+def test_a_parameter_that_is_not_written_never_matches(capsys):
+    model = net()
+    with autogradviz.record(model, break_on="write:0.weight"):
+        model(torch.ones(1, 3)).sum().backward()
+    error = capsys.readouterr().err
+    assert re.fullmatch(
+        r"autogradviz: break_on: 'write:0.weight' never matched \(among \d+ operators.*\)\n", error
+    )
+
+
 @pytest.mark.parametrize(
     ("condition", "error", "message"),
     [

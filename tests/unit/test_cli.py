@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -399,3 +400,87 @@ def test_explain_without_a_name_lists_all_pages(capsys):
 def test_explain_suggests_names_similar_to_an_unknown_name(capsys):
     assert main(["explain", "graph-list"]) == 2
     assert "did you mean graph-lost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [
+    ("svg", "step.agv", "-o", "no/x.svg"),
+    ("export", "step.agv", "-o", "no/x.sqlite"),
+    ("export", "step.agv", "-o", "no/x.parquet"),
+    ("export", "step.agv", "-o", "step.agv/x.db"),
+])  # fmt: skip
+def test_output_in_a_folder_that_does_not_exist_is_one_line(folder, capsys, arguments):
+    save("step.agv")
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(
+        rf"autogradviz: {arguments[-1]}: (No such file or|Not a) directory\n", error
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that refuses files")
+@pytest.mark.parametrize("suffix", [".svg", ".sqlite", ".parquet", ".json"])
+def test_output_in_a_folder_without_permission_is_one_line(folder, capsys, suffix):
+    save("step.agv")
+    command = "svg" if suffix == ".svg" else "export"
+    assert run(command, "step.agv", "-o", f"/proc/x{suffix}") == 2
+    error = capsys.readouterr().err
+    assert error == f"autogradviz: /proc/x{suffix}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", [
+    ("diagnose", "torn.agv"),
+    ("svg", "torn.agv"),
+    ("html", "torn.agv"),
+    ("html", "--compare", "torn.agv", "whole.agv", "-o", "x.html"),
+    ("export", "torn.agv", "-o", "x.json"),
+    ("compare", "whole.agv", "torn.agv"),
+])  # fmt: skip
+def test_every_command_says_that_a_file_is_torn(folder, capsys, command):
+    content = Path(save("whole.agv")).read_bytes()
+    Path("torn.agv").write_bytes(content[: len(content) // 2])
+    assert run(*command) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("autogradviz: torn.agv: the file is cut off or damaged after")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "pipe", "folder"])
+def test_watch_refuses_what_is_no_trace(folder, capsys, name):
+    Path("notes.txt").write_text("precious\n" * 100)
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    assert run("watch", "--no-browser", name) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"autogradviz: {name} is ")
+    assert error.endswith("[not-a-trace]\n")
+
+
+def test_detail_without_region_is_an_error(folder, capsys):
+    save("step.agv")
+    with pytest.raises(SystemExit, match="2"):
+        run("svg", "step.agv", "--detail", "lines")
+    assert "--detail needs --region" in capsys.readouterr().err
+
+
+def test_run_names_a_missing_folder_before_the_program_starts(folder, capsys):
+    Path("train.py").write_text("print('started')")
+    assert run("run", "-o", "no/step.agv", "train.py") == 2
+    printed = capsys.readouterr()
+    assert printed.err == "autogradviz: no/step.agv: No such file or directory\n"
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("absent.agv", "absent.agv: No such file or directory"),
+        ("notes.agv", "notes.agv is not an autogradviz trace. Traces are written by trace.save()."),
+        ("whole.agv", "whole.agv: there is no finding in the trace"),
+    ],
+)
+def test_break_at_a_finding_names_the_problem_of_the_trace(folder, capsys, name, problem):
+    Path("train.py").touch()
+    Path("notes.agv").write_text("precious\n" * 100)
+    save("whole.agv")
+    assert run("run", "--break", "finding", "train.py", name) == 2
+    assert capsys.readouterr().err.startswith(f"autogradviz: {problem}")

@@ -261,3 +261,24 @@ def test_documentation_lists_every_public_name():
     text = (Path(__file__).parents[2] / "docs" / "python-api.md").read_text(encoding="utf-8")
     names = {*autogradviz.__all__, *public(autogradviz.Trace(make_log()))} - {"__version__"}
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
+
+
+SMALL = autogradviz.Trace(make_log())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: SMALL.graph(depth="2"), TypeError, "depth is a number of module levels, not str"),
+        (lambda: SMALL.graph(depth=-1), ValueError, "depth is a number of module levels, from 0"),
+        (lambda: SMALL.graph().svg(theme="pink"), ValueError, 'theme is "light" or "dark", not'),
+        (lambda: SMALL.flame_graph().svg(theme="pink"), ValueError, 'theme is "light" or "dark"'),
+        (lambda: SMALL.saved_bytes("h.9"), ValueError, "no module is named 'h.9'"),
+        (lambda: autogradviz.explain(3), TypeError, "explain() takes the slug of a finding"),
+        (lambda: autogradviz.explain("q"), KeyError, "no finding or error is called 'q'; `autog"),
+        (lambda: autogradviz.record(path=b"x.agv"), TypeError, "not <class 'bytes'>"),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        call()

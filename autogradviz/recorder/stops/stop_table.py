@@ -200,7 +200,7 @@ class StopTable:
             seen = ", ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in self._seen.items())
             if total:
                 why = f"it matched {total} time{'s' * (total != 1)} without the number"
-            elif condition.kind == "write" and condition.name and not self._find(condition):
+            elif condition.kind == "write" and condition.name and self._find(condition) is None:
                 why = f"no module that was called has a parameter or buffer {condition.name!r}"
             else:
                 why = f"among {seen}" if seen else "nothing was recorded that it applies to"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.header import Page, wrap
-from autogradviz.render.svg.theme import THEMES, Theme, ThemeName, mix
+from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def render_compiled_svg(
             default lines, if they fit.
         theme: "light" or "dark".
     """
-    region, colors = scene.region, THEMES[theme]
+    region, colors = scene.region, find_theme(theme)
     picture = _choose(scene, detail)
     width = max(picture.width + 2 * MARGIN, MIN_WIDTH)
     page = Page(width, MARGIN, colors)

@@ -11,7 +11,7 @@ from autogradviz.render.svg.groups import draw_frame, draw_group
 from autogradviz.render.svg.header import Page, draw_banner, draw_empty_message, draw_title
 from autogradviz.render.svg.legend import draw_legend
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
-from autogradviz.render.svg.theme import THEMES, Theme, ThemeName
+from autogradviz.render.svg.theme import Theme, ThemeName, find_theme
 from autogradviz.scene.group_boxes import PICTURE_MARGIN
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.layout.coordinates import Placement, place
@@ -51,7 +51,7 @@ def render_svg(
     if open_groups is None:
         open_groups = {group.index for group in scene.groups if group.open}
     _check_size(scene, set(open_groups))
-    colors = THEMES[theme]
+    colors = find_theme(theme)
     placement = place(scene, open_groups)
     width = max(placement.width + 2 * MARGIN, MIN_WIDTH)
     page = Page(width, MARGIN, colors)

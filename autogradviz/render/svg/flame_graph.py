@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.render.svg import primitives as svg
-from autogradviz.render.svg.theme import THEMES, Theme, ThemeName, mix
+from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
 from autogradviz.render.terminal_text import format_duration
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.text_metrics import text_width
@@ -42,7 +42,7 @@ def render_flame_svg(
         title: first line of the picture.
         theme: "light" or "dark".
     """
-    colors = THEMES[theme]
+    colors = find_theme(theme)
     placed = list(_place(root, 0, MARGIN, WIDTH - 2 * MARGIN))
     drawn = [each for each in placed if each[3] >= MIN_WIDTH]
     top = MARGIN + 34

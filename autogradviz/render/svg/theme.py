@@ -64,6 +64,18 @@ DARK: Final = Theme(
 THEMES: Final[dict[str, Theme]] = {"light": LIGHT, "dark": DARK}
 
 
+def find_theme(name: str) -> Theme:
+    """Return the colors of a theme.
+
+    Raises:
+        ValueError: if there is no such theme.
+    """
+    if name not in THEMES:
+        message = f'theme is "light" or "dark", not {name!r}'
+        raise ValueError(message)
+    return THEMES[name]
+
+
 @cache
 def mix(color: str, share: float, other: str) -> str:
     """Return ``share`` of one color mixed into another, as ``color-mix(in srgb, …)`` does."""
