@@ -484,3 +484,35 @@ def test_parameters_whose_data_was_set_before_backward_have_their_gradient():
 
     assert "gradient-missing" not in {f.slug for f in recorded(work, net).diagnose()}
     assert net.weight.grad is not None
+
+
+def slope_added(change, *, create_graph=False):
+    """Return a step whose loss contains the changed gradient of the input."""
+
+    def work():
+        x = X.clone().requires_grad_()
+        score = NET(x).square().sum()
+        (slope,) = torch.autograd.grad(score, x, retain_graph=True, create_graph=create_graph)
+        change(score, slope).backward()
+
+    return work
+
+
+def test_penalty_of_gradients_without_a_graph_is_a_hint():
+    work = slope_added(lambda score, slope: score + 10 * (slope.norm(dim=1) - 1).square().mean())
+    line = "(slope,) = torch.autograd.grad(score, x, retain_graph=True, create_graph=create_graph)"
+    assert first(work, NET) == ("loss-term-constant", line, "hint")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        slope_added(lambda score, slope: score + slope.norm(), create_graph=True),
+        slope_added(lambda score, slope: score + slope.norm().detach()),
+        slope_added(lambda score, slope: score * slope.norm()),  # an adaptive weight
+        slope_added(lambda score, slope: (score + slope).sum()),  # a first-order update
+        slope_added(lambda score, slope: score + 0 * slope.norm().item()),
+    ],
+)
+def test_gradients_used_as_weights_or_constants_are_not_reported(work):
+    assert recorded(work, NET).diagnose() == []
