@@ -22,11 +22,6 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
-#if __has_include(<torch/csrc/distributed/c10d/ProcessGroup.hpp>)
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#define AGV_HAS_PROCESS_GROUPS
-#endif
-
 #include <exception>
 #include <optional>
 #include <string_view>
@@ -34,6 +29,12 @@
 namespace torch::autograd {
 TORCH_API int get_current_graph_task_id();
 }
+
+// ``c10d::ProcessGroup::getGroupName``, null in a PyTorch without distributed packages. Its header
+// takes as long to compile as all others. This is not the virtual call, which runs Python if the
+// group is written in Python: such a group has no name here.
+extern "C" const std::string& agv_name_of_group(const void* group) __asm__("_ZNK4c10d12ProcessGroup12getGroupNameB5cxx11Ev")
+    __attribute__((weak));
 
 namespace agv {
 
@@ -314,6 +315,7 @@ void visit_results(const std::vector<c10::IValue>& results, const Visit& visit) 
 constexpr size_t MAX_DEPTH = 4096;
 
 inline size_t read_stack(const Recording& recording, std::vector<Place>& places, Frame* frame) {
+  FrameAccess access;
   places.clear();
   for (; frame != nullptr && places.size() < MAX_DEPTH; frame = caller_of(frame)) {
     if (!is_visible(frame)) continue;
@@ -321,6 +323,11 @@ inline size_t read_stack(const Recording& recording, std::vector<Place>& places,
     if (is_object(frame, recording.outermost)) break;
   }
   return places.size();
+}
+
+inline size_t read_own_stack(const Recording& recording, std::vector<Place>& places) {
+  FrameAccess access;
+  return read_stack(recording, places, innermost_frame());
 }
 
 // Keep code objects alive until the recording is cleared, so that no other gets their address.
@@ -343,6 +350,7 @@ inline bool is_called_from(const std::vector<Place>& places, const PyCodeObject*
 // Return whether this thread is in a function that makes a parameter of a tensor. PyTorch detaches
 // the tensor there, where no dispatch mode sees it.
 inline bool makes_subclass(const Recording& recording) {
+  FrameAccess access;
   Frame* frame = innermost_frame();
   while (frame != nullptr && !is_visible(frame)) frame = caller_of(frame);
   if (frame == nullptr) return false;
@@ -353,10 +361,15 @@ inline bool makes_subclass(const Recording& recording) {
 // Return the name of the process group that an argument holds, "" if it is unknown.
 inline std::string group_name(const c10::IValue& argument) {
   if (argument.isString()) return argument.toStringRef();
-#ifdef AGV_HAS_PROCESS_GROUPS
-  if (argument.isObject()) return argument.toCustomClass<c10d::ProcessGroup>()->getGroupName();
-#endif
-  return "";
+  if (!argument.isObject() || &agv_name_of_group == nullptr) return "";
+  const c10::ivalue::Object& object = argument.toObjectRef();
+  if (object.name() != "__torch__.torch.classes.c10d.ProcessGroup") return "";
+  // The only base class of a process group is that of the objects in capsules.
+  try {
+    return agv_name_of_group(object.getSlot(0).toCapsule().get());
+  } catch (const std::exception&) {  // the group has no backend
+    return "";
+  }
 }
 
 // Record a collective that is about to run.
@@ -416,7 +429,7 @@ inline bool is_transparent(OpInfo& op, c10::ArrayRef<const c10::IValue> argument
 
 // Return whether this thread works for a kernel; see NOTE [ Operators that are recorded ].
 inline bool is_worker() {
-  return innermost_frame() == nullptr && torch::autograd::get_current_graph_task_id() == -1;
+  return !runs_python_code() && torch::autograd::get_current_graph_task_id() == -1;
 }
 
 // Return a text of Python if it is ASCII. The GIL is not needed: texts do not change.
@@ -462,6 +475,7 @@ inline Origin ask_origin(Recording& recording, ThreadContext& thread, const void
 // Return where an operator is called that is about to run.
 inline Origin origin_of_call(Recording& recording, ThreadContext& thread) {
   if (recording.ask_origin == nullptr) return Origin::eager;
+  FrameAccess access;
   Frame* frame = innermost_frame();
   while (frame != nullptr && (!is_visible(frame) || place_of(frame).code == recording.overload_code))
     frame = caller_of(frame);
@@ -560,7 +574,9 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   std::vector<PyCodeObject*> new_codes;
   if (op->group >= 0 && static_cast<size_t>(op->group) < arguments.size()) {
     std::vector<Place> places;
-    size_t count = recording->with_stacks ? read_stack(*recording, places, innermost_frame()) : 0;
+    lock.unlock();
+    size_t count = recording->with_stacks ? read_own_stack(*recording, places) : 0;
+    lock.lock();
     int64_t stack = recording->with_stacks
         ? recording->intern_stack(places.data(), count, thread.number, context->started_ns, new_codes)
         : NO_ID;
@@ -706,7 +722,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   static thread_local std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;
   OpContext& context = *static_cast<OpContext*>(base);
-  size_t count = recording->with_stacks ? read_stack(*recording, places, innermost_frame()) : 0;
+  size_t count = recording->with_stacks ? read_own_stack(*recording, places) : 0;
   if (context.op->is_detach) context.hidden = makes_subclass(*recording);
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints && std::uncaught_exceptions() == context.exceptions)

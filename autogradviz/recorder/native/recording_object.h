@@ -81,6 +81,7 @@ bool append_pair(PyObject* list, int64_t number, PyObject* object) {
 
 // Return the innermost frame outside the recorder.
 Frame* outer_frame() {
+  FrameAccess access;
   Frame* frame = innermost_frame();
   for (; frame != nullptr; frame = caller_of(frame)) {
     if (!is_visible(frame)) continue;
