@@ -8,11 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.compare import compare
 from autogradviz.errors import AutogradvizError
+from autogradviz.rich_classes import Console
 from autogradviz.runs import Run
 from autogradviz.runs import load as load_any
 from autogradviz.runs.rank_files import describe_ranks

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from rich.table import Table
-from rich.text import Text
-
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.rich_classes import Table, Text
 from autogradviz.scene.label_text import plural
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from autogradviz.rich_classes import Console
 
 if TYPE_CHECKING:
     import argparse

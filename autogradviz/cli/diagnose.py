@@ -7,10 +7,9 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
 from autogradviz.render.terminal_text import render_findings
+from autogradviz.rich_classes import Console
 from autogradviz.runs import Run, load
 
 if TYPE_CHECKING:

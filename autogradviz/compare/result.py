@@ -6,13 +6,10 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
 from autogradviz.errors import RecordingStateError
 from autogradviz.event_log import write_over_own
 from autogradviz.render.terminal_text import as_text, strip_controls
+from autogradviz.rich_classes import Table, Text
 
 if TYPE_CHECKING:
     import os

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import torch
-from rich.text import Text
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.demo.console import counted_stage, stage
@@ -13,6 +12,7 @@ from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
 from autogradviz.record import record
 from autogradviz.render.terminal_text import render_findings
+from autogradviz.rich_classes import Text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,13 +6,8 @@ import io
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console, Group
-from rich.padding import Padding
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
-
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.rich_classes import Console, Group, Padding, Segment, Table, Text
 from autogradviz.scene.label_text import plural
 
 if TYPE_CHECKING:

@@ -8,13 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-from rich.text import Text
-
 from autogradviz import trace as traces
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compare import compare
 from autogradviz.render.terminal_text import as_text, strip_controls
+from autogradviz.rich_classes import Table, Text
 from autogradviz.runs.findings import RunFinding, find_problems
 from autogradviz.runs.first_difference import first_difference
 from autogradviz.runs.odd_ranks import find_odd_ranks, group_ranks

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import programs
 import pytest
 import torch
+from interpreters import run_new
 
 import autogradviz
 
@@ -89,6 +90,32 @@ def check_unchanged(name, **options):
     assert torch.equal(seen_rng, plain_rng)
     failures = trace.log.of(autogradviz.events.RecorderFailed)
     assert [f"{failure.hook_point}: {failure.message}" for failure in failures] == []
+
+
+def test_first_finding_and_first_printed_trace_do_not_change_the_random_state():
+    """Importing rich draws a number; it is imported when a finding is added to an error."""
+    code = """
+import random, sys, torch, autogradviz
+assert "rich.style" not in sys.modules
+random.seed(0)
+state = random.getstate()
+error = None
+try:
+    with autogradviz.record(engine="python") as trace:
+        x = torch.ones(3, requires_grad=True)
+        y = x.exp()
+        loss = y.sum()
+        y.add_(1)
+        loss.backward()
+except RuntimeError as raised:
+    error = raised
+assert "modified by an inplace operation" in str(error)
+print(trace)
+assert "rich.style" in sys.modules
+assert random.getstate() == state
+"""
+    done = run_new("-c", code)  # a forked interpreter has imported rich
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", [name for name in programs.PROGRAMS if name.endswith("raises")])

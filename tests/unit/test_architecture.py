@@ -19,6 +19,7 @@ LAYERS = {
     "errors": 0,
     "_version": 0,
     "deprecation": -1,
+    "rich_classes": -1,
     "defer_signals": 0,
     "pause_gc": 0,
     "fast_dataclass": 0,
@@ -253,6 +254,17 @@ def test_torch_is_imported_at_module_level_only_where_allowed():
         if module.split(".")[0] == "torch"
     }
     assert needs_torch <= NEEDS_TORCH
+
+
+def test_rich_is_imported_in_one_module_only():
+    """Its first import changes the state of ``random``; the demo is a program of its own."""
+    importing = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        for module, _ in imports(path, top_level_only=True)
+        if module.split(".")[0] == "rich"
+    }
+    assert importing == {"rich_classes.py", "demo/console.py"}
 
 
 def test_trace_is_loaded_and_analyzed_without_torch():
