@@ -45,7 +45,7 @@ test-all: programs native lint test-viewer ## every test, those marked slow as w
 test-native: programs native $(VENV)/.developing ## integration tests with the native engine: five minutes
 	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not browser" tests/integration
 
-test-integrations: $(VENV)/.made ## Lightning, transformers, accelerate, W&B, MLflow, TensorBoard, Dask, Ray, Spark: seven minutes
+test-integrations: $(VENV)/.made ## Lightning, transformers, accelerate, W&B, MLflow, TensorBoard, Dask, Ray: six minutes
 	@[ -x .venv-integrations/bin/python ] || $(BIN)/python -m venv .venv-integrations
 	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq "$(TORCH)" numpy
 	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --editable ".[integrations]"

@@ -1,13 +1,11 @@
-"""Dask, Ray and Spark read an exported run as the guide says."""
+"""Dask and Ray read an exported run as the guide says."""
 
 import os
-import shutil
 
 import dask.dataframe
 import pytest
 import ray
 import torch
-from pyspark.sql import SparkSession
 
 import autogradviz
 from autogradviz.events import OpCalled
@@ -52,15 +50,3 @@ def test_ray_reads_an_exported_run(exported):
     finally:
         ray.shutdown()
     assert {int(each["rank"]): each["count()"] for each in found} == counts
-
-
-@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java, which is not installed")
-def test_spark_reads_an_exported_run(exported):
-    folder, counts = exported
-    session = SparkSession.builder.master("local[1]").getOrCreate()
-    try:
-        events = session.read.parquet(folder).where("kind = 'OpCalled'")
-        found = events.groupBy("rank").count().collect()
-    finally:
-        session.stop()
-    assert {int(each["rank"]): each["count"] for each in found} == counts
