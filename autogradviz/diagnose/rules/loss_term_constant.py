@@ -13,7 +13,7 @@ from autogradviz.events import BackwardStarted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Op, Tensor
+    from autogradviz.analysis import Node, Op, Tensor
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _ADDS: Final = frozenset({"add", "add_", "sub", "sub_", "rsub"})
@@ -67,8 +67,7 @@ def loss_term_constant(evidence: Evidence) -> Iterator[Draft]:
         if op.phase != "forward" or not taken:
             continue
         if op.name == "detach":  # meant as a constant
-            for storage_id in storages(op.inputs):
-                constants.pop(storage_id, None)
+            constants = {s: c for s, c in constants.items() if s not in storages(op.inputs)}
             continue
         if op.sequence_nr is None:
             if not flow.always_breaks(op):
@@ -76,11 +75,17 @@ def loss_term_constant(evidence: Evidence) -> Iterator[Draft]:
                 constants.update(dict.fromkeys(storages(op.outputs), found))
             continue
         node = nodes.get(op.node_id) if op.node_id is not None else None
-        term, ran = taken[0], node is not None and bool(node.runs)
-        is_term = op.name in _ADDS and all(map(_is_number, op.outputs)) and term.reduced is not None
-        if is_term and ran and term.started.backward_id not in reported:
+        term = taken[0]
+        is_term = term.reduced is not None and _adds_number(op, node)
+        if is_term and term.started.backward_id not in reported:
             reported.add(term.started.backward_id)
             yield _draft(evidence, term, op)
+
+
+def _adds_number(op: Op, node: Node | None) -> bool:
+    """Return whether an op added numbers, and its node ran in backward."""
+    is_sum = op.name in _ADDS and all(map(_is_number, op.outputs))
+    return is_sum and node is not None and bool(node.runs)
 
 
 def _after(op: Op, earlier: _Constant) -> _Constant:
