@@ -1,5 +1,7 @@
 """Findings about a loss without a graph, a missing gradient, and a non-finite gradient."""
 
+from threading import Event, Thread
+
 import pytest
 import torch
 from torch import nn
@@ -353,6 +355,31 @@ def test_norms_of_the_loss_and_of_final_gradients_are_recorded():
         ("gradient", ("weight",)): pytest.approx(net.weight.grad.norm().item()),
         ("gradient", ("bias",)): pytest.approx(net.bias.grad.norm().item()),
     }
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_gradients_of_a_thread_are_read_once_it_has_ended(ends):
+    net, written, may_end = nn.Linear(3, 3), Event(), Event()
+
+    def train():
+        net(X).sum().backward()
+        written.set()
+        may_end.wait(30)
+
+    thread = Thread(target=train)
+
+    def work():
+        thread.start()
+        assert written.wait(30)
+        if ends:
+            may_end.set()
+            thread.join()
+
+    # Reading ``weight.grad`` while its thread writes it without the GIL crashes the process.
+    places = [each.place for each in recorded(work, net).log.of(NormRead)]
+    may_end.set()
+    thread.join()
+    assert places == (["root", "gradient", "gradient"] if ends else ["root"])
 
 
 def test_only_small_gradients_are_read_without_fingerprints(monkeypatch):

@@ -7,6 +7,7 @@ When the engine is entered the graph is walked, read, and each node gets a hook,
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,7 +59,7 @@ class BackwardTable:
         self._runs = runs
         self._hooks = hooks
         self._steps = steps
-        self._count = 0
+        self._ids = count()  # a number for each call, whichever threads call at once
         self._reported_compiled = False
         self.failed_node: tuple[int, int] | None = None
         """(node, backward) that was running when the engine last raised."""
@@ -68,8 +69,8 @@ class BackwardTable:
         session = self._session
         state = session.threads.local.state
         options = engine_options(arguments, named)
-        call = EngineCall(self._count, state, keep_graph=options["retain_graph"])
-        self._count += 1
+        call = EngineCall(next(self._ids), state, keep_graph=options["retain_graph"])
+        self._gradients.engine_called()
         open_calls = self._runs.open
         try:
             with DisableTorchFunction():

@@ -9,10 +9,12 @@ that nothing waits for the device in between.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from itertools import chain, takewhile
 from math import isfinite
 from operator import itemgetter
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -56,6 +58,12 @@ MAX_LOSSES: Final = 100
 """Losses that are read at the end of a long recording."""
 
 
+# NOTE [ Gradients of other threads ]
+# The engine and ``leaf.grad = None`` write a gradient without the GIL, and reading it on another
+# thread meanwhile crashes the process. So gradients are read only on the thread that calls the
+# engine. If several threads do, they are read once all but one of these have ended.
+
+
 class GradientTable:
     """Reads the norms of losses and of the gradients of leaves."""
 
@@ -68,12 +76,27 @@ class GradientTable:
         self._losses_of_step: list[Reading] = []  # on the CPU
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
+        self._callers: set[int] = set()  # threads that called the engine
         self._ever_reached: set[int] = set()  # leaves whose norms were read
         self._found: set[int] = set()  # leaves with a gradient that no backward left
         native = session.native
         self._ordinary_nbytes = _ordinary_nbytes if native is None else native.ordinary_nbytes
         self._norm = None if native is None else native.norm
         self._last_reached = NO_ID  # the last leaf of those whose norms were read
+
+    def engine_called(self) -> None:
+        """Note that this thread calls the engine."""
+        self._callers.add(get_ident())
+
+    def _may_read(self) -> bool:
+        """Return whether no other thread may write gradients.
+
+        See NOTE [ Gradients of other threads ].
+        """
+        own = {get_ident()}
+        if not self._callers <= own:
+            self._callers.intersection_update(sys._current_frames())  # noqa: SLF001 - those alive
+        return self._callers <= own
 
     def copy_losses(self, backward_id: int, outputs: Sequence[Any]) -> None:
         """Copy the scalars at which a backward starts."""
@@ -130,7 +153,7 @@ class GradientTable:
 
     def read_sums(self) -> None:
         """Record the sum and the norm of the gradient of each leaf, with ``record(norms=True)``."""
-        if not self._session.with_norms:
+        if not self._session.with_norms or not self._may_read():
             return
         with DisableTorchFunction():
             for tensor_id in sorted(self._leaves.live_ids):
@@ -176,6 +199,8 @@ class GradientTable:
 
     def find_gradients(self) -> None:
         """Record the leaves that have a gradient although no backward reached them."""
+        if not self._may_read():
+            return
         known = self._ever_reached | self._found | self.reached.keys()
         with DisableTorchFunction():
             for tensor_id in list(self._leaves.live_ids - known):
@@ -205,6 +230,8 @@ class GradientTable:
 
     def newest_gradient(self) -> tuple[int, int] | None:
         """Return the address and version of that leaf's gradient, None if it has none."""
+        if not self._may_read():
+            return None
         with DisableTorchFunction():
             leaf = self.newest_leaf()
             gradient = None if leaf is None else leaf.grad
@@ -224,6 +251,8 @@ class GradientTable:
         return {tensor_id for _, tensor_id, *_ in self._losses}
 
     def _gradients(self) -> list[Reading]:
+        if not self._may_read():
+            return []
         found: list[tuple[int, Reading]] = []  # by bytes
         for tensor_id, backward_id in list(self.reached.items()):
             leaf = self._leaves.get(tensor_id)
