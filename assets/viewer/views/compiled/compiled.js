@@ -1,7 +1,7 @@
 // @ts-check
 /** The strip of compiled regions, the picture of one, and a card for the selected part. */
 
-import { choice, h } from "../../dom.js";
+import { choice, h, listen } from "../../dom.js";
 import { icon } from "../../canvas/icons.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
 import { itemCard, regionCard } from "./cards.js";
@@ -74,7 +74,7 @@ export class Compiled {
       ),
       scroll,
     );
-    scroll.addEventListener("scroll", () => this.picture?.pin(scroll.scrollLeft));
+    listen(scroll, "scroll", () => this.picture?.pin(scroll.scrollLeft));
     draw(initial.detail);
   }
 
