@@ -267,6 +267,7 @@ def test_click_in_the_notebook_is_synchronized_to_python(run, picture, server):
     assert page.locator("[role=treeitem]").count() > rows
 
     softmax = next(node.index for node in scene.nodes if node.op == "softmax")
+    page.keyboard.press("f")  # the open group may have moved it below the visible part
     click(page, scene, "node", softmax, opened | {group})
     page.wait_for_selector(".agv-details h3 >> text='SoftmaxBackward0'")
     code = "widget.selected['kind'], widget.selected['name']"
