@@ -89,7 +89,11 @@ export function makeComparison(store) {
     panel(
       "side",
       [h("h3", { text: "Findings" })],
-      h("div", { class: "agv-panel-body agv-compare-texts" }, ...texts(store)),
+      h(
+        "div",
+        { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } },
+        ...texts(store),
+      ),
     ),
   );
 }

@@ -18,7 +18,10 @@ export class Compiled {
     this.items = /** @type {number[]} */ ([]);
     this.strip = h("div", { class: "agv-list", attrs: { "aria-label": "Compiled regions" } });
     this.main = h("div", { class: "agv-main agv-compiled" });
-    this.card = h("aside", { class: "agv-region-diffs", attrs: { "aria-label": "Saved values" } });
+    this.card = h("aside", {
+      class: "agv-region-diffs",
+      attrs: { tabindex: 0, "aria-label": "Saved values" },
+    });
     this.element = h(
       "div",
       { class: "agv-split agv-split-three" },
