@@ -6,7 +6,7 @@
 // A widget loads the script as an ES module. A report drops the last line, the export, and uses
 // the global variable, so that one checked-in file serves both.
 
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -26,13 +26,30 @@ const OWN_NAMES =
   "attrs schedule boxes room related moved layers clipId mount sourceX dashes sideways rowOf " +
   "failedAt redraw isBend shows measuring corners folded faint whenPlaced rowsHeight keyHelp " +
   "chevron totals stub rank plot layOut ribbons bars zoomTo trackY nextFinding focusGroup " +
-  "worldAt restyle hasView";
+  "worldAt restyle hasView recomputeNs openRecording addedNs arrivedMs drawCharts drawFindings " +
+  "findingRow fitted fromZero isMain openPlace placeOf pin subscribe destroy scheduler " +
+  "tooltip descending reveal share element peak";
 
 // The same for the viewer of runs.
 const RUN_NAMES =
   "rowOf selectRank listeners images rowsHeight zoomBy canOpen spacer scroller announcer mutation " +
   "surface text2 text3 line2 badgeTint nodeTint recompute backward family palette schedule row mode " +
   "zoom tooltip picture observer draw paint room weight align showGroup element view";
+
+// `h` (viewer/dom.js) adds the prefix of the names of classes, so the bundle leaves it out.
+const shortClasses = {
+  name: "short-classes",
+  /** @param {import("esbuild").PluginBuild} build */
+  setup({ onLoad }) {
+    onLoad({ filter: /viewer\/.*\.js$/ }, ({ path }) => {
+      const source = readFileSync(path, "utf8");
+      const contents = source.replace(/\bclass: (["`])[^"`\n]*\1/g, (names) =>
+        names.replaceAll("agv-", ""),
+      );
+      return { contents };
+    });
+  },
+};
 
 /**
  * @param {string} name of the files
@@ -50,6 +67,7 @@ const bundle = async (name, entry, options) => {
     format: "iife",
     target: "es2022",
     legalComments: "none",
+    plugins: [shortClasses],
     ...options,
   });
   return outputFiles;

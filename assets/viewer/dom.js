@@ -3,7 +3,7 @@
 
 /**
  * @typedef {object} Attributes
- * @property {string} [class]
+ * @property {string} [class] names separated by spaces; the build leaves their prefix "agv-" out
  * @property {string} [text]
  * @property {string} [title]
  * @property {Record<string, string | number | boolean | null>} [attrs] null and false are left out
@@ -21,17 +21,41 @@
  */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
-  if (attributes.class) element.className = attributes.class;
+  if (attributes.class)
+    element.className = attributes.class.replace(/(^| )(?=[^ ])(?!agv)/g, "$1agv-");
   if (attributes.title) element.title = attributes.title;
   if (attributes.text !== undefined) element.textContent = attributes.text;
   for (const [name, value] of Object.entries(attributes.attrs ?? {})) {
     if (value !== null && value !== false) element.setAttribute(name, String(value));
   }
-  if (attributes.onclick) element.addEventListener("click", attributes.onclick);
+  if (attributes.onclick) listen(element, "click", attributes.onclick);
   for (const child of children) {
     if (child) element.append(child);
   }
   return element;
+}
+
+/**
+ * Add a listener.
+ *
+ * @template {keyof HTMLElementEventMap} Type
+ * @param {Element} target
+ * @param {Type} type
+ * @param {(event: HTMLElementEventMap[Type]) => void} listener
+ * @param {AddEventListenerOptions} [options]
+ */
+export function listen(target, type, listener, options) {
+  target.addEventListener(type, /** @type {(event: any) => void} */ (listener), options);
+}
+
+/**
+ * Handle an event here: neither the browser nor an element around this one does.
+ *
+ * @param {Event} event
+ */
+export function claim(event) {
+  event.preventDefault();
+  event.stopPropagation();
 }
 
 /**

@@ -8,7 +8,7 @@ import "./shell/navigation_rail.css";
 import "./shell/scrubber.css";
 import "./shell/details/details.css";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
-import { h } from "./dom.js";
+import { claim, h, listen } from "./dom.js";
 import { exportPicture } from "./export.js";
 import { connectAddress, connectHost } from "./host.js";
 import { decodePayload } from "./payload/decode.js";
@@ -94,7 +94,7 @@ function mountScene(root, scene, model, open, node) {
   const shell = h("div", { class: "agv-shell" }, topBar, rail, ...panes.elements, scrubber.element);
   root.replaceChildren(shell, hideStill(model));
   const press = handleKeys(store, search, panes);
-  root.addEventListener("keydown", press);
+  listen(root, "keydown", press);
   const showView = () => (root.dataset.view = store.view);
   store.subscribe(["view"], showView);
   const disconnect = connectHost(store, model);
@@ -149,8 +149,7 @@ function handleKeys(store, search, panes) {
     if (event.target instanceof HTMLInputElement) return;
     const act = panes.current.keys?.[event.key] ?? everywhere[event.key];
     if (!act || act() === false) return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
   };
 }
 

@@ -50,6 +50,18 @@ class Shown:
 Shown()
 """
 
+SHOW_LIVE = """
+import autogradviz, torch
+from IPython.display import display
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with autogradviz.record(model, keep_steps=4) as trace:
+    display(trace.live())
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+"""
+
 SHOW_TWO = """
 import ipywidgets
 first = TraceWidget(recordings.plain(), height=420)
@@ -267,6 +279,7 @@ def test_click_in_the_notebook_is_synchronized_to_python(run, picture, server):
     assert page.locator("[role=treeitem]").count() > rows
 
     softmax = next(node.index for node in scene.nodes if node.op == "softmax")
+    page.keyboard.press("f")  # the open group may have moved it below the visible part
     click(page, scene, "node", softmax, opened | {group})
     page.wait_for_selector(".agv-details h3 >> text='SoftmaxBackward0'")
     code = "widget.selected['kind'], widget.selected['name']"
@@ -309,6 +322,21 @@ def test_select_focus_and_color_by_are_synchronized_from_python(run):
     page.wait_for_selector(".agv-color-scale >> text='bytes'")
     page.select_option(".agv-menu select", "time")
     wait_for_python(page, "widget.color_by", "'time'")
+
+
+@IN_LAB
+def test_live_widget_follows_the_recording_and_opens_a_step(run, picture, server):
+    page = run("live.ipynb", SHOW_LIVE)
+    page.get_by_text("3 steps checked, each by itself").wait_for()
+    charts = page.get_by_role("slider", name="Step")
+    charts.focus()
+    charts.press("Home")
+    charts.press("Enter")
+    page.locator(".agv-live iframe").scroll_into_view_if_needed()  # it draws nothing outside
+    step = page.frame_locator(".agv-live iframe")
+    step.locator(".agv-canvas[data-camera]").wait_for()
+    assert "addmm" in step.locator("[role=tree]").inner_text()
+    page.screenshot(path=picture(f"{server.app}-live-light"))
 
 
 @IN_LAB

@@ -64,6 +64,19 @@ def test_frames_add_up_and_select_what_they_stand_for(open_page, traces):
     assert phases == ["forward", "backward", "recompute"]
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_comparison_violates_no_rule_of_axe(open_page, axe, traces, tmp_path, picture, scheme):
+    report = tmp_path / "comparison.html"
+    autogradviz.compare(*traces).html(report)
+    page = open_page(bypass_csp=True, color_scheme=scheme)
+    page.goto(report.as_uri())
+    page.wait_for_selector(".agv-compare tbody tr")
+    page.evaluate(axe)
+    script = "axe.run(document).then((found) => found.violations.map((each) => each.id))"
+    assert page.evaluate(script) == []
+    page.screenshot(path=picture(f"compare-{scheme}"))
+
+
 def test_comparison_opens_first_and_switches_between_recordings(open_page, traces, tmp_path):
     report = tmp_path / "comparison.html"
     autogradviz.compare(*traces).html(report)

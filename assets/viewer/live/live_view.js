@@ -2,7 +2,7 @@
 /** The live view: state of the recording, a chart for each measure, findings so far. */
 
 import { hostTheme, watchTheme } from "../canvas/theme.js";
-import { button, h } from "../dom.js";
+import { button, claim, h, listen } from "../dom.js";
 import { formatBytes } from "../scene/format.js";
 import { drawChart, placeAt } from "./chart.js";
 import { State, measuresOf } from "./state.js";
@@ -43,10 +43,10 @@ export class LiveView {
       this.opened,
     );
     host.append(this.root);
-    this.charts.addEventListener("pointermove", (event) => this.choose(this.placeOf(event)));
-    this.charts.addEventListener("pointerleave", () => this.choose(-1));
-    this.charts.addEventListener("click", (event) => this.openPlace(this.placeOf(event)));
-    this.charts.addEventListener("keydown", (event) => this.press(event));
+    listen(this.charts, "pointermove", (event) => this.choose(this.placeOf(event)));
+    listen(this.charts, "pointerleave", () => this.choose(-1));
+    listen(this.charts, "click", (event) => this.openPlace(this.placeOf(event)));
+    listen(this.charts, "keydown", (event) => this.press(event));
     this.resizes = new ResizeObserver(() => this.drawCharts());
     this.resizes.observe(this.charts);
     this.stopTheme = watchTheme(() => this.showTheme());
@@ -113,8 +113,7 @@ export class LiveView {
     if (event.key === "Enter") this.openPlace(at);
     else if (event.key in moves) this.choose(Math.max(0, Math.min(last, moves[event.key])));
     else return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
   }
 
   drawStatus() {

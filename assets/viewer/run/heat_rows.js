@@ -2,7 +2,7 @@
 /** Rows of cells: ranks by steps, the odd ranks of each group first. */
 
 import { write, widthOf } from "../canvas/text.js";
-import { h } from "../dom.js";
+import { claim, h, listen } from "../dom.js";
 import { formatCount, plural } from "../scene/format.js";
 import {
   CellImages,
@@ -72,8 +72,9 @@ export class HeatRows {
     this.announcer = h("div", { class: "agv-visually-hidden", attrs: { "aria-live": "polite" } });
     this.view.element.append(this.announcer);
     const { scroller } = this.view;
-    scroller.addEventListener("keydown", (event) => this.#key(event));
-    scroller.addEventListener(
+    listen(scroller, "keydown", (event) => this.#key(event));
+    listen(
+      scroller,
       "wheel",
       (event) => {
         if (!event.ctrlKey && !event.metaKey) return;
@@ -422,8 +423,7 @@ export class HeatRows {
       this.view.show(null, 0, 0);
       this.view.schedule();
     } else return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
   }
 
   #showCursor() {

@@ -4,7 +4,7 @@
 import "./run.css";
 import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/draw_glyph.js";
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
-import { button, h } from "../dom.js";
+import { button, h, listen } from "../dom.js";
 import { formatCount, plural } from "../scene/format.js";
 import { MODES, formatValue, scale } from "./cell_image.js";
 import { HARMFUL, makeCollectiveLanes } from "./collective_lanes.js";
@@ -203,7 +203,7 @@ function modeMenu(state) {
   for (const [mode, text] of Object.entries(MODES)) {
     menu.append(h("option", { text, attrs: { value: mode } }));
   }
-  menu.addEventListener("change", () => state.color(/** @type {Mode} */ (menu.value)));
+  listen(menu, "change", () => state.color(/** @type {Mode} */ (menu.value)));
   return menu;
 }
 

@@ -1,7 +1,7 @@
 // @ts-check
 /** The ops of a rank beside those of another one, around the first op that differs. */
 
-import { button, h } from "../dom.js";
+import { button, h, listen } from "../dom.js";
 import { formatCount } from "../scene/format.js";
 
 /** @typedef {import("./types.js").OpDifference} OpDifference */
@@ -24,7 +24,7 @@ export function makeOpDifference(scene) {
     const found = differences[Number(menu.value)];
     body.replaceChildren(...(found ? [caption(found), table(found)] : []));
   };
-  menu.addEventListener("change", fill);
+  listen(menu, "change", fill);
   fill();
   const show = (/** @type {number} */ rank) => {
     menu.value = String(

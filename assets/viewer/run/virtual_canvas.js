@@ -2,7 +2,7 @@
 /** A canvas that shows the visible part of a picture larger than itself, with native scrolling. */
 
 import { startDrawing } from "../canvas/charts.js";
-import { h } from "../dom.js";
+import { h, listen } from "../dom.js";
 import { placeTooltip } from "../shell/tooltip.js";
 
 /** @typedef {import("../canvas/charts.js").Drawing} Drawing */
@@ -38,15 +38,13 @@ export class VirtualCanvas {
     this.element = h("div", { class: "agv-run-canvas" }, this.scroller, this.tooltip);
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.scroller);
-    this.scroller.addEventListener("scroll", () => {
+    listen(this.scroller, "scroll", () => {
       this.tooltip.hidden = true;
       this.schedule();
     });
-    this.canvas.addEventListener("pointermove", (event) => this.#hover(event));
-    this.canvas.addEventListener("pointerleave", () => (this.tooltip.hidden = true));
-    this.canvas.addEventListener("click", ({ offsetX, offsetY }) =>
-      picture.click?.(offsetX, offsetY),
-    );
+    listen(this.canvas, "pointermove", (event) => this.#hover(event));
+    listen(this.canvas, "pointerleave", () => (this.tooltip.hidden = true));
+    listen(this.canvas, "click", ({ offsetX, offsetY }) => picture.click?.(offsetX, offsetY));
   }
 
   /** Draw in the next frame. */

@@ -50,8 +50,27 @@ export function makeColoring(sceneIndex, colorBy) {
   return colorBy === "gradient" ? gradientColoring(sceneIndex) : null;
 }
 
-/** A longer self time than this factor is no variation between runs. */
-export const TIME_FACTOR = 1.5;
+/** Self times that differ by less than this factor may vary between runs. */
+const TIME_FACTOR = 1.5;
+
+/** So may those that differ by less than this share of the time of a whole recording. */
+const TIME_SHARE = 0.02;
+
+/**
+ * Return a function that tells whether the self times of a line differ by more than they vary from
+ * run to run. A ratio alone is not enough: a line of a few microseconds easily takes twice as long.
+ *
+ * @param {import("../types.js").SceneComparisonRow[]} rows of a comparison
+ * @returns {(times: number[]) => boolean}
+ */
+export function timeBound(rows) {
+  const total = rows.find(({ kind }) => kind === "total");
+  const floor = TIME_SHARE * Math.max(0, ...(total?.time_ns ?? []));
+  return (times) => {
+    const [least, most] = [Math.min(...times), Math.max(...times)];
+    return most - least >= floor && most >= TIME_FACTOR * Math.max(1, least);
+  };
+}
 
 /** @type {[Tint, label: string][]} weakest first */
 const CHANGES = [
@@ -73,13 +92,13 @@ function changeColoring(sceneIndex) {
   const side = summary.is_before ? 0 : 1;
   /** @type {Map<string, number>} */
   const levels = new Map();
+  const timeDiffers = timeBound(rows);
   for (const { kind, merged, module, lines, status, saved, recomputed, time_ns } of rows) {
     if (kind !== "line" || merged) continue;
-    const slower = Math.max(...time_ns) >= TIME_FACTOR * Math.max(1, Math.min(...time_ns));
     const differs =
       status === "changed" || saved[0] !== saved[1] || recomputed[0] !== recomputed[1];
     const isOnlyHere = status === "added" || status === "removed";
-    levels.set(`${module}:${lines[side]}`, isOnlyHere ? 3 : differs ? 2 : +slower);
+    levels.set(`${module}:${lines[side]}`, isOnlyHere ? 3 : differs ? 2 : +timeDiffers(time_ns));
   }
   const level = (/** @type {number} */ node) =>
     levels.get(`${nodes[node].module}:${nodes[node].lineno}`) ?? 0;

@@ -3,7 +3,7 @@
 
 import { proportionalAxis } from "../scene/time_axis.js";
 import { paintTimes, paintTorn, startDrawing } from "../canvas/charts.js";
-import { button, h } from "../dom.js";
+import { button, claim, h, listen } from "../dom.js";
 import { formatCount, formatDuration } from "../scene/format.js";
 import { icon } from "../canvas/icons.js";
 import { runningAt } from "../scene/replay.js";
@@ -69,12 +69,12 @@ export class Scrubber {
       if (!event.buttons) return;
       this.#go(this.#timeAt(event.offsetX));
     };
-    this.bar.addEventListener("pointerdown", (event) => {
+    listen(this.bar, "pointerdown", (event) => {
       this.bar.setPointerCapture(event.pointerId);
       follow(event);
     });
-    this.bar.addEventListener("pointermove", follow);
-    this.bar.addEventListener("keydown", (event) => this.#press(event));
+    listen(this.bar, "pointermove", follow);
+    listen(this.bar, "keydown", (event) => this.#press(event));
   }
 
   /** @param {KeyboardEvent} event */
@@ -91,8 +91,7 @@ export class Scrubber {
       " ": () => this.play(),
     })[event.key];
     if (!act) return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
     act();
   }
 

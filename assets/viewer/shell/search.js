@@ -1,7 +1,7 @@
 // @ts-check
 /** The search field: finds modules, ops, nodes, parameters, lines and tensors, and reveals them. */
 
-import { h } from "../dom.js";
+import { h, listen } from "../dom.js";
 import { icon } from "../canvas/icons.js";
 import { searchEntries } from "./search_entries.js";
 
@@ -42,11 +42,11 @@ export class Search {
       h("kbd", { text: "/" }),
       this.results,
     );
-    this.input.addEventListener("input", () => this.#search());
-    this.input.addEventListener("keydown", (event) => this.#press(event));
-    this.input.addEventListener("blur", () => this.#hide());
-    this.input.addEventListener("focus", () => this.#search());
-    this.results.addEventListener("pointerdown", (event) => {
+    listen(this.input, "input", () => this.#search());
+    listen(this.input, "keydown", (event) => this.#press(event));
+    listen(this.input, "blur", () => this.#hide());
+    listen(this.input, "focus", () => this.#search());
+    listen(this.results, "pointerdown", (event) => {
       const target = /** @type {Element} */ (event.target).closest("[data-at]");
       event.preventDefault();
       if (target) this.#go(Number(target.getAttribute("data-at")));

@@ -1,7 +1,7 @@
 // @ts-check
 /** Bars between panels; dragging or arrow keys change their widths. */
 
-import { h } from "../dom.js";
+import { claim, h, listen } from "../dom.js";
 
 const STEP = 16;
 
@@ -29,15 +29,14 @@ export function splitter(side, panelOf) {
     root.style.setProperty(`--agv-${side}`, `${least}px`);
     bar.ariaValueNow = String(Math.round(least));
   };
-  bar.addEventListener("pointerdown", (event) => bar.setPointerCapture(event.pointerId));
-  bar.addEventListener("pointermove", (event) => {
+  listen(bar, "pointerdown", (event) => bar.setPointerCapture(event.pointerId));
+  listen(bar, "pointermove", (event) => {
     if (event.buttons) widen(event.clientX - bar.getBoundingClientRect().x - 3);
   });
-  bar.addEventListener("keydown", (event) => {
+  listen(bar, "keydown", (event) => {
     const step = { ArrowLeft: -STEP, ArrowRight: STEP }[event.key];
     if (!step) return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
     widen(step);
   });
   return bar;

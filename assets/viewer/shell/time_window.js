@@ -1,7 +1,7 @@
 // @ts-check
 /** The part of the recording that a chart shows; keys, the wheel and drags zoom and pan it. */
 
-import { choice } from "../dom.js";
+import { choice, claim, listen } from "../dom.js";
 import { timeAxis } from "../scene/time_axis.js";
 
 /** @typedef {import("../scene/range_profile.js").TimeRange} TimeRange */
@@ -111,7 +111,7 @@ export class TimeWindow {
    * @param {HTMLElement} element
    */
   listen(element) {
-    element.addEventListener("keydown", (event) => {
+    listen(element, "keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const act = /** @type {Record<string, () => void>} */ ({
         w: () => this.zoom(0.7),
@@ -121,8 +121,7 @@ export class TimeWindow {
         f: () => this.fit(),
       })[event.key.toLowerCase()];
       if (!act) return;
-      event.preventDefault();
-      event.stopPropagation();
+      claim(event);
       act();
     });
     const zoomOrPan = (/** @type {WheelEvent} */ event) => {
@@ -135,6 +134,6 @@ export class TimeWindow {
       if (sideways) this.pan((event.deltaX || event.deltaY) / 1000);
       else this.zoom(Math.exp(event.deltaY * 0.0015), event.offsetX);
     };
-    element.addEventListener("wheel", zoomOrPan, { passive: false });
+    listen(element, "wheel", zoomOrPan, { passive: false });
   }
 }

@@ -2,7 +2,7 @@
 /** The top bar: title, figures, search, coloring, export and help. */
 
 import { COLORS } from "../scene/colors.js";
-import { button, h } from "../dom.js";
+import { button, h, listen } from "../dom.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/icons.js";
@@ -67,7 +67,7 @@ function colorMenu(store) {
   const names = COLORS.filter((name) => name !== "change" || isCompared);
   const options = names.map((name) => h("option", { text: name, attrs: { value: name } }));
   const select = h("select", { attrs: { "aria-label": "Color nodes by" } }, ...options);
-  select.addEventListener("change", () =>
+  listen(select, "change", () =>
     store.set("colorBy", /** @type {import("../scene/colors.js").ColorBy} */ (select.value)),
   );
   store.subscribe(["colorBy"], () => (select.value = store.colorBy));
@@ -93,7 +93,7 @@ function exportMenu(exportPicture) {
   );
   const list = h("div", { class: "agv-export agv-float" }, entry("svg"), entry("png"));
   const menu = h("details", { class: "agv-help" }, summary, list);
-  menu.addEventListener("focusout", (event) => {
+  listen(menu, "focusout", (event) => {
     if (!menu.contains(/** @type {Node | null} */ (event.relatedTarget))) menu.open = false;
   });
   return menu;
@@ -123,6 +123,6 @@ function keyHelp(views) {
     ),
     list,
   );
-  help.addEventListener("focusout", () => (help.open = false));
+  listen(help, "focusout", () => (help.open = false));
   return help;
 }

@@ -29,11 +29,15 @@ export function panel(place, head, ...body) {
  */
 export function table(head, first, last, body) {
   const cells = head.map((text, at) =>
-    h("th", { text, class: at < first || at > last ? "" : "agv-right" }),
+    h(
+      "th",
+      { text, class: at < first || at > last ? "" : "agv-right" },
+      !text && h("span", { class: "agv-visually-hidden", text: "status" }),
+    ),
   );
   return h(
     "div",
-    { class: "agv-panel-body" },
+    { class: "agv-panel-body", attrs: { tabindex: 0 } },
     h(
       "table",
       { class: "agv-table agv-table-sorted" },

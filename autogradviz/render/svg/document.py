@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.errors import GraphTooLargeError
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.compiled_region import draw_picture
-from autogradviz.render.svg.groups import draw_frame, draw_group
+from autogradviz.render.svg.groups import draw_frame, draw_group, draw_header
 from autogradviz.render.svg.header import Page, draw_banner, draw_empty_message, draw_title
 from autogradviz.render.svg.legend import draw_legend
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
@@ -97,7 +97,7 @@ def _check_size(scene: Scene, opened: set[int]) -> None:
 
 
 def _draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
-    """Return frames, then lines, then boxes, then the labels of lines."""
+    """Return frames, then lines, then headers and boxes, then the labels of lines."""
     saved: dict[int, list[SavedTensorBadge]] = {}
     for badge in scene.saved_badges:
         saved.setdefault(badge.node, []).append(badge)
@@ -105,10 +105,11 @@ def _draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
     for parameter in scene.parameter_badges:
         parameters.setdefault(parameter.node, []).append(parameter)
     opened = _opened_pictures(scene)
-    frames, boxes = [], []
+    frames, headers, boxes = [], [], []
     for box in placement.boxes:
         if box.kind == "frame":
             frames.append(draw_frame(scene.groups[box.ref], box, theme))
+            headers.append(draw_header(scene.groups[box.ref], box, theme))
         elif box.kind == "group":
             boxes.append(draw_group(scene.groups[box.ref], box, theme))
         elif box.ref in opened:
@@ -119,7 +120,8 @@ def _draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
             boxes.append(draw_saved_tensors(saved.get(box.ref, ()), right, middle, theme))
             boxes.append(draw_parameters(parameters.get(box.ref, ()), box.x, middle, theme))
     labels = [_label(scene, line, theme) for line in placement.lines if line.label]
-    return "\n".join([*frames, _draw_lines(scene, placement, theme), *boxes, *labels])
+    lines = _draw_lines(scene, placement, theme)
+    return "\n".join([*frames, lines, *headers, *boxes, *labels])
 
 
 def _opened_pictures(scene: Scene) -> dict[int, SceneCompiledPicture]:

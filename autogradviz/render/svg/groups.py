@@ -68,27 +68,37 @@ def _recompute_pill(x: float, y: float, label: str, theme: Theme) -> str:
     )
 
 
-def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
-    """Return the frame and the header of an open group."""
-    x, y = box.x, box.y
+def _frame_fill(group: SceneGroup, theme: Theme) -> str:
     if group.checkpointed and group.repeat == 1:
-        fill = mix(theme.recompute, 0.04, theme.page)
+        return mix(theme.recompute, 0.04, theme.page)
+    return mix(theme.text, 0.012, theme.page)
+
+
+def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
+    """Return the frame of an open group, without its header."""
+    fill = _frame_fill(group, theme)
+    if group.checkpointed and group.repeat == 1:
         style = svg.stroke(theme.recompute, 1.5, dash="7 4", fill=fill)
     else:
-        style = svg.stroke(
-            mix(theme.text, 0.24, theme.page), fill=mix(theme.text, 0.012, theme.page)
-        )
-    label_x = x + 30
+        style = svg.stroke(mix(theme.text, 0.24, theme.page), fill=fill)
+    return svg.rect(box.x, box.y, box.width, box.height, radius=8, style=style)
+
+
+def draw_header(group: SceneGroup, box: Box, theme: Theme) -> str:
+    """Return the header of an open group, drawn over the lines that cross it."""
+    x, y, label_x = box.x, box.y, box.x + 30
+    note = header_note(group)
+    at = label_x + text_width(group.label, 12.5, bold=True) + 8
+    end = at + (text_width(note, 11.5) + 4 if note else -4)
+    cover = f'fill="{_frame_fill(group, theme)}"'
     parts = [
-        svg.rect(x, y, box.width, box.height, radius=8, style=style),
+        svg.rect(x + 10, y + 10, end - x - 10, 16, radius=0, style=cover),
         svg.chevron(x + 14, y + 18, theme.text2, is_open=True),
         svg.text(label_x, y + 22, group.label, fill=theme.text, size=12.5, weight=650),
     ]
-    note = header_note(group)
     if note:
-        at = label_x + text_width(group.label, 12.5, bold=True) + 8
         parts.append(svg.text(at, y + 22, note, fill=theme.text2, size=11.5))
-    right, at = x + box.width - 12, label_x + text_width(group.label, 12.5, bold=True) + 8
+    right = x + box.width - 12
     if group.checkpointed and group.recomputes and group.repeat == 1:
         label = plural(group.recomputes, "recompute")
         width = 24 + text_width(label, 10.0, bold=True)
@@ -98,5 +108,6 @@ def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
     saved = saved_note(group)
     width = text_width(saved, 10.5)
     if saved and right - width > max(at + text_width(note, 11.5) + 16, x + box.width / 2):
+        parts.append(svg.rect(right - width - 3, y + 10, width + 6, 16, radius=0, style=cover))
         parts.append(svg.text(right, y + 22, saved, fill=theme.text2, size=10.5, anchor="end"))
     return "".join(parts)

@@ -39,6 +39,10 @@ export function makeDetails(store) {
     panel.scrollTop = 0;
   };
   store.subscribe(["selected"], fill);
+  store.subscribe(["open"], () => {
+    const toggle = panel.querySelector(".agv-toggle-group");
+    if (toggle && store.selected) nameToggle(toggle, store.open.has(store.selected.index));
+  });
   fill();
   return panel;
 }
@@ -128,6 +132,17 @@ function nodeDetails(store, index) {
 }
 
 /**
+ * @param {Element} toggle the button that opens and closes the selected group
+ * @param {boolean} open
+ * @returns {Element}
+ */
+function nameToggle(toggle, open) {
+  for (const name of ["aria-label", "title"]) toggle.setAttribute(name, open ? "Close" : "Open");
+  toggle.textContent = open ? "Close" : "Open";
+  return toggle;
+}
+
+/**
  * @param {Store} store
  * @param {number} index
  * @returns {HTMLElement[]}
@@ -136,7 +151,6 @@ function groupDetails(store, index) {
   const { sceneIndex, scene } = store;
   const group = scene.groups[index];
   const nodes = nodesWithin(sceneIndex, index);
-  const open = store.open.has(index);
   const saved = nodes.flatMap((node) => sceneIndex.savedTensors[node]);
   const parts = [
     titleSection(
@@ -160,11 +174,9 @@ function groupDetails(store, index) {
         ["backward", { not_run: "not reached", ran: "ran", failed: "failed" }[group.state]],
       ]),
       index > 0 &&
-        button(
-          open ? "Close" : "Open",
-          "agv-button",
-          () => store.toggle(index),
-          open ? "Close" : "Open",
+        nameToggle(
+          button("Open", "agv-button agv-toggle-group", () => store.toggle(index)),
+          store.open.has(index),
         ),
     ),
   ];

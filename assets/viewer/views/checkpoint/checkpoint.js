@@ -2,7 +2,7 @@
 /** Each checkpoint region's forward next to its recomputation, op by op. */
 
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff.js";
-import { h, listHead } from "../../dom.js";
+import { claim, h, listHead, listen } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { describeRegion, regionDiffs, regionFinding } from "./region.js";
@@ -43,7 +43,7 @@ export class Checkpoint {
       this.main,
       this.diffs,
     );
-    this.list.addEventListener("keydown", (event) => this.#press(event));
+    listen(this.list, "keydown", (event) => this.#press(event));
     store.subscribe(["region"], () => this.#fill());
     this.#fill();
   }
@@ -126,8 +126,7 @@ export class Checkpoint {
   #press(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step) return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
     const next = this.store.region + step;
     if (this.store.scene.regions[next]) this.store.set("region", next);
   }

@@ -2,7 +2,7 @@
 /** Two recordings: totals, a table of modules and lines, findings and other differences. */
 
 import { choice, h, section } from "../../dom.js";
-import { TIME_FACTOR } from "../../scene/colors.js";
+import { timeBound } from "../../scene/colors.js";
 import {
   cutText,
   formatBytes,
@@ -89,7 +89,11 @@ export function makeComparison(store) {
     panel(
       "side",
       [h("h3", { text: "Findings" })],
-      h("div", { class: "agv-panel-body agv-compare-texts" }, ...texts(store)),
+      h(
+        "div",
+        { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } },
+        ...texts(store),
+      ),
     ),
   );
 }
@@ -161,8 +165,6 @@ function tableRow(store, row) {
   if (isLine) name.prepend(h("span", { class: "agv-muted", text: numbers }));
   if (row.other_nodes) name.append(h("div", { class: "agv-muted", text: row.other_nodes }));
   name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
-  const [oldTime, newTime] = row.time_ns;
-  const factor = Math.max(oldTime, newTime) / Math.max(1, Math.min(oldTime, newTime));
   const norms = [row.norm_before, row.norm_after];
   return h(
     "tr",
@@ -172,7 +174,7 @@ function tableRow(store, row) {
     pairCell(row.nodes, formatCount),
     pairCell(row.saved, formatBytes),
     pairCell(row.recomputed, formatBytes),
-    pairCell(row.time_ns, formatDuration, factor >= TIME_FACTOR),
+    pairCell(row.time_ns, formatDuration, timeBound(store.scene.comparison_rows)(row.time_ns)),
     pairCell(norms, (norm) => (norm === null ? "none" : formatNorm(norm))),
   );
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** The strip of compiled regions, the picture of one, and a card for the selected part. */
 
-import { choice, h } from "../../dom.js";
+import { choice, h, listen } from "../../dom.js";
 import { icon } from "../../canvas/icons.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
 import { itemCard, regionCard } from "./cards.js";
@@ -18,7 +18,10 @@ export class Compiled {
     this.items = /** @type {number[]} */ ([]);
     this.strip = h("div", { class: "agv-list", attrs: { "aria-label": "Compiled regions" } });
     this.main = h("div", { class: "agv-main agv-compiled" });
-    this.card = h("aside", { class: "agv-region-diffs", attrs: { "aria-label": "Saved values" } });
+    this.card = h("aside", {
+      class: "agv-region-diffs",
+      attrs: { tabindex: 0, "aria-label": "Saved values" },
+    });
     this.element = h(
       "div",
       { class: "agv-split agv-split-three" },
@@ -74,7 +77,7 @@ export class Compiled {
       ),
       scroll,
     );
-    scroll.addEventListener("scroll", () => this.picture?.pin(scroll.scrollLeft));
+    listen(scroll, "scroll", () => this.picture?.pin(scroll.scrollLeft));
     draw(initial.detail);
   }
 

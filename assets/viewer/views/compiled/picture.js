@@ -1,7 +1,7 @@
 // @ts-check
 /** Draws the marks of a picture of a compiled region; their coordinates come from Python. */
 
-import { h } from "../../dom.js";
+import { h, listen } from "../../dom.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const FRAMES = ["lane", "block", "checkpoint"];
@@ -66,7 +66,7 @@ export function drawPicture(scene, picture, select) {
     (x === 10 && mark.shape === "text" ? names : element).append(made);
   }
   element.append(names);
-  element.addEventListener("click", ({ target }) => {
+  listen(element, "click", ({ target }) => {
     select(Number(/** @type {SVGElement} */ (target).dataset.item ?? -1));
   });
   /** @type {SVGElement[]} */

@@ -1,7 +1,7 @@
 // @ts-check
 /** The findings, and the one on display with its source, explanation and fix. */
 
-import { button, h, listHead } from "../../dom.js";
+import { button, claim, h, listHead, listen } from "../../dom.js";
 import { block, explanation, findingSource, fixBlock } from "./parts.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
@@ -24,11 +24,10 @@ export class Findings {
       h("aside", { class: "agv-side" }, listHead("Findings"), this.list),
       this.main,
     );
-    this.list.addEventListener("keydown", (event) => {
+    listen(this.list, "keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step) return;
-      event.preventDefault();
-      event.stopPropagation();
+      claim(event);
       if (store.scene.findings[store.finding + step]) store.chooseFinding(store.finding + step);
     });
     store.subscribe(["finding"], () => this.#fill());

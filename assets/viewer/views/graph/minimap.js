@@ -1,7 +1,7 @@
 // @ts-check
 /** The minimap: the entire graph, with the part in view marked. */
 
-import { h } from "../../dom.js";
+import { h, listen } from "../../dom.js";
 import { mix } from "../../canvas/theme.js";
 
 const WIDTH = 104;
@@ -27,11 +27,11 @@ export class Minimap {
       centerOn((x - this.left) / this.scale, (y - this.top) / this.scale);
       event.stopPropagation();
     };
-    this.canvas.addEventListener("pointerdown", (event) => {
+    listen(this.canvas, "pointerdown", (event) => {
       this.canvas.setPointerCapture(event.pointerId);
       follow(event);
     });
-    this.canvas.addEventListener("pointermove", follow);
+    listen(this.canvas, "pointermove", follow);
   }
 
   /**

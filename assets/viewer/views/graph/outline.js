@@ -1,7 +1,7 @@
 // @ts-check
 /** The outline: the visible part of the graph as a tree, also for screen readers. */
 
-import { button, h, listHead } from "../../dom.js";
+import { button, claim, h, listHead, listen } from "../../dom.js";
 import { formatCount } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { sameItem } from "../../store.js";
@@ -46,9 +46,9 @@ export class Outline {
       listHead("Modules", h("span", { class: "agv-muted", text: "nodes" }), toggle),
       this.tree,
     );
-    this.tree.addEventListener("scroll", () => this.#render());
-    this.tree.addEventListener("click", (event) => this.#click(event));
-    this.tree.addEventListener("keydown", (event) => this.#press(event));
+    listen(this.tree, "scroll", () => this.#render());
+    listen(this.tree, "click", (event) => this.#click(event));
+    listen(this.tree, "keydown", (event) => this.#press(event));
     this.resizer = new ResizeObserver(() => this.#render());
     this.resizer.observe(this.tree);
     store.subscribe(["open", "selected"], (change) => {
@@ -205,8 +205,7 @@ export class Outline {
     });
     const move = moves[event.key];
     if (!move) return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
     const to = move();
     if (typeof to === "number" && this.rows[to]) this.store.reveal(this.rows[to].item);
   }

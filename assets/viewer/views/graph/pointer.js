@@ -1,6 +1,7 @@
 // @ts-check
 /** Mouse, touch and pen input on the graph. */
 
+import { listen } from "../../dom.js";
 import { storageOf } from "../compiled/describe_part.js";
 import { hitAt } from "./hit_test.js";
 
@@ -31,14 +32,14 @@ export function listenToPointer(graph, store) {
     if (graph.hovered) graph.hover(null, 0, 0);
   };
 
-  canvas.addEventListener("pointerdown", (event) => {
+  listen(canvas, "pointerdown", (event) => {
     stopHover();
     canvas.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
     dragged = 0;
   });
 
-  canvas.addEventListener("pointermove", (event) => {
+  listen(canvas, "pointermove", (event) => {
     const previous = pointers.get(event.pointerId);
     if (!previous) {
       clearTimeout(hoverTimer);
@@ -63,25 +64,26 @@ export function listenToPointer(graph, store) {
   });
 
   for (const end of /** @type {const} */ (["pointerup", "pointercancel"])) {
-    canvas.addEventListener(end, (event) => pointers.delete(event.pointerId));
+    listen(canvas, end, (event) => pointers.delete(event.pointerId));
   }
-  canvas.addEventListener("pointerleave", stopHover);
+  listen(canvas, "pointerleave", stopHover);
 
-  canvas.addEventListener("click", (event) => {
+  listen(canvas, "click", (event) => {
     if (dragged >= DRAG_DISTANCE) return;
     const found = hit(event);
     store.set("selected", found && (storageOf(store.scene, found.part) ?? found.item));
     if (found?.chevron) store.toggle(found.item.index);
   });
 
-  canvas.addEventListener("dblclick", (event) => {
+  listen(canvas, "dblclick", (event) => {
     const found = hit(event);
     if (found?.item.kind === "group" && !found.chevron) store.toggle(found.item.index);
     const compiled = found?.item.kind === "node" ? store.compiledRegionOf(found.item.index) : -1;
     if (compiled >= 0) store.showCompiled(compiled);
   });
 
-  canvas.addEventListener(
+  listen(
+    canvas,
     "wheel",
     (event) => {
       // An unfocused graph does not stop the page around it from scrolling.

@@ -1,7 +1,7 @@
 // @ts-check
 /** The recorded source lines with the nodes, saved bytes and time of each. */
 
-import { button, h } from "../../dom.js";
+import { button, h, listen } from "../../dom.js";
 import { sumBy } from "../../scene/saved_bytes.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 
@@ -181,7 +181,7 @@ function costLine(store, number, text, cost, largest) {
   };
   store.subscribe(["selected"], mark);
   mark();
-  line.addEventListener("click", (event) => {
+  listen(line, "click", (event) => {
     if (event.target instanceof HTMLButtonElement || !own.length) return;
     store.set("selected", { kind: "node", index: own[0] });
   });

@@ -2,7 +2,7 @@
 /** Lifelines: a row for each storage, with markers where it is saved, written, unpacked and released. */
 
 import { clipped, paintTimes, paintTorn, startDrawing } from "../../canvas/charts.js";
-import { h } from "../../dom.js";
+import { claim, h, listen } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { write } from "../../canvas/text.js";
@@ -49,11 +49,11 @@ export class Lifelines {
     this.element = h("div", { class: "agv-lifelines" }, this.canvas, this.scroller, this.tooltip);
     this.spacer.style.height = `${this.rows.length * ROW_HEIGHT}px`;
     this.rowsHeight = HEAD_HEIGHT + this.rows.length * ROW_HEIGHT + AXIS_HEIGHT;
-    this.scroller.addEventListener("scroll", () => this.draw());
-    this.scroller.addEventListener("click", (event) => this.#click(event));
-    this.scroller.addEventListener("pointermove", (event) => this.#hover(event));
-    this.scroller.addEventListener("pointerleave", () => (this.tooltip.hidden = true));
-    this.scroller.addEventListener("keydown", (event) => this.#press(event));
+    listen(this.scroller, "scroll", () => this.draw());
+    listen(this.scroller, "click", (event) => this.#click(event));
+    listen(this.scroller, "pointermove", (event) => this.#hover(event));
+    listen(this.scroller, "pointerleave", () => (this.tooltip.hidden = true));
+    listen(this.scroller, "keydown", (event) => this.#press(event));
     const plot = () => {
       const left = this.#left();
       return { left, width: Math.max(1, this.element.clientWidth - left - RIGHT) };
@@ -245,8 +245,7 @@ export class Lifelines {
   #press(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step) return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
     const { selected } = this.store;
     const at = this.rows.findIndex((row) =>
       sameItem(selected, { kind: "storage", index: row.index }),

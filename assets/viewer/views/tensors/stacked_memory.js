@@ -2,7 +2,7 @@
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
 import { paintTimes, startDrawing, ticks } from "../../canvas/charts.js";
-import { h } from "../../dom.js";
+import { h, listen } from "../../dom.js";
 import { blockPrefix, formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
 import { proportionalAxis } from "../../scene/time_axis.js";
 import { write } from "../../canvas/text.js";
@@ -41,7 +41,7 @@ export class StackedMemory {
     this.layers = stackLayers(store, this.times, this.grouping);
     this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
     this.element = h("div", { class: "agv-chart" }, this.canvas);
-    this.canvas.addEventListener("click", (event) => this.#click(event.offsetX, event.offsetY));
+    listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
     store.subscribe(["time", "selected", "view"], () => this.draw());

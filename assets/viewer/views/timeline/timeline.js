@@ -2,7 +2,7 @@
 /** The timeline: bars of what ran, the saved-memory curve, and a profile of a time range. */
 
 import { startDrawing } from "../../canvas/charts.js";
-import { h } from "../../dom.js";
+import { h, listen } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
 import { TimeWindow } from "../../shell/time_window.js";
@@ -141,14 +141,14 @@ export class Timeline {
     let from = -1;
     let dragged = false;
     const { canvas } = this;
-    canvas.addEventListener("pointerdown", (event) => {
+    listen(canvas, "pointerdown", (event) => {
       if (event.button || event.offsetX < this.#plot().left) return;
       canvas.setPointerCapture(event.pointerId);
       from = event.offsetX;
       dragged = false;
       this.tooltip.hidden = true;
     });
-    canvas.addEventListener("pointermove", (event) => {
+    listen(canvas, "pointermove", (event) => {
       if (from < 0) return this.#hover(event);
       dragged ||= Math.abs(event.offsetX - from) >= DRAG_DISTANCE;
       if (!dragged) return;
@@ -157,15 +157,15 @@ export class Timeline {
       );
       this.profileRange([times[0], times[1]]);
     });
-    canvas.addEventListener("pointerup", (event) => {
+    listen(canvas, "pointerup", (event) => {
       if (from >= 0 && !dragged) this.#click(event);
       from = -1;
     });
-    canvas.addEventListener("pointercancel", () => (from = -1));
-    canvas.addEventListener("pointerleave", () => (this.tooltip.hidden = true));
-    canvas.addEventListener("dblclick", (event) => this.#doubleClick(event));
+    listen(canvas, "pointercancel", () => (from = -1));
+    listen(canvas, "pointerleave", () => (this.tooltip.hidden = true));
+    listen(canvas, "dblclick", (event) => this.#doubleClick(event));
     this.window.listen(this.scroller);
-    this.scroller.addEventListener("keydown", (event) => {
+    listen(this.scroller, "keydown", (event) => {
       if (event.key !== "Escape" || !this.range) return;
       event.stopPropagation();
       this.profileRange(null);
