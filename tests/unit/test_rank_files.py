@@ -124,3 +124,12 @@ def test_importing_arrow_starts_no_thread():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["0", "None"]
+
+
+def test_file_of_the_last_steps_does_not_tell_that_the_rank_stopped(tmp_path):
+    for rank in range(2):
+        write(tmp_path, rank, start=10, steps=0, world=2)
+    (tmp_path / "rank-00001.agv").rename(tmp_path / "rank-00001.last.agv")
+    run = autogradviz.load(tmp_path)
+    assert [run.summaries[rank].is_complete for rank in range(2)] == [True, False]
+    assert "stopped without an end" in run.summary()
