@@ -11,6 +11,7 @@ from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Log
 from autogradviz.events import RankSeen, RecordingEnded, RecordingStarted, StepEnded
 from autogradviz.ranks import Rank, current_rank
+from autogradviz.runs.scene import build_run_scene
 from autogradviz.trace import Trace
 
 SECOND = 10**9
@@ -133,3 +134,12 @@ def test_file_of_the_last_steps_does_not_tell_that_the_rank_stopped(tmp_path):
     run = autogradviz.load(tmp_path)
     assert [run.summaries[rank].is_complete for rank in range(2)] == [True, False]
     assert "stopped without an end" in run.summary()
+
+
+def test_picture_states_of_how_many_ranks_the_saved_bytes_are_known(tmp_path):
+    for rank in range(3):
+        write(tmp_path, rank, start=10, world=3)
+    run = autogradviz.load(tmp_path)
+    text = "saved bytes are those of 1 of 3 ranks: the recordings of the others were not opened"
+    assert build_run_scene(run, {0: {0: 8}}).notices == (text,)
+    assert build_run_scene(run, {rank: {0: 8} for rank in range(3)}).notices == ()
