@@ -127,7 +127,7 @@ def test_importing_arrow_starts_no_thread():
     assert done.stdout.split() == ["0", "None"]
 
 
-def test_file_of_the_last_steps_does_not_tell_that_the_rank_stopped(tmp_path):
+def test_file_of_the_last_steps_is_not_the_whole_recording(tmp_path):
     for rank in range(2):
         write(tmp_path, rank, start=10, steps=0, world=2)
     (tmp_path / "rank-00001.agv").rename(tmp_path / "rank-00001.last.agv")
