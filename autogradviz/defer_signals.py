@@ -1,4 +1,4 @@
-"""Defer Ctrl-C in critical sections, and deliver signals again that arrived in callbacks."""
+"""Defer signals in critical sections, and deliver signals again that arrived in callbacks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
+CHILD_ENDED: Final = (signal.SIGCHLD,) if hasattr(signal, "SIGCHLD") else ()
+"""The signal of a child process that has ended, where the system has it."""
 
 _DELAY_S: Final = 0.005
 
@@ -54,17 +57,29 @@ def interrupt_again(error: BaseException) -> None:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Defer Ctrl-C until the block is left."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+def uninterrupted(numbers: tuple[int, ...] = (signal.SIGINT, *CHILD_ENDED)) -> Iterator[None]:
+    """Defer the handlers of signals until the block is left.
+
+    Args:
+        numbers: the signals. By default Ctrl-C, and the end of a child process: the handler of
+            ``DataLoader`` raises if a worker has died.
+    """
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    own = {number: each for number, each in handlers.items() if callable(each)}
+    if threading.current_thread() is not threading.main_thread() or not own:
         yield
         return
-    waiting: list[tuple[Any, Any]] = []
-    signal.signal(signal.SIGINT, lambda *arguments: waiting.append(arguments))
+    waiting: dict[int, tuple[Any, Any]] = {}
+
+    def wait(number: int, frame: Any) -> None:
+        waiting.setdefault(number, (number, frame))
+
+    for number in own:
+        signal.signal(number, wait)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if waiting:
-            handler(*waiting[0])
+        for number, handler in own.items():
+            signal.signal(number, handler)
+        for number, arguments in waiting.items():
+            own[number](*arguments)

@@ -38,6 +38,7 @@ from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.user_hooks import build_hooks
 from autogradviz.events import (
     CellSeen,
+    DistributedTensorSeen,
     ErrorRaised,
     HooksDisabled,
     RecorderFailed,
@@ -119,6 +120,11 @@ class Analysis:
         """All tensors by id. A tensor whose definition is missing from a torn file is empty."""
         self.log.decode()  # whatever needs tensors needs most of the other events too
         return read_tensors(self.log)
+
+    @cached_property
+    def distributed_tensors(self) -> dict[int, DistributedTensorSeen]:
+        """Local part, placements and mesh of each ``DTensor``, by tensor id."""
+        return {event.tensor_id: event for event in self.log.of(DistributedTensorSeen)}
 
     @cached_property
     def modules(self) -> dict[int, Module]:

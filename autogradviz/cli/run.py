@@ -16,6 +16,7 @@ from autogradviz.cli.common_arguments import (
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
 from autogradviz.cli.run_script import read_program, run_as_main
+from autogradviz.defer_signals import CHILD_ENDED, uninterrupted
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 
 if TYPE_CHECKING:
@@ -154,11 +155,12 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
         print_error(str(error))
         return FAILED
     except BaseException as error:
-        recording.close(error, failed=not is_success(error))
-        if isinstance(error, SystemExit):  # Python does not call the excepthook
-            recording.report()
-        else:
-            install_excepthook(error, recording.report)
+        with uninterrupted(CHILD_ENDED):
+            recording.close(error, failed=not is_success(error))
+            if isinstance(error, SystemExit):  # Python does not call the excepthook
+                recording.report()
+            else:
+                install_excepthook(error, recording.report)
         raise
     recording.close(None, failed=False)
     recording.report()

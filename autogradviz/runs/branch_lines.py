@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.types import SourceLocation
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 
 def find_branch(stack: Iterable[SourceLocation]) -> SourceLocation | None:
@@ -47,43 +48,140 @@ def find_branch(stack: Iterable[SourceLocation]) -> SourceLocation | None:
 
 
 def find_branch_not_taken(
-    stack: Sequence[SourceLocation], other: Collection[SourceLocation]
+    stack: Sequence[SourceLocation], other: Collection[SourceLocation], *, innermost: bool = False
 ) -> SourceLocation | None:
     """Return the ``if`` at which another rank left the way that leads to a line.
 
-    That is the outermost ``if`` around the stack with a body, or an ``else``, in which the other
-    rank ran no op, although it ran ops around it. None if there is no such branch, if the other
-    rank ran the same lines, or if the source cannot be read.
+    That is an ``if`` around the stack with a body, or an ``else``, in which the other rank ran no
+    op, or one before it that ends in ``return``, ``continue``, ``break`` or ``raise``, and after
+    which the other rank ran no op. It counts if the other rank ran ops in its function, or in the
+    caller. Of several, it is one whose condition reads the rank, else the outermost one.
 
     Args:
         stack: the lines of one rank, innermost first.
         other: all lines that the other rank ran ops at.
+        innermost: prefer the innermost one.
+
+    Returns:
+        The line of its condition. None if there is no such branch, if the other rank ran the same
+        lines, or if the source cannot be read.
     """
-    ran = {(each.filename, each.lineno) for each in other}
-    parted = [each for each in stack if (each.filename, each.lineno) not in ran]
+    ran: dict[str, set[int]] = {}
+    for each in other:
+        ran.setdefault(each.filename, set()).add(each.lineno)
+    functions = {(each.filename, each.function) for each in other}
+    reached = [(each.filename, each.function) in functions for each in stack]
+    parted = [
+        each
+        for at, each in enumerate(stack)
+        if each.lineno not in ran.get(each.filename, ()) and any(reached[at : at + 2])
+    ]
+    found: list[tuple[ast.If, SourceLocation]] = []
     for location in reversed(parted):
         lines, tree = _parse(location.filename)
         if tree is None or not 0 < location.lineno <= len(lines):
             continue
         if lines[location.lineno - 1].strip() != location.text:
             continue  # the file has changed
-        for node in ast.walk(tree):  # outer branches before those inside
-            if not isinstance(node, ast.If) or _is_main_guard(node):
-                continue
-            for arm in (node.body, node.orelse):
-                spans = [(part.lineno, part.end_lineno or part.lineno) for part in arm]
-                if any(first <= location.lineno <= last for first, last in spans) and not any(
-                    (location.filename, number) in ran
-                    for first, last in spans
-                    for number in range(first, last + 1)
-                ):
-                    return SourceLocation(
-                        filename=location.filename,
-                        lineno=node.test.lineno,
-                        function=location.function,
-                        text=lines[node.test.lineno - 1].strip(),
-                    )
-    return None
+        for node in _branches_to(tree, location.lineno, ran.get(location.filename, set())):
+            test = node.test.lineno
+            text = lines[test - 1].strip()
+            found.append((node, replace(location, lineno=test, text=text)))
+    if not found:
+        return None
+    by_rank = [each for each in found if _reads_rank(each[0])]
+    return (by_rank or found)[-1 if innermost else 0][1]
+
+
+def _branches_to(tree: ast.Module, lineno: int, ran: Collection[int]) -> Iterator[ast.If]:
+    """Yield the branches that lead to a line and that the lines of a rank do not, outer ones first.
+
+    Args:
+        tree: the file.
+        lineno: the line.
+        ran: the lines of the file at which the rank ran ops.
+    """
+    for block in _blocks_around(tree, lineno):
+        at = next(k for k, part in enumerate(block) if _contains(part, lineno))
+        yield from _exit_taken(block, at, ran)
+        holder = block[at]
+        if isinstance(holder, ast.If) and not _is_main_guard(holder):
+            for arm in (holder.body, holder.orelse):
+                inside = range(arm[0].lineno, _end(arm[-1]) + 1) if arm else range(0)
+                if lineno in inside and not _any_in(ran, inside):
+                    yield holder
+
+
+def _exit_taken(block: Sequence[ast.stmt], at: int, ran: Collection[int]) -> Iterator[ast.If]:
+    """Yield the branch by which a rank left a block before a statement, if only one can be it."""
+    inside = range(block[0].lineno, _end(block[-1]) + 1)
+    last = max((each for each in ran if each in inside), default=None)
+    if last is None or last >= block[at].lineno:
+        return
+    exits = [
+        part
+        for part in block[:at]
+        if isinstance(part, ast.If) and _leaves(part) and _end(part) >= last
+    ]
+    if exits and (len(exits) == 1 or last >= exits[0].body[0].lineno):
+        yield exits[0]
+
+
+def _blocks_around(node: ast.AST, lineno: int) -> Iterator[list[ast.stmt]]:
+    """Yield the lists of statements that contain a line, outer ones first.
+
+    Those outside of the innermost function are left out, as the line runs when it is called.
+    """
+    found: list[list[ast.stmt]] = []
+    inner: ast.AST | None = node
+    while inner is not None:
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.clear()
+        parts = [
+            value
+            for _, value in ast.iter_fields(inner)
+            if isinstance(value, list) and value and isinstance(value[0], ast.AST)
+        ]
+        inner = None
+        for block in parts:
+            held = next((part for part in block if _contains(part, lineno)), None)
+            if held is not None:
+                if isinstance(held, ast.stmt):
+                    found.append(block)
+                inner = held
+                break
+    yield from found
+
+
+def _contains(node: ast.AST, lineno: int) -> bool:
+    first = getattr(node, "lineno", None)
+    if first is None:  # a handler or a case has statements
+        return any(_contains(each, lineno) for each in ast.iter_child_nodes(node))
+    return bool(first <= lineno <= _end(node))
+
+
+def _end(node: ast.AST) -> int:
+    return getattr(node, "end_lineno", None) or node.lineno  # type: ignore[attr-defined,no-any-return]
+
+
+def _any_in(lines: Collection[int], span: range) -> bool:
+    return any(each in span for each in lines)
+
+
+def _leaves(node: ast.If) -> bool:
+    """Return whether one arm of a branch ends in a jump out of the block."""
+    jumps = ast.Return, ast.Continue, ast.Break, ast.Raise
+    return any(arm and isinstance(arm[-1], jumps) for arm in (node.body, node.orelse))
+
+
+def _reads_rank(node: ast.If) -> bool:
+    """Return whether a condition reads a name such as "rank", "get_rank" or "is_rank_zero"."""
+    names = (
+        each.id if isinstance(each, ast.Name) else each.attr
+        for each in ast.walk(node.test)
+        if isinstance(each, ast.Name | ast.Attribute)
+    )
+    return any("rank" in name.lower().split("_") for name in names)
 
 
 def _is_main_guard(node: ast.If) -> bool:

@@ -10,10 +10,14 @@ from autogradviz.analysis.types import SourceLocation
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source, short_location
 from autogradviz.event_log import as_events, read_kinds
-from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen
-from autogradviz.runs.branch_lines import find_branch
+from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen, StepEnded
+from autogradviz.runs.branch_lines import find_branch, find_branch_not_taken
 from autogradviz.runs.collective_differences import find_collective_differences
-from autogradviz.runs.first_difference import first_difference
+from autogradviz.runs.first_difference import (
+    RankOps,
+    branch_at_difference,
+    first_difference,
+)
 from autogradviz.runs.rank_files import describe_ranks
 from autogradviz.runs.recompute_differences import find_recompute_differences
 from autogradviz.runs.stage_times import find_uneven_stages
@@ -69,21 +73,18 @@ def find_problems(
 ) -> tuple[RunFinding, ...]:
     """Return the problems of a run, those of the whole run first."""
     by_rank = {file.rank: file for file in files}
-    found: list[RunFinding] = []
-    collective: set[int] = set()
     differences = list(find_collective_differences(files))
     pairs = [(each.other_rank, each.called.rank) for each in differences]
     pairs += [(each.rank, each.reference) for each in odd if each.aspect in {"ops", "collectives"}]
-    explained: set[int] = set()
-    for pair in list(dict.fromkeys(pairs))[:MOST_DIAGNOSED]:
-        for rank, finding in find_causes(by_rank[pair[0]], by_rank[pair[1]]):
-            if rank not in explained:
-                found.append(RunFinding(finding=finding, ranks=(rank,), searched=len(files)))
-            explained.update((rank, *(pair if finding.confidence != "hint" else ())))
+    causes = _Causes(by_rank, list(dict.fromkeys(pairs))[:MOST_DIAGNOSED])
+    explained, collective = causes.explained, set[int]()
+    found = causes.found
     for difference in differences:
+        collective.update(_both(difference))
+        if causes.unused.issuperset(_both(difference)):
+            continue  # the reduction of its gradient, or what follows the exception about it
         finding = _collective_finding(difference, by_rank)
         ranks = (difference.other_rank,) if difference.other is None else _both(difference)
-        collective.update((*_both(difference),))
         found.append(RunFinding(finding=finding, ranks=ranks, searched=len(files)))
     for each in odd:
         if each.rank in collective and each.aspect in {"ops", "collectives"}:
@@ -95,8 +96,27 @@ def find_problems(
             found.append(RunFinding(finding=drafted, ranks=(each.rank,), searched=each.group))
     for rank, finding in find_uneven_stages(files):
         found.append(RunFinding(finding=finding, ranks=(rank,), searched=len(files)))
-    found += _shared(choose_ranks(files, groups, odd))
+    not_finite = [each.step for each in odd if each.aspect == "loss" and each.step is not None]
+    found += _shared(choose_ranks(files, groups, odd), min(not_finite, default=None))
     return tuple(found)
+
+
+class _Causes:
+    """The known causes of pairs of ranks that run other ops, or call other collectives."""
+
+    def __init__(self, by_rank: Mapping[int, RankFile], pairs: Sequence[tuple[int, int]]) -> None:
+        self.found: list[RunFinding] = []
+        self.explained: set[int] = set()
+        self.unused: set[int] = set()  # that a parameter which only one of them uses explains
+        for pair in pairs:
+            for rank, finding in find_causes(by_rank[pair[0]], by_rank[pair[1]]):
+                if rank not in self.explained:
+                    cause = RunFinding(finding=finding, ranks=(rank,), searched=len(by_rank))
+                    self.found.append(cause)
+                both = pair if finding.confidence != "hint" else ()
+                self.explained.update((rank, *both))
+                if finding.slug == "ddp-unused-parameter":
+                    self.unused.update(both)
 
 
 def find_causes(file: RankFile, other: RankFile) -> tuple[tuple[int, Finding], ...]:
@@ -145,7 +165,11 @@ def _collective_finding(
     summary = by_rank[rank].summary
     has_ended = any(each.step == difference.step and each.ended for each in summary.steps)
     stopped = None if has_ended else _stopped_at(summary)
-    branch = find_branch(called.stack) if stopped is None else None
+    other_file = by_rank[rank]
+    branch = None if stopped else _branch_not_taken(difference, by_rank[called.rank], other_file)
+    is_certain = branch is not None or stopped is not None
+    if not is_certain:
+        branch = find_branch(called.stack)
     return Finding(
         slug="collective-missing",
         title=f"rank {rank} does not call {where}, which rank {called.rank} calls",
@@ -164,9 +188,30 @@ def _collective_finding(
             ]
         ),
         fix="# call it on all ranks of the group, or on none",
-        confidence="likely" if branch is None and stopped is None else "certain",
+        confidence="certain" if is_certain else "likely",
         events=(called.seq,),
     )
+
+
+def _branch_not_taken(
+    difference: CollectiveDifference, file: RankFile, other: RankFile
+) -> SourceLocation | None:
+    """Return the branch that led to a collective, or to the first op before it that differs."""
+    lines = RankOps(other.path, difference.step).lines()
+    branch = find_branch_not_taken(difference.called.stack, lines, innermost=True)
+    if branch is not None:
+        return branch
+    ours, theirs = (
+        {step.step: (step.ops, step.digest) for step in each.summary.steps if step.ended}
+        for each in (file, other)
+    )
+    earlier = sorted(step for step in ours.keys() & theirs.keys() if step < difference.step)
+    found = (
+        branch_at_difference(file.path, other.path, step)
+        for step in earlier
+        if ours[step] != theirs[step]
+    )
+    return next((branch for branch in found if branch is not None), None)
 
 
 def _stopped_at(summary: RankSummary) -> SourceLocation | None:
@@ -351,11 +396,23 @@ def choose_ranks(
     return [file for file in files if file.rank in first]
 
 
-def _shared(files: Sequence[RankFile]) -> Iterator[RunFinding]:
-    """Yield the findings of the recordings, equal ones once, the most certain first."""
+def _shared(files: Sequence[RankFile], not_finite_step: int | None) -> Iterator[RunFinding]:
+    """Yield the findings of the recordings, equal ones once, the most certain first.
+
+    Args:
+        files: the ranks.
+        not_finite_step: the step in which a loss of one rank was the first that is not finite:
+            from then on, the values of all ranks follow from it.
+    """
     by_key: dict[tuple[str, str, SourceLocation | None], tuple[Finding, list[int]]] = {}
     for file in files:
-        for finding in load(file.path).diagnose():
+        trace = load(file.path)
+        ends = {each.step: each.end_seq for each in trace.log.of(StepEnded)}
+        spread_seq = None if not_finite_step is None else ends.get(not_finite_step - 1, 0)
+        for finding in trace.diagnose():
+            first_seq = min(finding.events, default=-1)
+            if finding.slug == "not-finite" and spread_seq is not None and first_seq >= spread_seq:
+                continue
             key = finding.slug, finding.title, finding.culprit
             by_key.setdefault(key, (finding, []))[1].append(file.rank)
     ordered = sorted(by_key.values(), key=lambda each: _ORDER[each[0].confidence])

@@ -14,6 +14,7 @@ from autogradviz.events import (
     StepEnded,
     field_names,
 )
+from autogradviz.runs.branch_lines import find_branch_not_taken
 from autogradviz.runs.lines import Lines
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class RankOps:
         """Read them."""
         found = event_log.read_kinds(path, (OpCalled, StepEnded, *Lines.KINDS, *_MODULES))
         steps = event_log.as_events(StepEnded, found[StepEnded])
-        ends = {each.step: each.end_seq for each in steps}
+        # As the digests of steps: without an optimizer, a step lasts until the next backward.
+        ends = {each.step: each.seq for each in steps}
         first, until = ends.get(step - 1, 0), ends.get(step)
         self.ops = [
             _Op(row[_OP], row[_PHASE], row[_STACK], row[_CALL])
@@ -88,6 +90,15 @@ class RankOps:
         modules = event_log.as_events(ModuleSeen, found[ModuleSeen])
         names = {each.module_id: each.module_name for each in modules}
         self._modules = {each.call_id: names.get(each.module_id, "") for each in entered}
+
+    def lines(self, first: int = 0) -> set[SourceLocation]:
+        """Return all lines of the user's program that called ops, from one of them on."""
+        stacks = {op.stack_id for op in self.ops[first:]}
+        return {line for stack_id in stacks for line in self._lines.stack(stack_id)}
+
+    def stack(self, place: int) -> list[SourceLocation]:
+        """Return the user's lines that called an op, innermost first."""
+        return self._lines.stack(self.ops[place].stack_id) if place < len(self.ops) else []
 
     def location(self, place: int) -> SourceLocation | None:
         """Return the user's line that called an op."""
@@ -136,6 +147,23 @@ def first_difference(path: Path, reference: Path, step: int) -> FirstDifference 
         location=theirs.location(at) if is_extra is False else ours.location(at),
         is_extra=is_extra,
     )
+
+
+def branch_at_difference(path: Path, other: Path, step: int) -> SourceLocation | None:
+    """Return the branch after which two ranks call different ops, and which one of them took.
+
+    Args:
+        path: the file of the rank whose next op tells where the branch leads.
+        other: the file of the other rank.
+        step: a step in which their ops differ.
+    """
+    ours, theirs = RankOps(path, step), RankOps(other, step)
+    pairs = enumerate(zip(ours.ops, theirs.ops, strict=False))
+    at = next((k for k, (mine, its) in pairs if mine[:2] != its[:2]), None)
+    if at is None or at == 0:
+        return None
+    ran = {*theirs.stack(at - 1), *theirs.stack(at)}
+    return find_branch_not_taken(ours.stack(at), ran, innermost=True)
 
 
 def _is_extra(ours: list[tuple[str, str]], theirs: list[tuple[str, str]]) -> bool | None:

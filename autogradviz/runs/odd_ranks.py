@@ -165,7 +165,8 @@ def compare_steps(
     by_step: dict[int, dict[int, StepSummary]] = defaultdict(dict)
     for rank in group:
         summary = summaries[rank]
-        stopped = summary.error is not None or summary.interrupted is not None
+        has_failed = summary.error is not None or summary.interrupted is not None
+        stopped = has_failed or not summary.is_complete
         for step in summary.steps:
             if step.ended or not stopped:
                 by_step[step.step][rank] = step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -72,11 +73,18 @@ def find_rank_files(folder: Path) -> RankFiles:
         message = f"{folder} is a folder without traces of ranks (rank-00000.agv)."
         raise NotATraceError(message)
     files = {
-        RankFile(rank, path, event_log.read_summary(path)): age[0]
+        RankFile(rank, path, _read_summary(path)): age[0]
         for rank, (age, path) in sorted(newest.items())
     }
     earlier = _find_earlier(files)
     return RankFiles([each for each in files if each not in earlier], earlier)
+
+
+def _read_summary(path: Path) -> RankSummary:
+    """Return the summary of a file; that of the last steps is not complete, as more may follow."""
+    summary = event_log.read_summary(path)
+    is_last_steps = path.stem.endswith(".last")
+    return replace(summary, is_complete=False) if is_last_steps else summary
 
 
 def _find_earlier(restarts: Mapping[RankFile, int]) -> list[RankFile]:

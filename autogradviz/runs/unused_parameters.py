@@ -29,8 +29,9 @@ _KINDS: Final = (
     *Lines.KINDS,
 )  # fmt: skip
 _FIELDS: Final = field_names(OpCalled)
-_SEQ, _PHASE, _INPUTS, _STACK = (
-    _FIELDS.index(name) for name in ("seq", "phase", "inputs", "stack_id")
+_SEQ, _PHASE, _INPUTS, _STACK, _NODE, _CALL, _WRITTEN = (
+    _FIELDS.index(name)
+    for name in ("seq", "phase", "inputs", "stack_id", "sequence_nr", "call_id", "written")
 )
 _AWAITED: Final = "Expected to have finished reduction"
 """Part of what the forward of ``DistributedDataParallel`` raises after such a step."""
@@ -78,9 +79,18 @@ class _RankGradients:
         return [name for name in self._ids if name in names]
 
     def first_use(self, step: int, name: str) -> tuple[SourceLocation, ...] | None:
-        """Return the lines, innermost first, of the first op of a step that takes a parameter."""
+        """Return the lines, innermost first, of the first op of a step that takes a parameter.
+
+        Ops that initialize or copy it do not count: they are outside of autograd and of modules.
+        """
+        own = self._ids[name]
         for row in self._of_step(step):
-            if row[_PHASE] == "forward" and self._ids[name] in row[_INPUTS]:  # type: ignore[operator]
+            if (
+                row[_PHASE] == "forward"
+                and own in row[_INPUTS]  # type: ignore[operator]
+                and own not in row[_WRITTEN]  # type: ignore[operator]
+                and not (row[_NODE] is None and row[_CALL] is None)
+            ):
                 return tuple(self._lines.stack(row[_STACK]))  # type: ignore[arg-type]
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import display_op_name, format_shape, short_location
+from autogradviz.analysis.formatting import display_op_name, short_location
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.derivative_formulas import is_table_of, slot_sentence
 from autogradviz.scene.schema import (
@@ -14,6 +14,7 @@ from autogradviz.scene.schema import (
     SceneStorage,
     SceneStorageEvent,
 )
+from autogradviz.scene.tensor_shape_text import tensor_shape_text
 from autogradviz.scene.variable_names import name_storages
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class _StorageBuilder:
                 dict.fromkeys(self._slot(s) for s in sorted(saved, key=lambda s: s not in wrong))
             ),
             nbytes=self._sizes.get(history.storage_id, history.nbytes),
-            shape=format_shape(first.tensor.shape) if first else "",
+            shape=tensor_shape_text(self._analysis, first.tensor) if first else "",
             dtype=first.tensor.dtype if first else "",
             module=self._module(first, creator),
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,

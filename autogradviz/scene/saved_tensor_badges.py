@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_shape
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.label_text import saved_tensor_label
 from autogradviz.scene.schema import SavedTensorBadge
+from autogradviz.scene.tensor_shape_text import tensor_shape_text
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class SavedTensorBadges:
     ) -> None:
         """Take the analysis, tensors kept on ctx by node id, and ids of wrong saved tensors."""
         self._blamed = blamed
+        self._analysis = analysis
         self._tensors = analysis.tensors
         self._kept_on_ctx = kept_on_ctx
         tensors = [analysis.tensors[tensor_id] for tensor_id in analysis.parameters]
@@ -68,7 +69,7 @@ class SavedTensorBadges:
             version=None,
             seen_version=None,
             nbytes=tensor.storage_nbytes,
-            shape=format_shape(tensor.shape),
+            shape=tensor_shape_text(self._analysis, tensor),
             dtype=tensor.dtype,
             state="held",
             packed_by="ctx",
@@ -87,7 +88,7 @@ class SavedTensorBadges:
             version=saved.version,
             seen_version=seen,
             nbytes=saved.tensor.storage_nbytes,
-            shape=format_shape(saved.tensor.shape),
+            shape=tensor_shape_text(self._analysis, saved.tensor),
             dtype=saved.tensor.dtype,
             state="broken" if saved.saved_id in self._blamed else _state(saved),
             packed_by=saved.packed_by,

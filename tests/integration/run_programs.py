@@ -48,6 +48,42 @@ def train(what, rank):
     return net
 
 
+def train_batches(rank):
+    """Skip a batch on one rank."""
+    net = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    for number in range(3):
+        batch = torch.ones(4, 8) * (0.0 if rank == 1 and number == 1 else 1.0)
+        if batch.sum() == 0:  # skipped
+            continue
+        optimizer.zero_grad()
+        net(batch).mean().backward()
+        sync(net)
+        optimizer.step()
+    return net
+
+
+def train_without_optimizer(rank):
+    """Run more ops in the forward of the second step on one rank."""
+    net = nn.Linear(8, 4)
+    for number in range(3):
+        value = net(torch.ones(4, 8))
+        if rank == 1 and number == 1:
+            value = value * 0.5  # scaled
+        value.mean().backward()
+    return net
+
+
+def train_as(what, rank):
+    if what == "skipped":
+        net = train_batches(rank)
+    elif what == "no_optimizer":
+        net = train_without_optimizer(rank)
+    else:
+        net = train(what, rank)
+    return net
+
+
 def main(folder, *mistakes):
     torch.set_num_threads(1)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -58,7 +94,9 @@ def main(folder, *mistakes):
     for number, what in enumerate(mistakes):
         engine = "native" if number % 2 else "python"
         with autogradviz.record(path=f"{folder}/{what}/", engine=engine):
-            net = train(what, rank)  # alive when the recording ends, so that its norms are read
+            net = train_as(what, rank)  # alive when the recording ends, so that its norms are read
+        if what == "skipped" and rank == 1:
+            sync(net)
         del net
     dist.barrier()
     dist.destroy_process_group()

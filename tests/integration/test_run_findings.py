@@ -21,6 +21,13 @@ CORRECTIONS = {
     "pipeline-stages-uneven": ("else 12", "else 1"),
 }
 """A part of each example, and what corrects it in its place; test_runs.py has the other twins."""
+INSIDE = (
+    ("net = DistributedDataParallel(Net())\n", ""),
+    (
+        'record(net, path="run/"):\n',
+        'record(path="run/"):\n    net = DistributedDataParallel(Net())\n',
+    ),
+)
 ALLOWED = ("Parallel(Net())", "Parallel(Net(), find_unused_parameters=True)")
 
 
@@ -35,6 +42,10 @@ def examples(tmp_path_factory):
     for slug, (wrong, right) in CORRECTIONS.items():
         assert programs[slug].count(wrong) == 1
         programs[f"{slug}-corrected"] = programs[slug].replace(wrong, right)
+    programs["unused-inside"] = programs["ddp-unused-parameter"]
+    for outside, inside in INSIDE:
+        assert programs["unused-inside"].count(outside) == 1
+        programs["unused-inside"] = programs["unused-inside"].replace(outside, inside)
     programs["unused-allowed"] = programs["ddp-unused-parameter"].replace(*ALLOWED)
     arguments = run_rank_examples.prepare(folder, programs)
     # Without a build of the native engine, all machines record the same events.
@@ -75,3 +86,10 @@ def test_unused_parameter_that_ddp_expects_is_a_hint(examples):
     (found,) = autogradviz.load(examples["unused-allowed"] / "run").diagnose()
     assert (found.finding.slug, found.finding.confidence) == ("ddp-unused-parameter", "hint")
     assert found.finding.culprit.text.endswith("# <-- named")
+
+
+def test_initialization_is_no_use_of_a_parameter_and_the_exception_is_no_second_finding(examples):
+    found = autogradviz.load(examples["unused-inside"] / "run").diagnose()
+    by_slug = {each.finding.slug: each.finding for each in found}
+    assert by_slug["ddp-unused-parameter"].culprit.text.endswith("# <-- named")
+    assert "collective-missing" not in by_slug

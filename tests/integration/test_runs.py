@@ -28,7 +28,9 @@ from autogradviz.runs.scene.saved_peaks import saved_peaks
 from autogradviz.runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 
 PROGRAM = Path(__file__).with_name("run_programs.py")
-MISTAKES = ("correct", "branch", "not_finite", "missing", "mismatch", "drift")
+MISTAKES = (
+    "correct", "branch", "not_finite", "missing", "mismatch", "drift", "skipped", "no_optimizer",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +102,24 @@ def test_rank_that_takes_another_branch_is_named_with_the_line(runs):
 
 
 def test_first_rank_with_a_loss_that_is_not_finite_is_named(runs):
-    slugs = [slug for slug, ranks, _ in found(runs["not_finite"]) if ranks == (1,)]
-    assert slugs == ["rank-not-finite-first"]
+    slugs = [(slug, ranks) for slug, ranks, _ in found(runs["not_finite"])]
+    assert slugs == [("rank-not-finite-first", (1,))]
 
 
 def test_missing_collective_is_named_with_its_branch(runs):
     line = 'if what != "missing" or rank == 0 or number != 1:  # missing'
     assert found(runs["missing"])[0] == ("collective-missing", (1,), line)
+
+
+def test_missing_collective_is_named_with_the_branch_of_an_earlier_step(runs):
+    assert found(runs["skipped"])[0] == (
+        "collective-missing", (1,), "if batch.sum() == 0:  # skipped",
+    )  # fmt: skip
+
+
+def test_ops_of_steps_without_an_optimizer_are_compared_where_their_digests_differ(runs):
+    line = "value = value * 0.5  # scaled"
+    assert found(runs["no_optimizer"]) == [("rank-diverged", (1,), line)]
 
 
 def test_different_collectives_are_named_with_both_ranks(runs):

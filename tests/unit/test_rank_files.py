@@ -11,6 +11,7 @@ from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Log
 from autogradviz.events import RankSeen, RecordingEnded, RecordingStarted, StepEnded
 from autogradviz.ranks import Rank, current_rank
+from autogradviz.runs.scene import build_run_scene
 from autogradviz.trace import Trace
 
 SECOND = 10**9
@@ -124,3 +125,21 @@ def test_importing_arrow_starts_no_thread():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["0", "None"]
+
+
+def test_file_of_the_last_steps_is_not_the_whole_recording(tmp_path):
+    for rank in range(2):
+        write(tmp_path, rank, start=10, steps=0, world=2)
+    (tmp_path / "rank-00001.agv").rename(tmp_path / "rank-00001.last.agv")
+    run = autogradviz.load(tmp_path)
+    assert [run.summaries[rank].is_complete for rank in range(2)] == [True, False]
+    assert "stopped without an end" in run.summary()
+
+
+def test_picture_states_of_how_many_ranks_the_saved_bytes_are_known(tmp_path):
+    for rank in range(3):
+        write(tmp_path, rank, start=10, world=3)
+    run = autogradviz.load(tmp_path)
+    text = "saved bytes are those of 1 of 3 ranks: the recordings of the others were not opened"
+    assert build_run_scene(run, {0: {0: 8}}).notices == (text,)
+    assert build_run_scene(run, {rank: {0: 8} for rank in range(3)}).notices == ()

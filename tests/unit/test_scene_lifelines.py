@@ -5,6 +5,7 @@ from __future__ import annotations
 import make_log as m
 import pytest
 
+from autogradviz import events as e
 from autogradviz.analysis import Analysis
 from autogradviz.scene.build_scene import build_scene
 
@@ -127,3 +128,20 @@ def test_optimizer_ops_are_not_a_forward_span(path):
     )
     kinds = [span.kind for span in scene.spans if span.kind != "backward"]
     assert kinds == ["forward", "optimizer"]
+
+
+def test_distributed_tensor_has_its_local_shape_and_placements():
+    scene = scene_of(
+        m.tensor(1, (4,), storage=1),
+        m.tensor(2, (8,), storage=1),
+        m.fact(
+            e.DistributedTensorSeen, tensor_id=2, local_tensor_id=1, placements=("Shard(dim=0)",),
+            mesh_names=("tp",), mesh_shape=(2,), mesh_coordinates=(0,),
+        ),
+        m.op("exp", (2,), nr=0),
+        m.node(1, "ExpBackward0", nr=0),
+        m.saved(1, 2, node=1, slot="result", nr=0),
+    )  # fmt: skip
+    text = "8, local 4, Shard(dim=0) on tp=2"
+    assert [storage.shape for storage in scene.storages] == [text]
+    assert [badge.shape for badge in scene.saved_badges] == [text]

@@ -128,7 +128,7 @@ def _notices(run: ReadableRun, peaks: Mapping[int, Mapping[int, int]]) -> list[s
         notices.append(f"{describe_ranks(missing)} wrote no recording")
     if peaks and len(peaks) < len(run.ranks):
         notices.append(
-            f"saved bytes are those of {len(peaks):,} ranks: "
+            f"saved bytes are those of {len(peaks):,} of {len(run.ranks):,} ranks: "
             "the recordings of the others were not opened"
         )
     return notices
