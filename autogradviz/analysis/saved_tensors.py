@@ -148,5 +148,6 @@ def _released_seq(
     if released_seq is None or released_seq <= tensor.saved_seq:
         return None if used is None else used.seq
     if used is None or used.backward_id is None:
-        return released_seq if used is None else used.seq
-    return released_seq if released_seq <= ended.get(used.backward_id, released_seq) else used.seq
+        return released_seq
+    is_retained = released_seq > ended.get(used.backward_id, released_seq)
+    return used.seq if is_retained else released_seq
