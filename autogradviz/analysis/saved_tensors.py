@@ -71,7 +71,8 @@ def build_saved(
             cloned=event.packed_by == "allow_mutation"
             and cloned.get(event.tensor_id, -1) > event.seq,
         )
-    return _complete_recomputed(saved)
+    ended = {event.backward_id: event.seq for event in log.of(BackwardEnded)}
+    return _complete_recomputed(saved, ended)
 
 
 def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
@@ -99,7 +100,9 @@ def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
     return unpacks
 
 
-def _complete_recomputed(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor]:
+def _complete_recomputed(
+    saved: dict[int, SavedTensor], ended: dict[int, int]
+) -> dict[int, SavedTensor]:
     """Add slot and release to recomputed saves, from the forward's saves at the same positions.
 
     The nodes of a recomputation are not recorded. A tensor that it saves replaces the forward's
@@ -117,7 +120,7 @@ def _complete_recomputed(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor
             saved[saved_id] = replace(
                 tensor,
                 slot=tensor.slot or _slot_of(original, tensor),
-                released_seq=tensor.released_seq or _released_seq(original, tensor),
+                released_seq=tensor.released_seq or _released_seq(original, tensor, ended),
             )
     return saved
 
@@ -130,9 +133,21 @@ def _slot_of(original: SavedTensor | None, tensor: SavedTensor) -> str | None:
     return original.slot if original.op.name == tensor.op.name else None
 
 
-def _released_seq(original: SavedTensor | None, tensor: SavedTensor) -> int | None:
+def _released_seq(
+    original: SavedTensor | None, tensor: SavedTensor, ended: dict[int, int]
+) -> int | None:
+    """Return when a recomputed tensor was released.
+
+    Checkpoint drops it at its first unpack; from then on, only the node that runs holds it. A
+    node that stays, because the graph was retained, keeps nothing of it.
+    """
     if original is None:
         return tensor.saved_seq
-    if original.released_seq is not None and original.released_seq > tensor.saved_seq:
-        return original.released_seq
-    return next((u.seq for u in original.unpacks if u.seq > tensor.saved_seq), None)
+    used = next((u for u in original.unpacks if u.seq > tensor.saved_seq), None)
+    released_seq = original.released_seq
+    if released_seq is None or released_seq <= tensor.saved_seq:
+        return None if used is None else used.seq
+    if used is None or used.backward_id is None:
+        return released_seq
+    is_retained = released_seq > ended.get(used.backward_id, released_seq)
+    return used.seq if is_retained else released_seq

@@ -14,6 +14,7 @@ from training_programs import Denoiser, ResNet, Transformer, UNet
 
 import autogradviz
 from autogradviz.analysis.flame_graph import build_flame_rows, build_frames
+from autogradviz.analysis.predict_memory import CHECKPOINT_NS, HOOKS_NS
 
 
 class Recurrent(nn.Module):
@@ -133,6 +134,24 @@ def test_time_of_recomputations_is_that_of_the_timeline():
     labels = trace.flame_graph("memory").svg()
     assert "checkpoint argument" in labels
     assert trace.flame_graph("time").svg(theme="dark").startswith("<svg")
+
+
+def test_recomputation_stops_at_the_last_save():
+    model = nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)))
+    trace = record(model, (torch.rand(32, 64, requires_grad=True),))
+    forward = [op for op in trace.analysis.ops if op.phase == "forward"]
+    last = [op for op in forward if op.name == "addmm"][-1]
+    [call] = [c for c in trace._memory_model.calls.values() if c.module == "0"]
+    [entered] = [e for e in trace._memory_model._entered.values() if e.call_id == call.call_id]
+    saves = sum(each.packed_by == "pytorch" for each in trace.saved_tensors()) - 1  # of square
+    own_ns = CHECKPOINT_NS + saves * HOOKS_NS
+    assert saves == 5  # input and weight of both layers, result of tanh
+    assert call.recompute_ns == last.time_ns - entered.time_ns + own_ns
+    [tanh] = [op for op in forward if op.name == "tanh"]
+    [call] = [c for c in trace._memory_model.calls.values() if c.module == "0.1"]
+    [entered] = [e for e in trace._memory_model._entered.values() if e.call_id == call.call_id]
+    end_ns = tanh.time_ns + tanh.duration_ns
+    assert call.recompute_ns == end_ns - entered.time_ns + CHECKPOINT_NS + HOOKS_NS
 
 
 def test_unknown_modules_and_missing_ops_are_errors():

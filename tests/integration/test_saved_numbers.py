@@ -13,6 +13,7 @@ from training_programs import PROGRAMS
 import autogradviz
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.show import overview
+from autogradviz.events import BackwardEnded
 from autogradviz.render.plotly_figures import plot_memory, plot_saved_by_module
 from autogradviz.render.terminal_text import as_text
 
@@ -129,6 +130,18 @@ def test_checkpointed_blocks_have_recomputed_bytes():
     group = next(g for g in trace_of("checkpointed")._scene.groups if g.path == "h.0")
     assert sizes.recomputed > sizes.saved > 0
     assert group.recomputed_nbytes > group.nbytes > 0
+
+
+def test_each_backward_over_a_retained_graph_releases_what_it_recomputed():
+    trace = trace_of("retained_checkpoint")
+    ends = {event.backward_id: event.seq for event in trace.analysis.log.of(BackwardEnded)}
+    runs = {run.recompute_id: run for each in trace.checkpoints() for run in each.recomputations}
+    recomputed = [each for each in trace.saved_tensors() if each.packed_by == "recompute"]
+    assert len(runs) == 4
+    assert {each.recompute_id for each in recomputed} == runs.keys()
+    for each in recomputed:
+        assert each.saved_seq <= each.released_seq
+        assert each.released_seq <= ends[runs[each.recompute_id].backward_id]
 
 
 def test_offloaded_bytes_are_separate():

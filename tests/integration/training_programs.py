@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -325,6 +327,63 @@ def custom_save():
     return _trace(None, step)
 
 
+def retained_checkpoint():
+    """Each of the two backwards recomputes the blocks and releases what it recomputed."""
+    model = Transformer(2, checkpointed=True)
+
+    def step():
+        loss = model(torch.arange(64).reshape(2, 32)).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+
+    return _trace(model, step)
+
+
+def nested_checkpoint():
+    model = Transformer(2, checkpointed=True)
+
+    def step():
+        checkpoint(model, torch.arange(64).reshape(2, 32), use_reentrant=False).sum().backward()
+
+    return _trace(model, step)
+
+
+def double_backward():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def step():
+        x = torch.rand(4, 8, requires_grad=True)
+        y = model(x).sum()
+        (gradient,) = torch.autograd.grad(y, x, create_graph=True)
+        (y + gradient.square().sum()).backward()
+
+    return _trace(model, step)
+
+
+def several_steps():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step():
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.rand(4, 8)).sum().backward()
+            optimizer.step()
+
+    return _trace(model, step)
+
+
+def forward_on_two_threads():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def step():
+        with ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(model, [torch.rand(4, 8), torch.rand(4, 8)]))
+        sum(result.sum() for result in results).backward()
+
+    return _trace(model, step)
+
+
 PICTURES = {
     "transformer": transformer,
     "resnet": resnet,
@@ -342,4 +401,9 @@ PROGRAMS = {
     "failing": failing,
     "data_write": data_write,
     "views": custom_save,
+    "retained_checkpoint": retained_checkpoint,
+    "nested_checkpoint": nested_checkpoint,
+    "double_backward": double_backward,
+    "several_steps": several_steps,
+    "two_threads": forward_on_two_threads,
 }
