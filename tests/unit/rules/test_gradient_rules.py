@@ -25,6 +25,7 @@ from autogradviz import events as e
 from autogradviz.diagnose.rules import function_or_hook_gradient_rejected as refused
 from autogradviz.diagnose.rules.gradient_magnitude import gradient_magnitude
 from autogradviz.diagnose.rules.gradient_missing import gradient_missing
+from autogradviz.diagnose.rules.loss_term_constant import loss_term_constant
 from autogradviz.diagnose.rules.nested_backward_double_counted import gradient_double_counted
 from autogradviz.diagnose.rules.not_finite import nan_in_anomaly_mode, not_finite
 from autogradviz.diagnose.rules.parameter_frozen import leaf_frozen
@@ -33,6 +34,41 @@ from autogradviz.diagnose.rules.step_function_zero_gradient import gradient_zero
 
 def norm(tensor_id, value, *, place="gradient"):
     return fact(e.NormRead, backward_id=1, tensor_id=tensor_id, place=place, norm=value)
+
+
+# --- loss-term-constant -------------------------------------------------------------------------
+
+
+def penalty(*between, create_graph=False):
+    """Add the sum of a gradient to a loss, and compute its gradients."""
+    return run_rule(
+        loss_term_constant,
+        [tensor(number, (), nbytes=4) for number in (4, 5, 6)],
+        node(7, "SumBackward0", nr=1),
+        node(8, "AddBackward0", nr=2, to=(7,)),
+        op("sum", (4,), inputs=(1,), nr=1, node=7, at="t.py:2"),
+        backward(roots=(7,), accumulate=False, create_graph=create_graph, at="t.py:3"),
+        op("expand", (2,), inputs=(4,), phase="backward"),
+        backward_ended(),
+        between,
+        op("sum", (5,), inputs=(2,), at="t.py:4"),
+        op("add", (6,), inputs=(4, 5), nr=2, node=8, at="t.py:5"),
+        backward(2, roots=(8,), at="t.py:6"),
+        ran(8, backward=2),
+        backward_ended(2),
+    )
+
+
+def test_loss_term_without_a_graph_is_reported():
+    (finding,) = penalty()
+    assert finding.slug == "loss-term-constant"
+    assert lines(finding) == ("t.py:3", "t.py:4")
+    assert finding.confidence == "hint"
+
+
+def test_loss_term_with_a_graph_or_detached_on_purpose_gives_no_finding():
+    assert penalty(create_graph=True) == []
+    assert penalty(op("detach", (2,), inputs=(2,), at="t.py:4")) == []
 
 
 # --- gradient-missing ---------------------------------------------------------------------------
