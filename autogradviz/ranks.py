@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -113,9 +114,8 @@ def launched_ns() -> tuple[int, int] | None:
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     try:
-        stat = Path("/proc/stat").read_text(encoding="utf-8")
-        found = re.search(r"^btime (\d+)", stat, re.MULTILINE)
-        booted = float(found[1]) if found else 0.0
+        # Not "btime" of /proc/stat, which has no fractions: restarts follow within a second.
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         ticks = [
             Path(f"/proc/{each}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             for each in (os.getppid(), os.getpid())
@@ -124,7 +124,7 @@ def launched_ns() -> tuple[int, int] | None:
             int(1e9 * (booted + int(fields[_START_TICKS]) / os.sysconf("SC_CLK_TCK")))
             for fields in ticks
         )
-    except (OSError, ValueError, IndexError):
+    except (AttributeError, OSError, ValueError, IndexError):  # not on Linux
         return None
     return launcher, own
 
