@@ -141,6 +141,9 @@ def main(names: tuple[str, ...]) -> None:
     tables = {step: partial(table, step) for step in STEPS}
     tables[compiled_steps.TITLE] = compiled_steps.table
     tables[cost_per_event.TITLE] = cost_per_event.table
+    for name in names:
+        if not any(title.startswith(name) for title in tables):
+            sys.exit(f"no table's title begins with {name!r}; titles: {', '.join(tables)}")
     for title, measured in tables.items():
         if not names or title.startswith(names):
             found = measured()
