@@ -253,6 +253,49 @@ def test_node_that_ran_before_the_write_is_not_a_victim():
     assert shared(after=False) == []
 
 
+def passed_on(*between, giver="CloneBackward0", edges=(10,), waiting=True):
+    """Node 8 passed gradient 20 on to node 10 before a hook of node 9 writes it."""
+    return run_rule(
+        shared_gradient_written,
+        op("mul", (1,), nr=1, at="t.py:1"),
+        op("clone", (2,), nr=2, at="t.py:2"),
+        node(7, "AddBackward0", nr=4, to=(8, 9)),
+        node(8, giver, nr=2, to=edges),
+        node(9, "CloneBackward0", nr=3, to=(10,)),
+        node(10, "MulBackward0", nr=1),
+        node(11, "SinBackward0", nr=0),
+        backward(roots=(7,), at="t.py:5"),
+        started(7, inputs=(20,)),
+        started(8, inputs=(20,)),
+        between,
+        [] if waiting else started(10, inputs=(20,)),
+        tensor(20),
+        op("mul_", (20,), inputs=(20,), writes=(20,), phase="backward", at="t.py:8"),
+        fact(e.HookRan, hook_kind="tensor", node_id=9),
+        started(9, inputs=(20,)),
+        started(10, inputs=(21,)) if waiting else [],
+    )  # fmt: skip
+
+
+def test_write_to_a_gradient_that_another_node_passed_on_before_is_reported():
+    (finding,) = passed_on()
+    assert finding.slug == "shared-gradient-written"
+    assert lines(finding) == ("t.py:8", "t.py:1")
+    assert finding.nodes == (10, 8)
+
+
+def test_write_after_the_passed_on_gradient_was_used_gives_no_finding():
+    accumulated = op("add", (22,), inputs=(20, 21), phase="backward", node=8, at="t.py:5")
+    assert passed_on(waiting=False) == []
+    assert passed_on(accumulated) == []
+
+
+def test_node_that_made_a_new_gradient_or_passes_it_to_an_unknown_input_gives_no_finding():
+    scaled = op("mul", (22,), inputs=(20,), phase="backward", node=8, at="t.py:5")
+    assert passed_on(scaled) == []
+    assert passed_on(giver="PassBackward", edges=(10, 11)) == []
+
+
 # --- context-keeps-tensor, hooks-pile-up ---------------------------------------------------------
 
 
