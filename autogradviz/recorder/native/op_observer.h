@@ -150,7 +150,7 @@ class Removals : public c10::OpRegistrationListener {
   }
 };
 
-// The registry of operators, for the whole process.
+// The registry of operators.
 class OpRegistry {
  public:
   OpRegistry() {
@@ -237,7 +237,7 @@ class OpRegistry {
 };
 
 inline OpRegistry& registry() {
-  static OpRegistry found;
+  static OpRegistry& found = *new OpRegistry;  // for the whole process; see NOTE [ End of the process ]
   return found;
 }
 
@@ -333,9 +333,9 @@ inline size_t read_own_stack(const Recording& recording, std::vector<Place>& pla
 // Keep code objects alive until the recording is cleared, so that no other gets their address.
 inline void keep_codes(const std::vector<PyCodeObject*>& codes) {
   if (codes.empty()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  for (PyCodeObject* code : codes) Py_INCREF(code);
-  PyGILState_Release(state);
+  HeldGil gil;
+  if (gil)
+    for (PyCodeObject* code : codes) Py_INCREF(code);
 }
 
 constexpr size_t CLONE_DEPTH = 12;
@@ -446,8 +446,9 @@ inline bool may_be_compiled(const PyCodeObject* code) {
 
 // Ask Python where operators come from that a code object calls. Their own frame is the innermost one.
 inline Origin ask_origin(Recording& recording, ThreadContext& thread, const void* code) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  HeldGil gil;
   Origin origin = Origin::eager;
+  if (!gil) return origin;
   if (PyObject* ask = recording.ask_origin) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
@@ -468,7 +469,6 @@ inline Origin ask_origin(Recording& recording, ThreadContext& thread, const void
     }
     PyErr_Restore(type, error, traceback);
   }
-  PyGILState_Release(state);
   return origin;
 }
 

@@ -193,15 +193,20 @@ struct ThreadContext {
 
 class Recording;
 
+// NOTE [ End of the process ]
+// A recording may be open when the process ends, and daemon threads may compute then. Their operators
+// end, and nodes die, while and after static objects are destroyed. So the objects that this needs
+// are never destroyed, and no thread asks for the GIL once the interpreter is ending.
+
 // Protects what the death of a node changes. Nothing else is locked while it is held.
 inline std::mutex& freed_mutex() {
-  static std::mutex found;
+  static std::mutex& found = *new std::mutex;
   return found;
 }
 
 // The recordings that are open; protected by ``freed_mutex``.
 inline std::vector<Recording*>& open_recordings() {
-  static std::vector<Recording*> found;
+  static std::vector<Recording*>& found = *new std::vector<Recording*>;
   return found;
 }
 
