@@ -126,7 +126,7 @@ def test_child_computes_and_records_although_threads_recorded_at_the_fork(native
 
 
 def answer_of_child(work):
-    """Return what a function returns in a forked child; a child that hangs is killed."""
+    """Return the result of a function in a forked child; a child that hangs is killed."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -8,18 +8,7 @@ import torch
 
 import autogradviz
 from autogradviz.errors import UnsupportedTorchError
-from autogradviz.recorder.torch_internals.private_api import (
-    MINIMUM_TORCH,
-    NEEDED,
-    TESTED_TORCH,
-    require_private_api,
-)
-
-
-@pytest.fixture(autouse=True)
-def _checked_again():
-    """Let the next recording check the names, which are checked once in a process."""
-    require_private_api.cache_clear()
+from autogradviz.recorder.torch_internals.private_api import MINIMUM_TORCH, NEEDED, TESTED_TORCH
 
 
 class Without:

@@ -1,6 +1,6 @@
 """Every undocumented PyTorch name that the recorder uses, and the check that they all exist.
 
-``NEEDED`` is the one table of them. It is checked when this module is imported and when the first
+``NEEDED`` is the one table of them. It is checked when this module is imported and each time a
 recording opens, so that an unsupported PyTorch release fails there, with every missing name, and
 not in the middle of a training step. The other modules of the recorder import undocumented
 functions and classes from here; attributes of tensors, nodes, modules and operators
@@ -9,7 +9,6 @@ functions and classes from here; attributes of tensors, nodes, modules and opera
 
 from __future__ import annotations
 
-from functools import cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -174,9 +173,8 @@ def _exists(name: PrivateName) -> bool:
     return True
 
 
-@cache
 def require_private_api() -> None:
-    """Check, once, that this PyTorch has every undocumented name that recording needs.
+    """Check that this PyTorch has every undocumented name that recording needs.
 
     Raises:
         UnsupportedTorchError: names what is missing, what it is needed for, the version of torch
