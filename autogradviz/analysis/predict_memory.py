@@ -271,7 +271,7 @@ class SavedMemoryModel:
         }
 
     def _durations_until(self, ends: dict[int, int]) -> dict[int, int]:
-        """Return how long each call took up to a time, without the recorder.
+        """Return the duration of each call up to a time, without the recorder.
 
         What recording an op and a module call takes is subtracted from the time between the ops.
         """
