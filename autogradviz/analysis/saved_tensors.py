@@ -46,7 +46,8 @@ def build_saved(
     released = {e.saved_id: (e.seq, e.time_ns) for e in rows_of(log, TensorReleased)}
     unpacks = _read_unpacks(log)
     cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
-    copied = {event.saved_id for kind in (SavedStorageFreed, TensorMoved) for event in log.of(kind)}
+    copied = {event.saved_id for event in log.of(SavedStorageFreed)}
+    copied.update(event.saved_id for event in log.of(TensorMoved))
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
         node_id, slot = slots.get(event.saved_id, (event.node_id, event.slot))
