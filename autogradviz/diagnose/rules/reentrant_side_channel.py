@@ -68,6 +68,8 @@ _IN_NO_GRAD: Final = (
 @rule("reentrant-side-channel", when=NoError(), priority=83, pages=(PAGE,), needs={"ops"})
 def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each loss computed from a tensor that a region did not return."""
+    if not any(region.reentrant for region in evidence.analysis.regions):
+        return
     flow, nodes_after = Flow(evidence), next_nodes(evidence)
     nodes = evidence.analysis.graph.nodes.values()
     with_graph = {node.location for node in nodes if node.name == REENTRANT_NODE}
@@ -104,8 +106,10 @@ def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
 @rule("reentrant-side-channel", when=NoError(), priority=84, needs={"ops"})
 def side_channel_to_region(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each tensor that a region took from another one past its arguments."""
-    flow, nodes_after = Flow(evidence), next_nodes(evidence)
     regions = [region for region in evidence.analysis.regions if region.reentrant]
+    if not regions:
+        return
+    flow, nodes_after = Flow(evidence), next_nodes(evidence)
     with_node = differentiable_ops(regions)
     made: dict[int, tuple[Region, Op]] = {}
     for region in regions:
