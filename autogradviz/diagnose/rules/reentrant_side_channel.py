@@ -68,16 +68,10 @@ _IN_NO_GRAD: Final = (
 @rule("reentrant-side-channel", when=NoError(), priority=83, pages=(PAGE,), needs={"ops"})
 def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each loss computed from a tensor that a region did not return."""
-    if not any(region.reentrant for region in evidence.analysis.regions):
+    regions = _regions_with_graph(evidence)
+    if not regions:
         return
     flow, nodes_after = Flow(evidence), next_nodes(evidence)
-    nodes = evidence.analysis.graph.nodes.values()
-    with_graph = {node.location for node in nodes if node.name == REENTRANT_NODE}
-    regions: dict[int | None, Region] = {
-        r.region_id: r
-        for r in evidence.analysis.regions
-        if r.reentrant and r.location in with_graph
-    }
     with_node = differentiable_ops(regions.values())
     made: dict[int, Op] = {}  # by storage, the last op of a region that made it
     tainted: dict[int, tuple[Op, Op]] = {}  # by storage, the maker and its first user outside
@@ -101,6 +95,17 @@ def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
             if root in tainted:
                 maker, user = tainted[root]
                 yield _to_loss(evidence, regions[maker.region_id], maker, user)
+
+
+def _regions_with_graph(evidence: Evidence) -> dict[int | None, Region]:
+    """Return the reentrant regions whose lines made a node."""
+    nodes = evidence.analysis.graph.nodes.values()
+    with_graph = {node.location for node in nodes if node.name == REENTRANT_NODE}
+    return {
+        r.region_id: r
+        for r in evidence.analysis.regions
+        if r.reentrant and r.location in with_graph
+    }
 
 
 @rule("reentrant-side-channel", when=NoError(), priority=84, needs={"ops"})
