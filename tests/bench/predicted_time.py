@@ -165,9 +165,9 @@ class Case:
 
 def measure(repeats):
     lines = [
-        "| model | step | predicted | added | noise | error | recomputations, recorded"
+        "| model | step | predicted | added | noise | error | recomputations, recorded | error"
         " | freed, predicted | freed |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, case in MODELS.items():
         found = Case(*case)
@@ -179,6 +179,7 @@ def measure(repeats):
         lines.append(
             f"| {name} | {began / 1e3:.1f} ms | {predicted / 1e3:.2f} ms | {added / 1e3:.2f} ms"
             f" | ± {noise / added:.0%} | {predicted / added - 1:+.0%} | {recorded / 1e3:.2f} ms"
+            f" | {predicted / recorded - 1:+.0%}"
             f" | {freed / 1e3:,.0f} kB | {really / 1e3:,.0f} kB |"
         )
         sys.stdout.write(f"{lines[-1]}\n")

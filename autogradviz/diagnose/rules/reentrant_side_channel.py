@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.region_tensors_in_containers import is_nested_result
@@ -90,11 +91,12 @@ def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
         if found is not None:
             tainted.update(dict.fromkeys(storages(op.outputs), found))
     tensors = evidence.analysis.tensors
-    for event in evidence.analysis.log.of(BackwardStarted):
-        for root in sorted(storages(tensors[t] for t in event.root_tensor_ids)):
-            if root in tainted:
-                maker, user = tainted[root]
-                yield _to_loss(evidence, regions[maker.region_id], maker, user)
+    started = evidence.analysis.log.of(BackwardStarted)
+    roots = (sorted(storages(tensors[t] for t in event.root_tensor_ids)) for event in started)
+    for root in chain.from_iterable(roots):
+        if root in tainted:
+            maker, user = tainted[root]
+            yield _to_loss(evidence, regions[maker.region_id], maker, user)
 
 
 def _regions_with_graph(evidence: Evidence) -> dict[int | None, Region]:
