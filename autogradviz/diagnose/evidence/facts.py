@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Region,
         SavedTensor,
         SourceLocation,
+        Tensor,
         Unpack,
     )
 
@@ -200,6 +201,26 @@ class Evidence:
     def leaf_name(self, tensor_id: int) -> str:
         """Return the first parameter or buffer name of a tensor, "a leaf" if it has none."""
         return (self.analysis.parameters.get(tensor_id) or ("a leaf",))[0]
+
+    def named_memory(self, tensor: Tensor) -> str:
+        """Return the parameter or buffer that a tensor is or a view of, "" if that is not certain.
+
+        A storage that contains several parameters names none of them.
+        """
+        if names := self.analysis.parameters.get(tensor.tensor_id):
+            return names[0]
+        owners = self._owners[tensor.storage_id] if tensor.storage_id is not None else []
+        return self.leaf_name(owners[0]) if len(owners) == 1 else ""
+
+    @cached_property
+    def _owners(self) -> defaultdict[int, list[int]]:
+        """The parameters and buffers in each storage."""
+        owners: defaultdict[int, list[int]] = defaultdict(list)
+        for tensor_id in self.analysis.parameters:
+            storage_id = self.analysis.tensors[tensor_id].storage_id
+            if storage_id is not None:
+                owners[storage_id].append(tensor_id)
+        return owners
 
     @cached_property
     def _names(self) -> dict[int, str]:

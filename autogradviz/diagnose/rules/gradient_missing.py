@@ -339,7 +339,7 @@ def _without_input(region: Region, first: Op) -> _Cause:
 
 def _ended(end: End, first: Op) -> _Cause:
     return _Cause(
-        f"the gradient path to them ends at {end.name}",
+        f"the gradient path ends at {end.name}",
         ("The gradient path from the loss to them ends here:", end.culprit, end.reason),
         end.culprit,
         first.location,
