@@ -578,6 +578,17 @@ class TensorMoved(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedStorageFreed(Event):
+    """The storage of a tensor that hooks packed had been freed when they unpacked it.
+
+    The hooks of a user or of ``save_on_cpu`` kept a copy, or what computes the tensor again.
+    """
+
+    saved_id: SavedId
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorReleased(Event):
     """A slot released its tensor: its node ran without ``retain_graph``, or was freed."""
 

@@ -351,6 +351,7 @@
  * @typedef {object} SceneModuleCall
  * @property {number} parent index of the enclosing call, -1 for none
  * @property {string} module
+ * @property {number} step
  * @property {number} recompute_ns
  * @property {number} entered_seq
  * @property {number} unpacked_seq when backward unpacked the first tensor that it saved, -1 if never

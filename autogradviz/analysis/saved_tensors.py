@@ -13,7 +13,9 @@ from autogradviz.events import (
     BackwardStarted,
     MutationCloned,
     NodeStarted,
+    SavedStorageFreed,
     SlotSeen,
+    TensorMoved,
     TensorReleased,
     TensorSaved,
     TensorUnpacked,
@@ -44,6 +46,8 @@ def build_saved(
     released = {e.saved_id: (e.seq, e.time_ns) for e in rows_of(log, TensorReleased)}
     unpacks = _read_unpacks(log)
     cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
+    copied = {event.saved_id for event in log.of(SavedStorageFreed)}
+    copied.update(event.saved_id for event in log.of(TensorMoved))
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
         node_id, slot = slots.get(event.saved_id, (event.node_id, event.slot))
@@ -70,6 +74,7 @@ def build_saved(
             released_ns=released.get(event.saved_id, (None, None))[1],
             cloned=event.packed_by == "allow_mutation"
             and cloned.get(event.tensor_id, -1) > event.seq,
+            copied=event.saved_id in copied,
         )
     ended = {event.backward_id: event.seq for event in log.of(BackwardEnded)}
     return _complete_recomputed(saved, ended)

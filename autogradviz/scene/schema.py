@@ -384,6 +384,7 @@ class SceneModuleCall:
 
     parent: int  # index of the enclosing call, -1 for none
     module: str
+    step: int
     recompute_ns: int
     entered_seq: int
     unpacked_seq: int  # when backward unpacked the first tensor that it saved, -1 if never

@@ -18,7 +18,7 @@ export const DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
   [
     "counted",
     "each storage once, with all its bytes; no parameters and buffers, no tensors that " +
-      "checkpointing or offloading packed",
+      "checkpointing packed or that hooks copied",
   ],
 ]);
 
