@@ -160,7 +160,8 @@ def compare_steps(
 ) -> Iterator[StepComparison]:
     """Yield the steps that at least two ranks of a group have.
 
-    The last step of a rank that stopped in it is left out.
+    The last step of a rank that stopped in it is left out, and so is what follows the last step of
+    a rank while others took one more.
     """
     by_step: dict[int, dict[int, StepSummary]] = defaultdict(dict)
     for rank in group:
@@ -172,6 +173,8 @@ def compare_steps(
                 by_step[step.step][rank] = step
     for number in sorted(by_step):
         steps = by_step[number]
+        if any(step.ended for step in steps.values()):
+            steps = {rank: step for rank, step in steps.items() if step.ended}
         if len(steps) < 2:  # noqa: PLR2004 - nothing to compare
             continue
         reference: dict[Aspect, int] = {}

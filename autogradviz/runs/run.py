@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
 
 _MOST: Final = 12
 """Ranks, and spans of ranks, that are listed separately."""
+_MOST_READ: Final = 32
+"""Ranks with other digests whose ops are read to decide whether they differ."""
+_MOST_STEPS: Final = 8
+"""Steps of each that are read."""
 
 
 class Run:
@@ -107,7 +113,37 @@ class Run:
 
     @cached_property
     def _odd_ranks(self) -> tuple[OddRank, ...]:
-        return tuple(find_odd_ranks(self.summaries, self.groups))
+        found = []
+        read = 0
+        for odd in find_odd_ranks(self.summaries, self.groups):
+            if odd.aspect != "ops" or read == _MOST_READ:
+                found.append(odd)
+                continue
+            read += 1
+            checked = self._check_ops(odd)
+            if checked is not None:
+                found.append(checked)
+        return tuple(found)
+
+    def _check_ops(self, odd: OddRank) -> OddRank | None:
+        """Return a rank with other digests, and the first step in which its ops differ.
+
+        None if only ops differ that depend on the shard of the rank; digests contain them.
+        """
+        steps = [{s.step: s for s in self.summaries[r].steps} for r in (odd.rank, odd.reference)]
+        differing = (
+            number
+            for number in sorted(steps[0].keys() & steps[1].keys())
+            if odd.step is not None
+            and number >= odd.step
+            and steps[0][number].digest != steps[1][number].digest
+        )
+        for number in islice(differing, _MOST_STEPS):
+            if self.first_difference(odd.rank, odd.reference, number) is not None:
+                ours, theirs = (each[number].ops or 0 for each in steps)
+                detail = f"{ours:,} ops instead of {theirs:,}"
+                return odd if number == odd.step else replace(odd, step=number, detail=detail)
+        return None
 
     def odd_ranks(self) -> list[OddRank]:
         """Return the ranks that differ from the ranks that should do the same.

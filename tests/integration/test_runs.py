@@ -30,6 +30,7 @@ from autogradviz.runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 PROGRAM = Path(__file__).with_name("run_programs.py")
 MISTAKES = (
     "correct", "branch", "not_finite", "missing", "mismatch", "drift", "skipped", "no_optimizer",
+    "joined", "shorter", "sharded",
 )  # fmt: skip
 
 
@@ -120,6 +121,22 @@ def test_missing_collective_is_named_with_the_branch_of_an_earlier_step(runs):
 def test_ops_of_steps_without_an_optimizer_are_compared_where_their_digests_differ(runs):
     line = "value = value * 0.5  # scaled"
     assert found(runs["no_optimizer"]) == [("rank-diverged", (1,), line)]
+
+
+def test_collectives_that_join_repeats_are_no_finding(runs):
+    assert [each for each in runs["joined"].odd_ranks() if each.aspect == "ops"] == []
+    assert found(runs["joined"]) == []
+
+
+def test_rank_with_fewer_batches_is_named_with_its_loop(runs):
+    line = "for _ in range(4 - rank):  # shorter"
+    assert found(runs["shorter"]) == [("collective-missing", (1,), line)]
+
+
+def test_ops_on_shards_are_not_compared_and_those_of_the_model_are(runs):
+    (odd,) = [each for each in runs["sharded"].odd_ranks() if each.aspect == "ops"]
+    assert (odd.rank, odd.step) == (1, 2)
+    assert found(runs["sharded"]) == [("rank-diverged", (1,), "loss = loss.cos()  # sharded")]
 
 
 def test_different_collectives_are_named_with_both_ranks(runs):
