@@ -74,5 +74,5 @@ class Lines:
 
 
 def _part_of_torch(filename: str) -> str | None:
-    """Return which of ``_PARTS`` a file belongs to."""
+    """Return the entry of ``_PARTS`` that a file belongs to."""
     return next((part for part in _PARTS if part in filename), None)

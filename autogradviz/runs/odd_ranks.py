@@ -281,6 +281,25 @@ def _other_parameters(
                 )  # fmt: skip
 
 
+def other_parameters_without_gradients(
+    group: tuple[int, ...], summaries: Mapping[int, RankSummary]
+) -> Iterator[OddRank]:
+    """Yield the ranks with other parameters than most, if no gradients are left to compare.
+
+    They are replicas that drifted if their gradients were equal in the steps.
+    """
+    ranks = [rank for rank in group if summaries[rank].gradients is None]
+    known = {rank: summaries[rank].parameters for rank in ranks}
+    usual, count = _most(known)
+    for rank, each in known.items():
+        if each not in {usual, None}:
+            reference = next(other for other in ranks if known[other] == usual)
+            yield OddRank(
+                rank=rank, aspect="parameters", step=None, reference=reference, equal=count,
+                group=len(ranks), detail="other norms of the parameters, at equal gradients",
+            )  # fmt: skip
+
+
 def _most(known: Mapping[int, int | None]) -> tuple[int | None, int]:
     """Return the most common digest, and how many ranks have it."""
     counts = Counter(each for each in known.values() if each is not None)

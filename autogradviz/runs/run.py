@@ -15,9 +15,14 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compare import compare
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.rich_classes import Table, Text
+from autogradviz.runs.equal_gradients import equal_gradients
 from autogradviz.runs.findings import RunFinding, find_problems
 from autogradviz.runs.first_difference import first_difference
-from autogradviz.runs.odd_ranks import find_odd_ranks, group_ranks
+from autogradviz.runs.odd_ranks import (
+    find_odd_ranks,
+    group_ranks,
+    other_parameters_without_gradients,
+)
 from autogradviz.runs.rank_files import COMPLETE, describe_end, describe_ranks, find_rank_files
 from autogradviz.runs.write_parquet import dataset, write_parquet
 
@@ -123,6 +128,13 @@ class Run:
             checked = self._check_ops(odd)
             if checked is not None:
                 found.append(checked)
+        for group in self.groups:
+            drifted = other_parameters_without_gradients(group, self.summaries)
+            found += (
+                odd
+                for odd in islice(drifted, _MOST_READ)
+                if equal_gradients(self._path(odd.rank), self._path(odd.reference))
+            )
         return tuple(found)
 
     def _check_ops(self, odd: OddRank) -> OddRank | None:

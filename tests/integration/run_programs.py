@@ -39,11 +39,13 @@ def step(net, optimizer, what, number, rank):
 
 
 def train(what, rank):
-    torch.manual_seed(rank if what == "drift" else 0)
+    torch.manual_seed(rank if what in {"drift", "drift_zeroed"} else 0)
     net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
     for number in range(4):
         step(net, optimizer, what, number, rank)
+    if what == "drift_zeroed":
+        optimizer.zero_grad()
     if what == "missing" and rank == 1:  # in place of the missing ones, so that nothing hangs
         sync(net)
     return net

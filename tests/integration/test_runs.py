@@ -30,7 +30,7 @@ from autogradviz.runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 PROGRAM = Path(__file__).with_name("run_programs.py")
 MISTAKES = (
     "correct", "branch", "not_finite", "missing", "mismatch", "drift", "skipped", "no_optimizer",
-    "joined", "shorter", "sharded",
+    "joined", "shorter", "sharded", "drift_zeroed",
 )  # fmt: skip
 
 
@@ -147,6 +147,11 @@ def test_different_collectives_are_named_with_both_ranks(runs):
 
 def test_replicas_with_other_parameters_at_equal_gradients_are_named(runs):
     assert found(runs["drift"]) == [("replicas-drifted", (1,), None)]
+
+
+def test_replicas_that_drifted_are_named_although_their_gradients_were_cleared(runs):
+    assert runs["drift_zeroed"].summaries[1].gradients is None
+    assert found(runs["drift_zeroed"]) == [("replicas-drifted", (1,), None)]
 
 
 def test_commands_take_the_folder_of_a_run(runs, capsys):
