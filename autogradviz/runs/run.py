@@ -121,7 +121,9 @@ class Run:
         found = []
         read = 0
         for odd in find_odd_ranks(self.summaries, self.groups):
-            if odd.aspect != "ops" or read == _MOST_READ:
+            # Shards differ in every step.
+            is_first = not odd.step or odd.step == self.summaries[odd.rank].steps[0].step
+            if odd.aspect != "ops" or not is_first or read == _MOST_READ:
                 found.append(odd)
                 continue
             read += 1
