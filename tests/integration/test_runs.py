@@ -30,6 +30,7 @@ from autogradviz.runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 PROGRAM = Path(__file__).with_name("run_programs.py")
 MISTAKES = (
     "correct", "branch", "not_finite", "missing", "mismatch", "drift", "skipped", "no_optimizer",
+    "joined", "shorter", "sharded", "drift_zeroed",
 )  # fmt: skip
 
 
@@ -122,6 +123,22 @@ def test_ops_of_steps_without_an_optimizer_are_compared_where_their_digests_diff
     assert found(runs["no_optimizer"]) == [("rank-diverged", (1,), line)]
 
 
+def test_collectives_that_join_repeats_are_no_finding(runs):
+    assert [each for each in runs["joined"].odd_ranks() if each.aspect == "ops"] == []
+    assert found(runs["joined"]) == []
+
+
+def test_rank_with_fewer_batches_is_named_with_its_loop(runs):
+    line = "for _ in range(4 - rank):  # shorter"
+    assert found(runs["shorter"]) == [("collective-missing", (1,), line)]
+
+
+def test_ops_on_shards_are_not_compared_and_those_of_the_model_are(runs):
+    (odd,) = [each for each in runs["sharded"].odd_ranks() if each.aspect == "ops"]
+    assert (odd.rank, odd.step) == (1, 2)
+    assert found(runs["sharded"]) == [("rank-diverged", (1,), "loss = loss.cos()  # sharded")]
+
+
 def test_different_collectives_are_named_with_both_ranks(runs):
     slug, ranks, culprit = found(runs["mismatch"])[0]
     assert (slug, ranks) == ("collective-mismatch", (0, 1))
@@ -130,6 +147,11 @@ def test_different_collectives_are_named_with_both_ranks(runs):
 
 def test_replicas_with_other_parameters_at_equal_gradients_are_named(runs):
     assert found(runs["drift"]) == [("replicas-drifted", (1,), None)]
+
+
+def test_replicas_that_drifted_are_named_although_their_gradients_were_cleared(runs):
+    assert runs["drift_zeroed"].summaries[1].gradients is None
+    assert found(runs["drift_zeroed"]) == [("replicas-drifted", (1,), None)]
 
 
 def test_commands_take_the_folder_of_a_run(runs, capsys):

@@ -50,6 +50,17 @@ def test_ranks_of_an_earlier_run_are_left_out(tmp_path):
     assert "ranks 2-3: of an earlier run" in run.summary()
 
 
+def test_rank_whose_file_is_torn_before_its_first_events_is_not_of_an_earlier_run(tmp_path):
+    for rank in range(2):
+        write(tmp_path, rank, start=10, world=2)
+    path = tmp_path / "rank-00001.agv"
+    path.write_bytes(path.read_bytes()[:13_000])  # the schema, and a part of a batch
+    run = autogradviz.load(tmp_path)
+    assert run.ranks == (0, 1)
+    assert "left out" not in run.summary()
+    assert run.diagnose() == []
+
+
 def test_ranks_of_one_run_that_have_other_names_stay(tmp_path):
     write(tmp_path, 0, start=10, run="launcher-1", host="one")
     write(tmp_path, 1, start=12, run="launcher-2", host="two")

@@ -161,8 +161,9 @@ class Evidence:
         """Return the first write to a tensor that a region reads from outside, and its reader.
 
         Only writes between the end of the region's forward and the event ``until`` count. Writes
-        after which the version counter was restored do not count, nor do writes to a tensor that
-        the region overwrites before it reads it, such as a staging buffer.
+        after which the version counter was restored do not count, nor do copies of what the tensor
+        contains already, nor writes to a tensor that the region overwrites before it reads it,
+        such as a staging buffer.
         """
         if region.exited_seq is None:
             return None
@@ -175,10 +176,25 @@ class Evidence:
                 if storage_id is None or storage_id in fully_written(read):
                     continue
                 for write in self.writes_between(storage_id, region.exited_seq, until):
-                    if not self.version_restored(write, storage_id, until):
+                    restored = self.version_restored(write, storage_id, until)
+                    if not restored and not self._repeats_copy(write, storage_id):
                         return write, read
             overwritten |= fully_written(read)
         return None
+
+    def _repeats_copy(self, write: Op, storage_id: int) -> bool:
+        """Return whether the last write to a storage was the same copy of the same values."""
+        before = next(reversed(self.writes_between(storage_id, -1, write.seq)), None)
+        if before is None or write.name != "copy_" or before.name != "copy_":
+            return False
+        if storage_id not in fully_written(write) & fully_written(before):
+            return False
+        source = write.inputs[1]
+        return (
+            source == before.inputs[1]
+            and write.input_versions[1] == before.input_versions[1]
+            and not any(self.writes_between(source.storage_id, before.seq, write.seq))
+        )
 
     def version_restored(self, write: Op, storage_id: int | None, until: int) -> bool:
         """Return whether a version counter was restored after a write."""

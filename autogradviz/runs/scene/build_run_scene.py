@@ -16,6 +16,7 @@ from autogradviz.runs.scene.op_differences import build_op_differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import RankSummary
@@ -60,7 +61,7 @@ def build_run_scene(
     cells = _build_cells(rows, steps, summaries, peaks)
     groups = tuple(
         replace(
-            _mark_differences(group, rows, steps, summaries, cells.state),
+            _mark_differences(group, rows, steps, summaries, cells.state, by_rank.keys()),
             odd=sum(rank in by_rank for rank in group),
         )
         for group in run.groups
@@ -210,8 +211,9 @@ def _mark_differences(
     steps: Sequence[int],
     summaries: Mapping[int, RankSummary],
     state: array[int],
+    odd: AbstractSet[int],
 ) -> schema.RunGroup:
-    """Mark the cells of a group that differ from most; return the group, without its odd ranks."""
+    """Mark the cells of odd ranks that differ from most; return the group, without their count."""
     columns = {step: at for at, step in enumerate(steps)}
     row_of = {rank: at for at, rank in enumerate(rows)}
     usual: list[int | None] = [None] * len(steps)
@@ -219,7 +221,7 @@ def _mark_differences(
         column = columns[compared.step]
         usual[column] = compared.ranks[compared.reference["ops"]].ops
         for aspect, flag in _FLAGS.items():
-            for rank in compared.differing[aspect]:
+            for rank in odd & set(compared.differing[aspect]):
                 state[row_of[rank] * len(steps) + column] |= flag
     return schema.RunGroup(
         label=describe_ranks(group),
