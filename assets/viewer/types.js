@@ -157,7 +157,7 @@
  * @property {Cell[]} cells
  * @property {number[][]} rows cell indices, top to bottom, left to right
  * @property {Link[]} links
- * @property {string} contents of a compiled region: "12 forward ops, 30 backward ops"
+ * @property {string} contents of a compiled region: "12 + 30 ops, 4 recomputed"
  * @property {number} picture_width of the compiled region's picture, 0 without one
  * @property {number} picture_height
  */

@@ -187,7 +187,7 @@ class SceneGroup:
     cells: tuple[Cell, ...]
     rows: tuple[tuple[int, ...], ...]  # cell indices, top to bottom, left to right
     links: tuple[Link, ...]
-    contents: str = ""  # of a compiled region: "12 forward ops, 30 backward ops"
+    contents: str = ""  # of a compiled region: "12 + 30 ops, 4 recomputed"
     picture_width: float = 0.0  # of the compiled region's picture, 0 without one
     picture_height: float = 0.0
 

@@ -357,9 +357,11 @@ def test_region_stays_closed_if_several_nodes_run_regions_or_its_picture_is_too_
 
 
 def test_closed_region_says_how_many_ops_it_has():
-    scene = build_scene(graph_with_a_region(), (), depth=9)
+    assert region_group(build_scene(graph_with_a_region(), (), depth=9)).contents == "4 + 5 ops"
+    again = Op("exp", 6, recomputed="partitioner")
+    scene = build_scene(graph_with_a_region(*MLP, again), (), depth=9)
     contents = region_group(scene).contents
-    assert contents == "4 forward ops, 5 backward ops, 1 of them recomputed"
+    assert contents == "5 + 7 ops, 1 recomputed"
     text = render_svg(scene)
     assert contents in text
     assert "gelu_backward" not in text

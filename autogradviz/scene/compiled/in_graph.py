@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.label_text import plural
+from autogradviz.compiled_graphs.view_ops import is_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,16 +75,12 @@ def dominating_node(
 
 
 def region_contents(region: CompiledRegion) -> str:
-    """Return the numbers of ops of a region; nothing if its graphs are unknown."""
+    """Return the numbers of ops of a region, forward + backward; nothing if they are unknown."""
     if not region.forward_ops and not region.backward_ops:
         return ""
-    counts = [
-        plural(len(region.forward_ops), "forward op"),
-        plural(len(region.backward_ops), "backward op"),
-    ]
-    if region.recomputed:
-        counts.append(f"{len(region.recomputed):,} of them recomputed")
-    return ", ".join(counts)
+    counts = f"{len(region.forward_ops):,} + {len(region.backward_ops):,} ops"
+    again = sum(not is_view(op.target) for op in region.recomputed)
+    return f"{counts}, {again:,} recomputed" if again else counts
 
 
 def picture_sizes(
