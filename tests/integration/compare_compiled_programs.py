@@ -5,8 +5,8 @@ As a program: compare all of them on each backend, and write ``assets/compiled_p
     python compare_compiled_programs.py [CELL ...]
 
 A cell is a backend, a mode and, for Inductor, a state of its caches: "inductor during cold,warm".
-Without arguments all cells are compared, which takes 20 minutes of CPU time. Results are kept in a
-folder, so that an interrupted comparison continues where it ended.
+Without arguments all cells are compared, which takes 10 minutes of CPU time. Results are kept in a
+folder until the table is complete, so that an interrupted comparison continues where it ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HEAD = """\
 
 
 def differences(runs, states=("",)):
-    """Return what differs between the recorded runs and those without a recording."""
+    """Return the differences between recorded runs and those without a recording."""
     if len(runs) != (1 + len(ENGINES)) * len(states):
         return ["a run is missing"]
     found = []
@@ -116,6 +116,8 @@ def main() -> None:
             for cell, path in zip(CELLS, paths, strict=True)
         ]
         TABLE.write_text(HEAD + "\n".join(rows) + "\n")
+        for path in paths:
+            path.unlink()
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class CompiledRegions:
         return graph in self._graphs[region_id]
 
     def targets(self, region_id: int, graph: str) -> frozenset[str]:
-        """Return what the ops of a known graph call."""
+        """Return the targets of the ops of a known graph."""
         return self._graphs[region_id][graph]
 
     def plan_from_run(self, region_id: int, tensors: Iterable[torch.Tensor]) -> None:
