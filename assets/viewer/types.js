@@ -466,6 +466,7 @@
  * @property {string} filename of the line where its graph ended
  * @property {number} lineno 0 if unknown
  * @property {number[]} nodes indices of the nodes of its runs
+ * @property {string[]} guards lines of the tree of compilations, none if it is the only one
  */
 
 /**

@@ -83,6 +83,7 @@ def build_scene(
     parts = find_opened(opened, folded, regions, region_of)
     chosen = depth is not None or bool(opened)
     dominating = None if chosen else dominating_node(regions, region_of, len(folded.nodes))
+    drawn = parts.compiled_nodes if dominating is None else {*parts.compiled_nodes, dominating}
     names = {node: regions[at].name for node, at in region_of.items()}
     groups = flatten_groups(group_nodes(folded, analysis.regions, victims | parts.apart, names))
     layouts = lay_out_groups(groups, folded)
@@ -101,9 +102,7 @@ def build_scene(
         analysis,
         folded.index_of,
         {each.storage_id: each.index for each in storages},
-        only={region_of[node] for node in {*parts.compiled_nodes, dominating} - {None}}
-        if graph_only
-        else None,
+        only={region_of[node] for node in drawn} if graph_only else None,
     )
     scene = Scene(
         summary=non_graph_views.summarize(analysis, title),

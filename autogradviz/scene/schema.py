@@ -499,6 +499,7 @@ class SceneCompiledRegion:
     filename: str  # of the line where its graph ended
     lineno: int  # 0 if unknown
     nodes: tuple[int, ...]  # indices of the nodes of its runs
+    guards: tuple[str, ...]  # lines of the tree of compilations, none if it is the only one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

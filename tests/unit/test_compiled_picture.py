@@ -286,6 +286,31 @@ def test_strip_lists_regions_with_graph_breaks_and_recompilations():
     assert "1 of at most 8" in scene.compiled_steps[2].hint
 
 
+def test_compilations_of_a_function_are_a_tree_of_the_guards_that_failed():
+    def again(number, failed, guard):
+        return m.fact(
+            e.Recompiled,
+            compile_id=f"0/{number}",
+            failed_compile_id=f"0/{failed}",
+            guard=guard,
+            code_name="forward",
+            recompile_count=number,
+            recompile_limit=8,
+        )
+
+    facts = (again(1, 0, "n == 1"), again(2, 1, "n == 2"), again(3, 0, "n == 3"))
+    analysis = analysis_of(*MLP, more=facts)
+    (region,) = build_scene(analysis, ()).compiled_regions
+    assert region.guards == (
+        "0/0 (this region)",
+        "  0/1: n == 1 failed",
+        "    0/2: n == 2 failed",
+        "  0/3: n == 3 failed",
+    )
+    (alone,) = build_scene(analysis_of(*MLP), ()).compiled_regions
+    assert alone.guards == ()
+
+
 # --- inside the graph -----------------------------------------------------------------------
 
 
