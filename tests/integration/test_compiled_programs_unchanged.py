@@ -87,12 +87,10 @@ def test_recording_changes_no_compiled_program(built):
     check(built, "aot_eager", "during", FAST)
 
 
-@pytest.mark.slow(reason="all programs, in three processes")
 def test_recording_changes_no_other_compiled_program(built):
     check(built, "aot_eager", "during", OTHERS)
 
 
-@pytest.mark.slow(reason="compiles many programs")
 def test_recording_changes_no_program_that_was_compiled_before(built):
     check(built, "aot_eager", "before", FAST)
 
