@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: FORCE venv programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
+.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -115,6 +115,9 @@ bench: native $(VENV)/.developing ## measure the cost of recording, ours and oth
 
 calibrate: $(VENV)/.developing ## measure how often each confidence level is right, into assets/calibration.md
 	$(BIN)/python tests/calibration/calibrate.py
+
+compiled-programs: native $(VENV)/.developing ## compare all compiled programs on all backends, into assets/
+	$(BIN)/python tests/integration/compare_compiled_programs.py
 
 bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build

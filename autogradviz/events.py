@@ -1261,6 +1261,18 @@ class RegionRan(Event):
 
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBudgetChanged(Event):
+    """A compiled region is about to run, and ``activation_memory_budget`` has another value.
+
+    It differs from the value at the last run, and at first from PyTorch's default. The partitioner
+    reads the option when it compiles a region, so that running regions ignore it.
+    """
+
+    memory_budget: float
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardCaptured(Event):
     """Compiled autograd captured the graph of a whole backward."""
 

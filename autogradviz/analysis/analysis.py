@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.checkpoint_regions import build_regions
 from autogradviz.analysis.compiled_regions import (
@@ -68,6 +68,10 @@ if TYPE_CHECKING:
         Timeline,
     )
     from autogradviz.event_log import Log
+
+
+_WHILE_INLINED_HOOKS_RUN: Final = "Saved tensors hooks were specialized as GraphModules."
+"""How the message begins with which AOTAutograd disables hooks that it has inlined."""
 
 
 class Analysis:
@@ -304,6 +308,7 @@ class Analysis:
             f"saved-tensor hooks were disabled at {self.location(event.stack_id) or '?'}: "
             f"{event.message}"
             for event in self.log.of(HooksDisabled)
+            if not event.message.startswith(_WHILE_INLINED_HOOKS_RUN)
         ]
         notices += [
             Notice(hook_point="saved tensors", message=message, failure=False)

@@ -11,6 +11,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.scene.label_text import last_part, plural
 from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
+from autogradviz.scene.opened_parts import OpenedParts
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from autogradviz.scene.group_tree import GroupTree
     from autogradviz.scene.layout.cross_group_edges import GroupLayout
     from autogradviz.scene.layout.flatten_group_tree import FlatGroup
-    from autogradviz.scene.opened_parts import OpenedParts
     from autogradviz.scene.schema import CellKind, RunState
 
 MAX_WIDTH: Final = 960.0
@@ -32,6 +32,9 @@ MAX_HEIGHT: Final = 720.0
 
 MAX_HEIGHT_OF_RUN: Final = 840.0
 """The same for a picture with the representative block of a run, which says the most."""
+
+MAX_WIDTH_OF_REGION: Final = 1_250.0
+"""The same for a picture with an opened compiled region, whose columns are lines."""
 
 MAX_ADDED: Final = 40
 """Groups with more boxes are not opened initially."""
@@ -55,6 +58,8 @@ def build_groups(
     depth: int | None,
     opened: OpenedParts,
     pictures: Mapping[int, tuple[float, float]],
+    contents: Mapping[int, str],
+    dominating: int | None,
 ) -> tuple[SceneGroup, ...]:
     """Return all groups, the root first.
 
@@ -68,12 +73,14 @@ def build_groups(
         depth: number of levels of modules to open.
         opened: modules and compiled regions to open.
         pictures: sizes of the pictures of compiled regions, by node.
+        contents: the numbers of ops of compiled regions, by node.
+        dominating: a node whose compiled region is opened if its picture is small enough.
     """
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
     closed = [
         _with_sizes(
-            _scene_group(index, group, nodes, layouts[index], types),
+            _scene_group(index, group, nodes, layouts[index], types, contents),
             sizes=memory.of_nodes({ids[i] for i in group.nodes}) if index else memory.total(),
             alone=("group", index) in alone,
         )
@@ -86,6 +93,8 @@ def build_groups(
     found = _open_parts(closed, groups, opened)
     if depth is not None or not opened.apart:
         found |= _find_open(groups, closed, nodes, depth)
+    if dominating is not None:
+        found |= _open_dominating(groups, closed, nodes, found, dominating)
     return tuple(
         replace(group, open=True) if index in found else group for index, group in enumerate(closed)
     )
@@ -97,6 +106,7 @@ def _scene_group(
     nodes: list[SceneNode],
     layout: GroupLayout,
     types: dict[str, str],
+    contents: Mapping[int, str],
 ) -> SceneGroup:
     tree, region = group.tree, group.tree.region
     label, type_name = _names(tree, types, nodes)
@@ -127,6 +137,7 @@ def _scene_group(
         cells=layout.cells,
         rows=layout.rows,
         links=layout.links,
+        contents=contents.get(group.nodes[0], "") if tree.kind == "compiled" else "",
     )
 
 
@@ -214,8 +225,9 @@ def _with_sizes(group: SceneGroup, *, sizes: SavedBytes, alone: bool) -> SceneGr
 
 
 def closed_note(group: SceneGroup) -> str:
-    """Return the text on the right of a closed group: nodes and saved bytes."""
-    return " · ".join(filter(None, (plural(group.node_count, "node"), saved_note(group))))
+    """Return the text on the right of a closed group: nodes or ops, and saved bytes."""
+    counts = group.contents or plural(group.node_count, "node")
+    return " · ".join(filter(None, (counts, saved_note(group))))
 
 
 def saved_note(group: SceneGroup) -> str:
@@ -292,6 +304,20 @@ def _find_open(
             for i in sorted(chosen):
                 _push_siblings(waiting, flat, groups, i, opened)
     return opened
+
+
+def _open_dominating(
+    flat: list[FlatGroup],
+    groups: list[SceneGroup],
+    nodes: list[SceneNode],
+    opened: set[int],
+    dominating: int,
+) -> set[int]:
+    """Return the group of a compiled region and those around it, if the picture stays readable."""
+    parts = OpenedParts((), frozenset({dominating}), frozenset())
+    found = _open_parts(groups, flat, parts)
+    width, height = _size(_Drawing(groups, nodes), opened | found)
+    return found if width <= MAX_WIDTH_OF_REGION and height <= MAX_HEIGHT_OF_RUN else set()
 
 
 def _open_parts(groups: list[SceneGroup], flat: list[FlatGroup], opened: OpenedParts) -> set[int]:

@@ -4,7 +4,7 @@
  * `autogradviz/analysis/saved_memory.py`; each storage is counted once, and none is left out.
  */
 
-import { formatBytes } from "./format.js";
+import { formatBytes, plural } from "./format.js";
 
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
 
@@ -115,4 +115,13 @@ export function savedText({ nbytes, recomputed_nbytes }) {
   if (nbytes) parts.push(`${formatBytes(nbytes)} saved`);
   if (recomputed_nbytes) parts.push(`${formatBytes(recomputed_nbytes)} recomputed`);
   return parts.join(" · ");
+}
+
+/**
+ * Return the number of nodes of a group; for a compiled region, its numbers of ops.
+ *
+ * @param {import("../types.js").SceneGroup} group
+ */
+export function contentsText(group) {
+  return group.contents || plural(group.node_count, "node");
 }

@@ -12,6 +12,7 @@
 
 #include "fingerprints.h"
 #include "output_norms.h"
+#include "quiet_regions.h"
 #include "tables.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -223,8 +224,9 @@ class OpRegistry {
     info.bumps_later = info.composite || handle.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
     info.is_clone = qualified.name == "aten::clone";
     info.is_detach = qualified.name == "aten::detach";
-    // Tagged, but it only chooses a kernel: _fused_sdp_choice.
-    info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice";
+    // Tagged, but one only chooses a kernel, and the other raises an exception if it should drop.
+    info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice" &&
+        plain != "_scaled_dot_product_flash_attention_for_cpu";
     bool writes = qualified.overload_name != "out" &&
         std::any_of(info.tensors.begin(), info.tensors.end(), [](const auto& each) { return each.second; });
     info.repeats = (space == "aten." || space == "prims.") && !writes && !info.draws && info.group < 0;
@@ -490,6 +492,15 @@ inline Origin origin_of_call(Recording& recording, ThreadContext& thread) {
   return ask_origin(recording, thread, code);
 }
 
+// The call of a region's custom Function.
+struct FunctionContext : at::ObserverContext {
+  QuietScope scope;
+};
+
+inline bool is_region(const at::RecordFunction& call) {
+  return !call.operator_name().has_value() && std::string_view(call.name()) == "CompiledFunction";
+}
+
 inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& call) {
   Recording* recording = active().load(std::memory_order_acquire);
   if (recording == nullptr || is_worker()) return nullptr;
@@ -510,8 +521,13 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   Origin origin = origin_of_call(*recording, thread);
   std::unique_lock<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
-  if (op == nullptr || !op->handle) return nullptr;
-  if (origin == Origin::left_out && op->repeats) {
+  if (op == nullptr || !op->handle) {
+    lock.unlock();
+    if (is_region(call)) return std::make_unique<FunctionContext>();
+    return nullptr;
+  }
+  if (origin >= Origin::left_out && op->repeats) {
+    if (origin == Origin::all_left_out) observe_no_more_operators();
     thread.sequence_nr = at::sequence_number::peek();
     thread.depth = 1;
     thread.in_left_out = true;
@@ -703,6 +719,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   Recording* recording = active().load(std::memory_order_acquire);
   if (recording == nullptr || (base == nullptr && is_worker())) return;
   ThreadContext& thread = thread_context(*recording);
+  if (dynamic_cast<FunctionContext*>(base) != nullptr) return;
   if (base == nullptr) {
     if (thread.depth > 1) {
       --thread.depth;

@@ -171,7 +171,7 @@ struct CreatorContents {
 struct OpContext;
 
 // Where an operator was called; see compile/compiled_code.py.
-enum class Origin : int64_t { eager, compiled, left_out };
+enum class Origin : int64_t { eager, compiled, left_out, all_left_out };
 
 // The state of one thread in one recording.
 struct ThreadContext {

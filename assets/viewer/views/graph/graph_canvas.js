@@ -31,6 +31,7 @@ const CHANGES = [
   "time",
   "colorBy",
   "nodePart",
+  "savedForm",
   "gradientPath",
 ];
 
@@ -227,12 +228,12 @@ export class GraphCanvas {
    * @returns {import("./paint/graph.js").Look}
    */
   look(progress) {
-    const { selected, time, nodePart, gradientPath } = this.store;
+    const { selected, time, nodePart, savedForm, gradientPath } = this.store;
     const { sceneIndex, camera, placement, hovered, coloring, width, height } = this;
     const rest = (1 - progress) ** 3;
     const offsets = new Map();
     for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
-    const state = { selected, hovered, time, nodePart, gradientPath, coloring };
+    const state = { selected, hovered, time, nodePart, savedForm, gradientPath, coloring };
     const linesAlpha = progress ** 2;
     return { sceneIndex, placement, camera, ...state, offsets, linesAlpha, width, height };
   }

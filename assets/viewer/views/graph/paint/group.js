@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
-import { savedText } from "../../../scene/saved_bytes.js";
+import { contentsText, savedText } from "../../../scene/saved_bytes.js";
 import { formatCount, plural } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
@@ -189,7 +189,7 @@ function paintClosedText(pen, box, height, group) {
   paintGlyph(pen.ctx, "right", box.x + 14, middle, 14, palette.text2);
   const color = ran ? palette.text : palette.text2;
   const saved = savedText(group);
-  const nodes = plural(group.node_count, "node");
+  const nodes = contentsText(group);
   const labelWidth = widthOf(pen, group.label, 12.5, 600);
   const repeats =
     group.repeat > 1
