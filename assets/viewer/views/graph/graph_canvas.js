@@ -12,7 +12,7 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { fittingIndex } from "./narrow.js";
+import { fitsAcross, fittingIndex } from "./narrow.js";
 import { stepFrom } from "./navigation.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";
@@ -33,6 +33,9 @@ const CHANGES = [
   "nodePart",
   "gradientPath",
 ];
+
+/** Modules with more boxes are not opened in the first picture. */
+const MAX_OPENED = 20;
 
 export class GraphCanvas {
   /**
@@ -113,7 +116,20 @@ export class GraphCanvas {
     if (this.moved ? change < 1.25 : width === wide && height === high) return;
     this.fitted = [width, height];
     const victim = store.scene.findings[0]?.nodes[0];
-    const fitting = fittingIndex(store.sceneIndex, store.open, width, height, victim);
+    const fit = () => fittingIndex(store.sceneIndex, store.open, width, height, victim);
+    let fitting = fit();
+    // Of separate graphs side by side, those without room are closed; the modules of the first one
+    // are opened instead, which makes it narrower.
+    const { groups } = store.scene;
+    const graphs = [...store.open].filter((group) => groups[group].kind === "graph");
+    while (!this.moved && graphs.length && !fitsAcross(fitting, store.open, width)) {
+      const last = /** @type {number} */ (graphs.pop());
+      if (graphs.length) store.toggle(last, false);
+      for (const { kind, ref } of groups[graphs[0] ?? last].cells) {
+        if (kind === "group" && groups[ref].cells.length < MAX_OPENED) store.toggle(ref, true);
+      }
+      fitting = fit();
+    }
     if (fitting === this.sceneIndex) return;
     this.sceneIndex = fitting;
     this.scheduler.destroy();

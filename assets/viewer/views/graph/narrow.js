@@ -79,6 +79,18 @@ export function fittingIndex(sceneIndex, open, width, height, victim) {
 }
 
 /**
+ * Return whether a picture is as wide as the view, with readable text.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @param {Set<number>} open groups
+ * @param {number} width of the view in pixels
+ * @returns {boolean}
+ */
+export function fitsAcross({ scene }, open, width) {
+  return fitTo({ x: 0, y: 0, w: place(scene, open).width, h: 1 }, width, width).scale >= READABLE;
+}
+
+/**
  * Return a width that is enough for the name of a node: "m" and "w" are wider than other letters.
  *
  * @param {string} name
@@ -126,7 +138,7 @@ function narrowIndex(sceneIndex, narrowness, growth, crowded) {
       badges.reduce((a, b) => (b.width && b.nbytes > a.nbytes ? b : a), badges[0]);
     const resized = badges.map((badge) => {
       const few = narrowness < 3 || (narrowness < 7 && !isCrowded(at));
-      const kept = !narrowness || (badge === shown && few);
+      const kept = !narrowness || (badge === shown && (few || badge.state === "broken"));
       return badge.width ? rowWith(badge, { width: kept ? badge.width * growth : 0 }) : badge;
     });
     return narrowness ? resized.sort((a, b) => b.width - a.width) : resized;

@@ -215,7 +215,7 @@ function paintClosedText(pen, box, height, group) {
   at += widthOf(pen, group.label, 12.5, 600) + 8;
   if (repeat) at = paintRepeat(pen, at, middle, repeat, room);
   if (group.recomputes) paintCount(pen, at, middle, group.recomputes, room);
-  else if (group.type_name && group.repeat === 1) {
+  else if (group.repeat === 1 && widthOf(pen, group.type_name, 10.5) <= room - at) {
     write(pen, group.type_name, at, middle, { size: 10.5, color: palette.text3, room: room - at });
   }
 }
