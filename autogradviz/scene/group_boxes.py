@@ -155,7 +155,7 @@ def _name_graphs(
             file = PurePath(root.filename).name
             place = f"{file}:{root.lineno}" if file and root.lineno else root.op
             number = numbers.get(index)
-            words = [f"backward {number}" if number else "no backward", place]
+            words = [f"backward {number}" if number else "no backward" if numbers else "", place]
             named[index] = replace(closed[index], type_name=" · ".join(filter(None, words)))
     return named
 

@@ -225,7 +225,7 @@ export class GraphCanvas {
     const progress = this.offsets.size ? elapsed : 1;
     if (progress >= 1) this.offsets.clear();
     // For programs that drive the page.
-    this.canvas.dataset.camera = `${camera.x} ${camera.y} ${camera.scale}`;
+    this.canvas.dataset["camera"] = `${camera.x} ${camera.y} ${camera.scale}`;
     Object.assign(this.canvas, { drawn: placement.boxes });
     const family = getComputedStyle(this.canvas).fontFamily;
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };

@@ -166,8 +166,9 @@ export class Lifelines {
     if (twoColumns) {
       const slot = storage.slots[0] ?? "";
       const room = left - 66 - nameWidth;
-      const forms = storage.module ? [`${storage.module} · ${slot}`] : [];
-      const use = forms.find((form) => widthOf(pen, form, 10.5) <= room) ?? slot;
+      const parts = storage.module.split(".");
+      const forms = parts.map((_, at) => `${parts.slice(at).join(".")} · ${slot}`);
+      const use = forms.find((form) => parts[0] && widthOf(pen, form, 10.5) <= room) ?? slot;
       write(pen, use, nameWidth, middle, { size: 10.5, color: palette.text2, room });
     }
     write(pen, formatBytes(storage.nbytes), left - 10, middle, {

@@ -84,9 +84,9 @@ export function paintBlame(pen, look, boxes) {
     [corner, y],
     [corner, (y + badgeY) / 2],
     [Math.max(corner, rightOf(victim) + BADGE_GAP), badgeY],
-    [start, y - up * 17],
-    [start, y + 19],
-    [start, y - 19],
+    [start, y - up * 21],
+    [start, y + 21],
+    [start, y - 21],
   ];
   const isFree = (/** @type {[number, number]} */ [x, middle]) =>
     x + width <= edge &&
@@ -97,7 +97,7 @@ export function paintBlame(pen, look, boxes) {
         each.bottom < middle - 8 ||
         each.top > middle + 8,
     );
-  const [x, middle] = places.find(isFree) ?? places[3];
+  const [x, middle] = places.find(isFree) ?? places[4];
   paintText(pen, text, x, middle, { size: TEXT_SIZE, weight: 600, color: palette.mutation });
 }
 
