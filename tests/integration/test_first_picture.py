@@ -6,8 +6,10 @@ import re
 from functools import cache
 
 import pytest
+import torch
 from training_programs import PICTURES, checkpointed_transformer, several_steps
 
+import autogradviz
 from autogradviz.render.svg.document import render_svg
 from autogradviz.scene.group_boxes import MAX_HEIGHT_OF_RUN
 from autogradviz.scene.layout.coordinates import place
@@ -52,6 +54,15 @@ def test_both_graphs_of_a_gan_are_open_and_named_by_their_backward():
         "backward 2",
         "backward 1",
     ]  # the graph of the generator is older, but runs last
+
+
+def test_unnamed_leaves_are_named_by_their_variables_or_counted():
+    with autogradviz.record() as trace:
+        weight = torch.rand(3, requires_grad=True)
+        (weight * 2).sum().backward()
+    assert [badge.label for badge in trace._scene.parameter_badges] == ["weight"]
+    shown = {badge.label for badge in scene_of("rnn").parameter_badges if badge.width}
+    assert shown == {"input ×2", "input"}  # one line assigns two of them
 
 
 def test_first_of_several_equal_steps_is_open():
