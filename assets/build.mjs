@@ -28,7 +28,7 @@ const OWN_NAMES =
   "chevron totals stub rank plot layOut ribbons bars zoomTo trackY nextFinding focusGroup " +
   "worldAt restyle hasView recomputeNs openRecording addedNs arrivedMs drawCharts drawFindings " +
   "findingRow fitted fromZero isMain openPlace placeOf pin subscribe destroy scheduler " +
-  "tooltip descending reveal share element peak";
+  "tooltip descending reveal share element peak store camera pen low high isInside";
 
 // The same for the viewer of runs.
 const RUN_NAMES =

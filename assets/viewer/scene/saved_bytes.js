@@ -107,7 +107,7 @@ export function savedSums(summary) {
 /**
  * Return the saved bytes of a group as text.
  *
- * @param {import("../types.js").SceneGroup} group
+ * @param {{nbytes: number, recomputed_nbytes: number}} group
  * @returns {string} "3.1 MB saved · 26 MB recomputed"; empty without any
  */
 export function savedText({ nbytes, recomputed_nbytes }) {
@@ -124,4 +124,16 @@ export function savedText({ nbytes, recomputed_nbytes }) {
  */
 export function contentsText(group) {
   return group.contents || plural(group.node_count, "node");
+}
+
+/**
+ * @param {{nbytes: number, recomputed_nbytes: number}} group
+ * @returns {string} the larger part of the same text
+ */
+export function largerSavedText({ nbytes, recomputed_nbytes }) {
+  const isSaved = nbytes >= recomputed_nbytes;
+  return savedText({
+    nbytes: isSaved ? nbytes : 0,
+    recomputed_nbytes: isSaved ? 0 : recomputed_nbytes,
+  });
 }

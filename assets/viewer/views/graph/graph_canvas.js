@@ -12,7 +12,7 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { fittingIndex } from "./narrow.js";
+import { fitsAcross, fittingIndex } from "./narrow.js";
 import { stepFrom } from "./navigation.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";
@@ -34,6 +34,9 @@ const CHANGES = [
   "savedForm",
   "gradientPath",
 ];
+
+/** Modules with more boxes are not opened in the first picture. */
+const MAX_OPENED = 20;
 
 export class GraphCanvas {
   /**
@@ -114,7 +117,20 @@ export class GraphCanvas {
     if (this.moved ? change < 1.25 : width === wide && height === high) return;
     this.fitted = [width, height];
     const victim = store.scene.findings[0]?.nodes[0];
-    const fitting = fittingIndex(store.sceneIndex, store.open, width, height, victim);
+    const fit = () => fittingIndex(store.sceneIndex, store.open, width, height, victim);
+    let fitting = fit();
+    // Of separate graphs side by side, those without room are closed; the modules of the first one
+    // are opened instead, which makes it narrower.
+    const { groups } = store.scene;
+    const graphs = [...store.open].filter((group) => groups[group].kind === "graph");
+    while (!this.moved && graphs.length && !fitsAcross(fitting, store.open, width)) {
+      const last = /** @type {number} */ (graphs.pop());
+      if (graphs.length) store.toggle(last, false);
+      for (const { kind, ref } of groups[graphs[0] ?? last].cells) {
+        if (kind === "group" && groups[ref].cells.length < MAX_OPENED) store.toggle(ref, true);
+      }
+      fitting = fit();
+    }
     if (fitting === this.sceneIndex) return;
     this.sceneIndex = fitting;
     this.scheduler.destroy();
@@ -210,7 +226,7 @@ export class GraphCanvas {
     const progress = this.offsets.size ? elapsed : 1;
     if (progress >= 1) this.offsets.clear();
     // For programs that drive the page.
-    this.canvas.dataset.camera = `${camera.x} ${camera.y} ${camera.scale}`;
+    this.canvas.dataset["camera"] = `${camera.x} ${camera.y} ${camera.scale}`;
     Object.assign(this.canvas, { drawn: placement.boxes });
     const family = getComputedStyle(this.canvas).fontFamily;
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };

@@ -3,7 +3,7 @@
 
 import { place } from "../../layout/coordinates.js";
 import { rowWith } from "../../payload/rows.js";
-import { savedText } from "../../scene/saved_bytes.js";
+import { largerSavedText, savedText } from "../../scene/saved_bytes.js";
 import { fitTo } from "./camera.js";
 import { READABLE, READABLE_VICTIM } from "./initial_camera.js";
 import { BADGE_DISTANCE, BADGE_GAP } from "./paint/badges.js";
@@ -76,6 +76,18 @@ export function fittingIndex(sceneIndex, open, width, height, victim) {
     }
   }
   return narrowest;
+}
+
+/**
+ * Return whether a picture is as wide as the view, with readable text.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @param {Set<number>} open groups
+ * @param {number} width of the view in pixels
+ * @returns {boolean}
+ */
+export function fitsAcross({ scene }, open, width) {
+  return fitTo({ x: 0, y: 0, w: place(scene, open).width, h: 1 }, width, width).scale >= READABLE;
 }
 
 /**
@@ -165,7 +177,8 @@ function narrowIndex(sceneIndex, open, narrowness, growth, crowded) {
   const narrowGroup = (/** @type {number} */ at) => {
     const group = sceneIndex.scene.groups[at];
     const pills = (+(group.repeat > 1) + +(group.recomputes > 0)) * PILL_ROOM;
-    const text = group.label.length * LETTER + savedText(group).length * NOTE_LETTER;
+    const saved = narrowness > 6 ? largerSavedText(group) : savedText(group);
+    const text = group.label.length * LETTER + saved.length * NOTE_LETTER;
     const tight = Math.min(group.width, CLOSED_ROOM + pills + text);
     const isAlone = narrowness === 6 || !crowded.has(`group ${group.index}`);
     const grown = narrowness > 5 ? Math.max(growth, CLOSED_GROWTHS[+isAlone]) : growth;
