@@ -44,7 +44,8 @@ _FSDP: Final = "/torch/distributed/fsdp/"
 _BETWEEN: Final = ("/torch/_ops.py", "/torch/nn/parameter.py")
 """Files whose frames are between an op and its caller."""
 
-_DECORATED: Final = "decorate_context"  # the frame of a mode that is used as a decorator
+_DECORATOR: Final = "/torch/utils/_contextlib.py"
+"""The file whose frames call a function that a mode decorates."""
 _REASONS: Final[dict[EndKind, str]] = {
     "mode": "Gradients were disabled, so its result has no node.",
     "write": "It writes into a tensor that has a graph while gradients are disabled: the graph "
@@ -237,13 +238,13 @@ class Flow:
         """Return the line of the ``with`` statement or decorator that disabled gradients."""
         analysis = self._evidence.analysis
         line = analysis.location(event.stack_id)
-        callers = [place.function for place in analysis.stack(event.stack_id)[:3]]
-        if not any(function.endswith(_DECORATED) for function in callers):
+        callers = analysis.stack(event.stack_id)[:3]
+        if not any(place.filename.endswith(_DECORATOR) for place in callers):
             return line or op.location
         # The frame of the decorated function is the one just inside its decorator's.
         inside = None
         for place in analysis.stack(op.stack_id):
-            if place.function.endswith(_DECORATED):
+            if place.filename.endswith(_DECORATOR):
                 break
             inside = place
         return (_decorator(inside) if inside is not None else None) or line
