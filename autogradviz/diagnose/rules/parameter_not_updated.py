@@ -181,7 +181,7 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
         ],
         fix="optimizer = Optimizer(model.parameters())  # after the last change of the model\n"
         "# or, if they are not to be trained: parameter.requires_grad_(False)",
-        confidence="likely" if idle else "hint",
+        confidence="hint",
         evidence=(unused[0].gradient, steps[-1]),
     )
 
