@@ -181,8 +181,8 @@ def _draft(evidence: Evidence, node: Node, kept: _Kept | None, *, linked: bool) 
             if linked
             else "This line computed a tensor whose graph was alive after the next step:",
             node,
-            f"After each step {size} of tensors that only its own graph had saved were still "
-            "alive when the next step had ended. Memory grows by as much in every step."
+            f"Each step computed and saved {size} of tensors that were still alive when the next "
+            "step had ended. Memory grows by as much in every step."
             if kept is not None
             else "The saved tensors were freed by backward; the nodes of all steps and the "
             "tensors that they lead to were not. Memory grows in every step.",
