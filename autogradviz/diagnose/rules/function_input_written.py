@@ -144,9 +144,12 @@ def _draft(evidence: Evidence, found: _Written) -> Draft:
             "that requires a gradient:",
             found.line,
             "The caller still has this tensor, with the new values and the graph that computed "
-            "the old ones:" if called is not None else "",
+            "the old ones:"
+            if called is not None
+            else "",
             called,
-            f'{node.name} saved the same memory as "{slot.slot}": its backward reads the new values.'
+            f'{node.name} saved the same memory as "{slot.slot}": its backward reads the new '
+            "values."
             if slot is not None
             else "",
             "Without ctx.mark_dirty autograd does not know of the write, so nothing was raised.",

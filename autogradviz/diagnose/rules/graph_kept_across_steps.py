@@ -63,7 +63,9 @@ class _Kept:
 def graph_kept(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if the graph of each step continues that of earlier ones, or is kept."""
     ends = _ends(evidence)
-    if len(ends) <= _LINKED or any(e.create_graph for e in evidence.analysis.log.of(BackwardStarted)):
+    if len(ends) <= _LINKED or any(
+        e.create_graph for e in evidence.analysis.log.of(BackwardStarted)
+    ):
         return  # a graph through several steps, for gradients of gradients, is meant
     kept, link = _kept(evidence, ends), _link(evidence, ends)
     if link is not None:

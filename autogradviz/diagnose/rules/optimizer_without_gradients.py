@@ -58,12 +58,10 @@ class _Lost(NamedTuple):
     step: OptimizerStepped
     gradient: GradAccumulated
     zeroed: Op | None  # None: the gradients were removed
-    count: int  # parameters that had got a gradient
+    reached: int  # parameters that had got a gradient
 
 
-@rule(
-    "step-without-gradients", when=NoError(), priority=304, pages=(PAGE,), needs={"ops"}
-)
+@rule("step-without-gradients", when=NoError(), priority=304, pages=(PAGE,), needs={"ops"})
 def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each optimizer that had no gradients in any step that follows a backward.
 
@@ -151,7 +149,7 @@ def _draft(evidence: Evidence, lost: _Lost, count: int) -> Draft:
         culprit=culprit,
         victim=stepped,
         explanation=[
-            f"Backward computed gradients for {lost.count} of the {len(lost.step.tensor_ids)} "
+            f"Backward computed gradients for {lost.reached} of the {len(lost.step.tensor_ids)} "
             f"tensors that {name} updates:",
             computed,
             "They were filled with zeros before the step:"

@@ -27,8 +27,8 @@ from autogradviz.events import (
     DistributedTensorSeen,
     HookRegistered,
     NoOptimizerFound,
-    ParametersUnsharded,
     ParameterSeen,
+    ParametersUnsharded,
     RecorderLimited,
 )
 
@@ -82,7 +82,7 @@ def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the parameters whose gradients no optimizer and no operator uses."""
     log = evidence.analysis.log
     steps = optimizer_steps(evidence)
-    sharded = log.of(DistributedTensorSeen) or log.of(ParametersUnsharded)
+    sharded = any(map(log.of, (DistributedTensorSeen, ParametersUnsharded)))
     if not steps or sharded or any(e.hook_point in _PARTIAL for e in log.of(RecorderLimited)):
         return
     unused = list(_unused(evidence, steps))
@@ -147,7 +147,7 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
     analysis = evidence.analysis
     names = [each.name for each in unused]
     idle = all(event.gradient_count == 0 for event in steps)
-    created, culprit = _lines(evidence, unused, {event.optimizer_name for event in steps})
+    created, culprit = _lines(evidence, unused, steps)
     started = next(
         (
             event
@@ -187,17 +187,23 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
 
 
 def _lines(
-    evidence: Evidence, unused: list[_Unused], kinds: set[str]
+    evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepped]
 ) -> tuple[SourceLocation | None, SourceLocation | None]:
     """Return the line that created the optimizer, and a later one that created the parameters."""
     made = [
         (filename, lineno, function)
         for filename in evidence.user_files
-        for lineno, function in optimizer_lines(filename, kinds)
+        for lineno, function in optimizer_lines(filename, {step.optimizer_name for step in steps})
     ]
-    if len(made) != 1:
+    # Of several, the one before the step in a function that was running then.
+    running = {
+        (place.filename, place.function.replace("<module>", "")): place.lineno
+        for place in evidence.analysis.user_stack(steps[-1].stack_id)
+    }
+    before = [each for each in made if each[1] < running.get((each[0], each[2]), 0)]
+    if len(made) != 1 and not before:
         return None, None
-    [(filename, lineno, function)] = made
+    filename, lineno, function = max(before, key=lambda each: each[1]) if before else made[0]
     created = location(filename, lineno, function)
     found = replacements_after(filename, function, lineno, [each.name for each in unused])
     return created, found[0] if len(found) == 1 else None

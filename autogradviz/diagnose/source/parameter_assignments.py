@@ -54,9 +54,12 @@ def _replacements(filename: str, function: str, parts: set[str]) -> Iterator[int
         elif isinstance(node, ast.Call):
             called = source.last_name(node.func)
             named = any(isinstance(a, ast.Constant) and a.value in parts for a in node.args)
-            if called in _REPLACING_CALLS or (called == "setattr" and named):
-                yield node.lineno
-            elif called == "load_state_dict" and any(k.arg == "assign" for k in node.keywords):
+            assigned = any(word.arg == "assign" for word in node.keywords)
+            if (
+                called in _REPLACING_CALLS
+                or (called == "setattr" and named)
+                or (called == "load_state_dict" and assigned)
+            ):
                 yield node.lineno
 
 

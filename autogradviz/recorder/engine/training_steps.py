@@ -70,7 +70,7 @@ class StepTable:
         self.count = 0
         self.listeners: list[Callable[[int], None]] = []
         """Called with the number of the first event after a step."""
-        self.ending_listeners: list[Callable[[Optimizer], None]] = []
+        self.ending_listeners: list[Callable[[], None]] = []
         """Called before a step ends, unless its end is recorded later."""
 
     def backward_began(self) -> None:
