@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import GradAccumulated, OptimizerStepped
 
+_IDLE_STEPS: Final = 2
 _ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
 PAGE: Final = Page(
@@ -65,16 +66,29 @@ class _Lost(NamedTuple):
 def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each optimizer that had no gradients in any step that follows a backward.
 
-    A step for which no gradients were computed is none: some call ``step`` once before the
-    training, or let several optimizers take turns.
+    A single step for which no gradients were computed is not wrong: some call ``step`` once before
+    the training, or let several optimizers take turns. If it is never different, it is a hint.
     """
-    steps: dict[tuple[int, ...], list[OptimizerStepped]] = {}
-    for event in optimizer_steps(evidence):
-        steps.setdefault(tuple(sorted(event.tensor_ids)), []).append(event)
-    for events in steps.values():
+    for events in _by_optimizer(evidence):
         lost = _all_lost(evidence, events)
         if lost:
             yield _draft(evidence, lost[0], len(lost))
+
+
+@rule("step-without-gradients", when=NoError(), priority=349, needs={"ops"})
+def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint for each optimizer for whose tensors no backward ever computed a gradient."""
+    for events in _by_optimizer(evidence):
+        if _never_reached(evidence, events):
+            yield _idle_draft(evidence, events)
+
+
+def _by_optimizer(evidence: Evidence) -> list[list[OptimizerStepped]]:
+    """Return the steps of each optimizer."""
+    found: dict[tuple[int, ...], list[OptimizerStepped]] = {}
+    for event in optimizer_steps(evidence):
+        found.setdefault(tuple(sorted(event.tensor_ids)), []).append(event)
+    return list(found.values())
 
 
 def _all_lost(evidence: Evidence, events: list[OptimizerStepped]) -> list[_Lost]:
@@ -104,6 +118,40 @@ def _all_lost(evidence: Evidence, events: list[OptimizerStepped]) -> list[_Lost]
                 return []
         found.append(_Lost(event, last, zeroed, len(got)))
     return found
+
+
+def _never_reached(evidence: Evidence, events: list[OptimizerStepped]) -> bool:
+    """Return whether backwards ran, and none computed gradients for the tensors of an optimizer."""
+    analysis = evidence.analysis
+    if len(events) < _IDLE_STEPS or any(event.gradient_count != 0 for event in events):
+        return False
+    got, tensor_ids = accumulations(evidence), events[0].tensor_ids
+    memory = storages(analysis.tensors[tensor_id] for tensor_id in tensor_ids)
+    return (
+        any(event.seq < events[-1].seq for found in got.values() for event in found)
+        and not any(tensor_id in got for tensor_id in tensor_ids)
+        and not any(evidence.writes_between(each, events[0].seq, 1 << 62) for each in memory)
+    )
+
+
+def _idle_draft(evidence: Evidence, events: list[OptimizerStepped]) -> Draft:
+    name = events[0].optimizer_name
+    stepped = evidence.analysis.location(events[0].stack_id)
+    return Draft(
+        title=f"{name} steps, and none of its tensors ever got a gradient",
+        culprit=stepped,
+        victim=stepped,
+        explanation=[
+            f"{name} stepped {len(events)} times:",
+            stepped,
+            f"None of its {len(events[0].tensor_ids)} tensors had a gradient. Backward computed "
+            "gradients for other tensors only: the loss does not depend on those of the "
+            "optimizer, or it uses copies of them.",
+        ],
+        fix="# pass the parameters that the loss is computed from to the optimizer",
+        confidence="hint",
+        evidence=(events[0],),
+    )
 
 
 def _zeroed(

@@ -22,8 +22,12 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
+from autogradviz.diagnose.rules.clipping_without_gradients import clip_without_gradients
 from autogradviz.diagnose.rules.graph_kept_across_steps import graph_kept
-from autogradviz.diagnose.rules.optimizer_without_gradients import step_without_gradients
+from autogradviz.diagnose.rules.optimizer_without_gradients import (
+    optimizer_never_reached,
+    step_without_gradients,
+)
 from autogradviz.diagnose.rules.parameter_not_updated import parameter_not_updated
 
 GRADIENT = 50  # of tensor 1
@@ -68,6 +72,10 @@ def update(*between, gradients, leading=(), number=1):
 
 def without_gradients(*facts):
     return run_rule(step_without_gradients, leaf(8, 1), facts)
+
+
+def never_reached(*facts):
+    return run_rule(optimizer_never_reached, leaf(8, 1), facts)
 
 
 def zeros(at="t.py:7"):
@@ -120,6 +128,40 @@ def test_step_on_an_earlier_line_than_backward_is_reported():
 )
 def test_correct_steps_give_no_finding(program):
     assert without_gradients(program) == []
+
+
+def test_optimizer_whose_tensors_never_get_a_gradient_is_a_hint():
+    steps = [stepped(3, gradients=0), stepped(3, gradients=0)]
+    (finding,) = never_reached(gradient_of(8, 1, GRADIENT), steps)
+    assert finding.title == "SGD steps, and none of its tensors ever got a gradient"
+    assert (lines(finding), finding.confidence) == (("t.py:9", "t.py:9"), "hint")
+    written = op("add_", (3,), inputs=(3,), writes=(3,), at="t.py:8")
+    assert never_reached(gradient_of(8, 1, GRADIENT), steps, written) == []
+    assert never_reached(steps) == []
+
+
+# --- clip-without-gradients ---------------------------------------------------------------------
+
+CLIP = ("torch/nn/utils/clip_grad.py:9", "t.py:6")
+
+
+def clipping(*facts):
+    return run_rule(clip_without_gradients, leaf(8, 1), facts, gradient_of(8, 1, GRADIENT))
+
+
+def test_clipping_without_gradients_is_reported():
+    nothing = op("lift_fresh", (70,), inputs=(70,), at=CLIP)
+    (finding,) = clipping(nothing, nothing)
+    assert finding.slug == "clip-without-gradients"
+    assert (str(finding.culprit), finding.confidence) == ("t.py:6", "hint")
+    assert "in each of its 2 calls" in finding.explanation
+
+
+def test_clipping_that_ever_finds_gradients_gives_no_finding():
+    nothing = op("lift_fresh", (70,), inputs=(70,), at=CLIP)
+    norm = op("linalg_vector_norm", (71,), inputs=(GRADIENT,), at=CLIP)
+    assert clipping(nothing, norm) == []
+    assert clipping(op("lift_fresh", (70,), inputs=(70,), at="t.py:6")) == []
 
 
 # --- parameter-not-updated ----------------------------------------------------------------------
