@@ -9,7 +9,10 @@ from torch import nn
 import autogradviz
 from autogradviz.events import NoOptimizerFound, OptimizerStepped
 
-FOUND = {"step-without-gradients", "parameter-not-updated", "graph-kept", "function-input-written"}
+FOUND = {
+    "step-without-gradients", "parameter-not-updated", "graph-kept", "function-input-written",
+    "clip-without-gradients", "gradients-discarded",
+}  # fmt: skip
 
 
 def recorded(work, **options):
@@ -135,6 +138,46 @@ def losses_listed():
     return losses
 
 
+def zeroed_for_each_micro_batch():
+    net, optimizer = make()
+    for micro in range(12):
+        optimizer.zero_grad()  # <-- named
+        (net(batch()).square().mean() / 3).backward()
+        if micro % 3 == 2:
+            optimizer.step()
+
+
+def clipped_before_backward():
+    net, optimizer = make()
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # <-- named
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
+def clipped_by_a_used_generator():
+    net = nn.Linear(3, 2)
+    parameters = (parameter for parameter in net.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)  # <-- named
+        optimizer.step()
+
+
+def optimizer_of_another_model():
+    net, optimizer = make()
+    other, for_other = make()
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+        for_other.step()  # <-- named
+    return other
+
+
 WRONG = {
     cleared_after_backward: ("step-without-gradients", "likely"),
     zeroed_after_backward: ("step-without-gradients", "likely"),
@@ -144,6 +187,10 @@ WRONG = {
     weight_parametrized: ("parameter-not-updated", "hint"),
     model_copied: ("parameter-not-updated", "hint"),
     group_forgotten: ("parameter-not-updated", "hint"),
+    zeroed_for_each_micro_batch: ("gradients-discarded", "hint"),
+    clipped_before_backward: ("clip-without-gradients", "hint"),
+    clipped_by_a_used_generator: ("clip-without-gradients", "hint"),
+    optimizer_of_another_model: ("step-without-gradients", "hint"),
     losses_summed: ("graph-kept", "likely"),
     losses_listed: ("graph-kept", "hint"),
 }
@@ -301,7 +348,50 @@ def truncated_state():
     return state
 
 
+def adversarial():
+    """Use the gradient of an input, and discard those of the parameters."""
+    net, optimizer = make()
+    for _ in range(4):
+        x = batch()
+        shift = torch.zeros_like(x, requires_grad=True)
+        net(x + shift).square().mean().backward()
+        net.zero_grad()
+        net(x + shift.grad.sign()).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def sharpness_aware():
+    net, optimizer = make()
+    for _ in range(4):
+        x = batch()
+        net(x).square().mean().backward()
+        moves = [0.05 * parameter.grad for parameter in net.parameters()]
+        with torch.no_grad():
+            torch._foreach_add_(list(net.parameters()), moves)
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        with torch.no_grad():
+            torch._foreach_sub_(list(net.parameters()), moves)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def gradients_of_each_task():
+    net, optimizer = make()
+    for _ in range(3):
+        found = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            net(batch()).square().mean().backward()
+            found.append([parameter.grad for parameter in net.parameters()])
+        for parameter, *both in zip(net.parameters(), *found, strict=True):
+            parameter.grad = sum(both) / 2
+        optimizer.step()
+
+
 CORRECT = [
+    adversarial, sharpness_aware, gradients_of_each_task,
     taking_turns, generator_waits, accumulating, with_closure, updated_by_plain_ops,
     updated_in_hooks, frozen_by_rate_zero, master_weights, first_step_before_training, values_kept,
     truncated_state,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, OptimizerStepped
 
 if TYPE_CHECKING:
+    from autogradviz.analysis import Op
     from autogradviz.diagnose.evidence.facts import Evidence
 
+_CLEARING: Final = frozenset({"zero_", "_foreach_zero_", "fill_"})
 _seq = attrgetter("seq")
 
 
@@ -52,3 +56,23 @@ def between(events: list[GradAccumulated], after: int, before: int) -> list[Grad
     """Return the events between two event numbers."""
     first = bisect_left(events, after, key=_seq)
     return events[first : bisect_left(events, before, lo=first, key=_seq)]
+
+
+def gradients_in_use(evidence: Evidence, gradients: set[int]) -> set[int]:
+    """Return the storages of gradients that are used for something.
+
+    Norms and other single numbers, clipping, clearing and exchanges with other ranks do not count.
+    """
+    return {
+        storage_id
+        for op in evidence.analysis.ops
+        if op.phase == "forward"
+        for storage_id in storages(op.inputs) & gradients
+        if not _only_looks(op) and not evidence.in_optimizer(op)
+    }
+
+
+def _only_looks(op: Op) -> bool:
+    exchange = op.overload.startswith(("c10d.", "_c10d_functional."))
+    number = bool(op.outputs) and all(prod(tensor.shape) == 1 for tensor in op.outputs)
+    return exchange or op.name in _CLEARING or is_view(op) or (number and not op.written)

@@ -63,7 +63,7 @@ def _clips(evidence: Evidence, op: Op) -> bool:
 
 
 def _draft(line: SourceLocation, ops: list[Op]) -> Draft:
-    count = len(ops)
+    count = sum(op.name == "lift_fresh" for op in ops)
     return Draft(
         title="clip_grad_norm_ found no gradients, and clipped nothing",
         culprit=line,

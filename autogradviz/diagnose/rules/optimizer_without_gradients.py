@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.diagnose.blame.code_run_between import REACHABLE, ExecutionWindow
-from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
+from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.leaf_gradients import (
     accumulations,
     between,
@@ -16,7 +14,6 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import BackwardStarted
 
 if TYPE_CHECKING:
@@ -187,7 +184,7 @@ def _draft(evidence: Evidence, lost: _Lost, count: int) -> Draft:
     early = _is_before(stepped, computed)
     cleared = lost.zeroed.location if lost.zeroed is not None else None
     if cleared is None and started is not None:
-        cleared = _cleared_at(evidence, started.stack_id, lost.step.stack_id)
+        cleared = gradients_cleared_at(evidence, started.stack_id, lost.step.stack_id)
     culprit = stepped if early else cleared or stepped
     name = lost.step.optimizer_name
     return Draft(
@@ -220,38 +217,3 @@ def _is_before(stepped: SourceLocation | None, computed: SourceLocation | None) 
         return False
     same = (stepped.filename, stepped.function) == (computed.filename, computed.function)
     return same and stepped.lineno < computed.lineno
-
-
-def _cleared_at(
-    evidence: Evidence, computed: int | None, stepped: int | None
-) -> SourceLocation | None:
-    """Return the line that cleared gradients between a backward and a step, both as stacks."""
-    window = ExecutionWindow(evidence, computed, stepped)
-    return best_line(
-        (
-            LineCandidate(
-                filename,
-                lineno,
-                function,
-                window.ran_in_window(filename, function, lineno),
-            )
-            for filename in evidence.user_files
-            for lineno, function in _clearing(filename)
-        ),
-        at_least=REACHABLE,
-    )
-
-
-def _clearing(filename: str) -> Iterator[tuple[int, str]]:
-    """Yield line and function of the calls of ``zero_grad``, and of assignments of None to grad."""
-    for lineno, function, called in source.calls(filename, ("zero_grad",)):
-        if called.endswith("zero_grad"):
-            yield lineno, function
-    for function, node in source.nodes(filename):
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Constant)
-            and node.value.value is None
-            and any(isinstance(t, ast.Attribute) and t.attr == "grad" for t in node.targets)
-        ):
-            yield node.lineno, function

@@ -6,14 +6,13 @@ what the gradients cost.
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.leaf_gradients import (
     accumulations,
     gradient_storages,
+    gradients_in_use,
     optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
@@ -35,12 +34,11 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import GradAccumulated, OptimizerStepped
 
 _PARTIAL: Final = frozenset({"within", "nodes"})
-_CLEARING: Final = frozenset({"zero_", "_foreach_zero_", "fill_"})
 
 PAGE: Final = Page(
     slug="parameter-not-updated",
@@ -114,33 +112,15 @@ def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unus
         return
     read = {s for op in analysis.ops if op.phase == "forward" for s in storages(op.inputs)}
     memory = gradient_storages(evidence)
-    used = _used(evidence, {s for tensor_id in candidates for s in memory.get(tensor_id, ())})
+    used = gradients_in_use(
+        evidence, {s for tensor_id in candidates for s in memory.get(tensor_id, ())}
+    )
     for tensor_id, gradient in candidates.items():
         tensor = tensors[tensor_id]
         written = evidence.writes_between(tensor.storage_id, got[tensor_id][0].seq, 1 << 62)
         if tensor.storage_id in read and not written and not memory.get(tensor_id, set()) & used:
             name = analysis.parameters[tensor_id][0]
             yield _Unused(name, tensor.nbytes, tensor_id, gradient)
-
-
-def _used(evidence: Evidence, gradients: set[int]) -> set[int]:
-    """Return the storages of gradients that are used for something.
-
-    Norms and other single numbers, clipping, clearing and exchanges with other ranks do not count.
-    """
-    return {
-        storage_id
-        for op in evidence.analysis.ops
-        if op.phase == "forward"
-        for storage_id in storages(op.inputs) & gradients
-        if not _only_looks(op) and not evidence.in_optimizer(op)
-    }
-
-
-def _only_looks(op: Op) -> bool:
-    exchange = op.overload.startswith(("c10d.", "_c10d_functional."))
-    number = bool(op.outputs) and all(prod(tensor.shape) == 1 for tensor in op.outputs)
-    return exchange or op.name in _CLEARING or is_view(op) or (number and not op.written)
 
 
 def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepped]) -> Draft:

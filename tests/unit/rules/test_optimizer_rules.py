@@ -23,6 +23,7 @@ from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules.clipping_without_gradients import clip_without_gradients
+from autogradviz.diagnose.rules.gradients_discarded import gradients_discarded
 from autogradviz.diagnose.rules.graph_kept_across_steps import graph_kept
 from autogradviz.diagnose.rules.optimizer_without_gradients import (
     optimizer_never_reached,
@@ -162,6 +163,64 @@ def test_clipping_that_ever_finds_gradients_gives_no_finding():
     norm = op("linalg_vector_norm", (71,), inputs=(GRADIENT,), at=CLIP)
     assert clipping(nothing, norm) == []
     assert clipping(op("lift_fresh", (70,), inputs=(70,), at="t.py:6")) == []
+
+
+# --- gradients-discarded ------------------------------------------------------------------------
+
+
+def accumulation(*between, adds=False, others=(), also=(), number=1):
+    """Run two backwards before a step; each has a gradient of its own."""
+    first, second = 50 + 2 * number, 51 + 2 * number
+    add = op("add_", (first,), inputs=(first, second), writes=(first,), phase="backward", node=8)
+    backward_id = 10 * number
+    return [
+        gradient_of(8, 1, first, number=backward_id),
+        others,
+        between,
+        backward(backward_id + 1, roots=(8,), at="t.py:5"),
+        started(8, backward=backward_id + 1, inputs=(second,)),
+        add if adds else (),
+        finished(8, backward=backward_id + 1),
+        accumulated(8, 1, backward=backward_id + 1),
+        backward_ended(backward_id + 1),
+        also,
+        stepped(1, gradients=1),
+    ]
+
+
+def discarded(*facts):
+    return run_rule(gradients_discarded, leaf(8, 1), leaf(9, 2), facts)
+
+
+def test_gradients_of_all_but_the_last_backward_that_are_cleared_are_reported():
+    (finding,) = discarded(accumulation(), accumulation(number=2))
+    assert finding.slug == "gradients-discarded"
+    assert finding.title.startswith("Only the last of 2 backward passes has an effect")
+    assert (lines(finding), finding.confidence) == (("t.py:5", "t.py:5"), "hint")
+
+
+@pytest.mark.parametrize(
+    "program",
+    {
+        "accumulated": [accumulation(adds=True), accumulation(adds=True, number=2)],
+        "one skipped batch": [accumulation(), accumulation(adds=True, number=2)],
+        "a single step": accumulation(),
+        "read": [
+            accumulation(op("clone", (80 + n,), inputs=(50 + 2 * n,), at="t.py:6"), number=n)
+            for n in (1, 2)
+        ],
+        "an adversarial input": [
+            accumulation(others=accumulated(9, 2, backward=10 * n), number=n) for n in (1, 2)
+        ],
+        "two optimizers": [accumulation(also=stepped(2, gradients=1), number=n) for n in (1, 2)],
+        "parameters moved in between": [
+            accumulation(op("add_", (1,), inputs=(1,), writes=(1,), at="t.py:6"), number=n)
+            for n in (1, 2)
+        ],
+    }.values(),
+)
+def test_gradients_that_are_kept_or_used_give_no_finding(program):
+    assert discarded(program) == []
 
 
 # --- parameter-not-updated ----------------------------------------------------------------------
