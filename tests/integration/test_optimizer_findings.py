@@ -196,6 +196,7 @@ WRONG = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:`parameters` is an empty generator")
 @pytest.mark.parametrize("keep_steps", [None, 3])
 @pytest.mark.parametrize("work", WRONG)
 def test_mistake_is_reported_at_its_line(work, keep_steps):

@@ -14,7 +14,7 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.events import BackwardStarted
+from autogradviz.events import BackwardStarted, NoOptimizerFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,12 @@ def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
 
 @rule("step-without-gradients", when=NoError(), priority=349, needs={"ops"})
 def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a hint for each optimizer for whose tensors no backward ever computed a gradient."""
+    """Yield a hint for each optimizer for whose tensors no backward ever computed a gradient.
+
+    If no optimizer has the parameters that got gradients, that is reported instead.
+    """
+    if evidence.analysis.log.of(NoOptimizerFound):
+        return
     for events in _by_optimizer(evidence):
         if _never_reached(evidence, events):
             yield _idle_draft(evidence, events)
