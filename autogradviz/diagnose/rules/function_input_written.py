@@ -29,7 +29,7 @@ PAGE: Final = Page(
     slug="function-input-written",
     title="A custom Function writes its input in place without mark_dirty",
     means="""The forward of a custom Function wrote a tensor that requires a gradient and that it
-    got as an argument. Autograd must be told with ctx.mark_dirty. Otherwise the caller's tensor has
+    got as an argument. ctx.mark_dirty declares such a write. Otherwise the caller's tensor has
     the new values and the graph of the old ones, and a backward that reads the saved input reads
     the new values: its gradient is wrong.""",
     happens="""x.mul_(w), x.clamp_() or out=x in forward, to save memory.""",

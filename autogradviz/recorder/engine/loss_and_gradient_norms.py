@@ -225,9 +225,10 @@ class GradientTable:
                 known = norm if isfinite(norm) else None
                 self._session.emit(ParameterNormRead, tensor_id, known)
 
-    def reached_parameters(self, known: AbstractSet[int]) -> set[int]:
+    def reached_parameters(self, known: AbstractSet[int], more: AbstractSet[int]) -> set[int]:
         """Return the live parameters that backwards reached, without the known ones."""
-        found = (self._ever_reached | self.reached.keys()) - known
+        reached = chain(list(self.reached), self._ever_reached)
+        found = {each for each in reached if each not in known and each not in more}
         return {
             tensor_id
             for tensor_id in found

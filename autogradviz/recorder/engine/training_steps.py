@@ -121,8 +121,7 @@ class StepTable:
         if not self._may_search or self._searches == MAX_SEARCHES:
             return
         self._may_search = False
-        known = self._optimized | self._not_optimized
-        found = self._gradients.reached_parameters(known)
+        found = self._gradients.reached_parameters(self._optimized, self._not_optimized)
         if not found:
             return
         self._searches += 1
