@@ -95,7 +95,7 @@ class _IncomingGradients:
                     self._receivers[storage_id].append((event, place))
 
     def affected_by(self, op: Op) -> tuple[_Kind, Node, Node] | None:
-        """Return the kind and the node that passed a gradient on, and a later receiver."""
+        """Return a later receiver of a gradient, the node that passed it on, and how."""
         own = self._own_node(op)
         sources = {edge.source for edge in self._sources[own]} if own is not None else set()
         for tensor in op.written:
