@@ -693,6 +693,28 @@ class GradAccumulated(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerStepped(Event):
+    """``step`` of an optimizer of PyTorch, or of a class derived from it, returned."""
+
+    optimizer_name: str  # "Adam"
+    tensor_ids: tuple[TensorId, ...]  # the tensors that it updates, in the order of its groups
+    gradient_count: int | None  # how many of them have a gradient now; None if it was not read
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOptimizerFound(Event):
+    """Parameters had received gradients, optimizers had stepped, and none had these parameters.
+
+    Optimizers that have not stepped are searched for as well, when a backward begins or the
+    recording ends, at most eight times.
+    """
+
+    tensor_ids: tuple[TensorId, ...]  # the parameters
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NormRead(Event):
     """The norm of a loss, or of the gradient in a leaf's ``.grad``, was read.
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import (
         Analysis,
+        Edge,
         Node,
         Op,
         Recomputation,
@@ -142,6 +143,14 @@ class Evidence:
             if op.sequence_nr is not None and op.phase != "backward":
                 found[op.thread].append((op.sequence_nr, op.seq))
         return {thread: sorted(pairs) for thread, pairs in found.items()}
+
+    @cached_property
+    def edges_from(self) -> defaultdict[int, list[Edge]]:
+        """The edges along which each node passes gradients, by node."""
+        found: defaultdict[int, list[Edge]] = defaultdict(list)
+        for edge in self.analysis.graph.edges:
+            found[edge.source].append(edge)
+        return found
 
     def created_in(self, storage_id: int | None, region: Region) -> bool:
         """Return whether the forward of a region created a storage."""

@@ -38,6 +38,7 @@ EndKind: TypeAlias = Literal[
 _INTEGERS: Final = ("int", "uint", "bool")
 _ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
+_MAKING: Final = ("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.FloatTensor")
 _CONVERSIONS: Final = {"_to_copy": "a conversion to integers"}
 _TRAINERS: Final = ("/torch/optim/", "/torch/distributed/", "/torch/nn/parallel/")
 _FSDP: Final = "/torch/distributed/fsdp/"
@@ -88,12 +89,16 @@ class End:
         text = self.culprit.text if self.culprit is not None else ""
         if self.kind == "mode":
             return next((word for word in _MODES if word in text), "a no_grad block")
-        if self.kind == "detach":
-            return ".data" if ".data" in text and "detach" not in text else "detach"
+        if self.kind == "detach" and "detach" not in text:
+            return next((word for word in (".data", "torch.tensor") if word in text), "detach")
+        if self.kind == "number" and ".item" not in text and "float(" in text:
+            return "float()"
+        if self.kind == "fresh":
+            return next((word for word in _MAKING if f"{word}(" in text), "a new tensor")
         names = {
             "write": "a write with gradients disabled",
+            "detach": "detach",
             "number": ".item()",
-            "fresh": "a new tensor",
             "reentrant": "a reentrant checkpoint",
             "marked": "mark_non_differentiable",
             "backward": "a backward without create_graph",
@@ -108,6 +113,8 @@ class End:
     @property
     def fix(self) -> str:
         """The change to make."""
+        if self.kind == "detach" and self.name == "torch.tensor":
+            return "# use the tensor itself: torch.tensor(t) copies its values, without the graph"
         return _FIXES[self.kind]
 
 

@@ -36,6 +36,7 @@ from autogradviz.recorder.torch_internals.private_api import DisableTorchFunctio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.events import Place
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
@@ -90,7 +91,7 @@ class GradientTable:
         """Note that this thread calls the engine."""
         self._callers.add(get_ident())
 
-    def _may_read(self) -> bool:
+    def may_read(self) -> bool:
         """Return whether no other thread may write gradients.
 
         See NOTE [ Gradients of other threads ].
@@ -164,7 +165,7 @@ class GradientTable:
 
     def read_sums(self) -> None:
         """Record the sum and the norm of the gradient of each leaf, with ``record(norms=True)``."""
-        if not self._session.with_norms or not self._may_read():
+        if not self._session.with_norms or not self.may_read():
             return
         with DisableTorchFunction():
             for tensor_id in sorted(self._leaves.live_ids):
@@ -210,7 +211,7 @@ class GradientTable:
 
     def find_gradients(self) -> None:
         """Record the leaves that have a gradient although no backward reached them."""
-        if not self._may_read():
+        if not self.may_read():
             return
         known = self._ever_reached | self._found | self.reached.keys()
         with DisableTorchFunction():
@@ -235,13 +236,24 @@ class GradientTable:
                 known = norm if isfinite(norm) else None
                 self._session.emit(ParameterNormRead, tensor_id, known)
 
+    def reached_parameters(self, known: AbstractSet[int], more: AbstractSet[int]) -> set[int]:
+        """Return the live parameters that backwards reached, without the known ones."""
+        reached = chain(list(self.reached), self._ever_reached)
+        found = {each for each in reached if each not in known and each not in more}
+        return {
+            tensor_id
+            for tensor_id in found
+            if isinstance(leaf := self._leaves.get(tensor_id), torch.nn.Parameter)
+            and leaf.requires_grad
+        }
+
     def newest_leaf(self) -> torch.Tensor | None:
         """Return the leaf that a backward reached last, if it lives."""
         return self._leaves.get(next(reversed(self.reached), self._last_reached))
 
     def newest_gradient(self) -> tuple[int, int] | None:
         """Return the address and version of that leaf's gradient, None if it has none."""
-        if not self._may_read():
+        if not self.may_read():
             return None
         with DisableTorchFunction():
             leaf = self.newest_leaf()
@@ -262,7 +274,7 @@ class GradientTable:
         return {tensor_id for _, tensor_id, *_ in self._losses}
 
     def _gradients(self) -> list[Reading]:
-        if not self._may_read():
+        if not self.may_read():
             return []
         found: list[tuple[int, Reading]] = []  # by bytes
         for tensor_id, backward_id in list(self.reached.items()):

@@ -24,6 +24,7 @@ from autogradviz import events as e
 from autogradviz.diagnose.rules import saved_tensor_detached_or_freed
 from autogradviz.diagnose.rules.ctx_attribute_written import ctx_attribute_written
 from autogradviz.diagnose.rules.ctx_or_hook_kept_alive import kept_alive_after_backward
+from autogradviz.diagnose.rules.function_input_written import function_input_written
 from autogradviz.diagnose.rules.inference_tensor import inference_tensor
 from autogradviz.diagnose.rules.inplace_write_refused import inplace_refused
 from autogradviz.diagnose.rules.leaf_data_replaced import data_reassigned
@@ -508,3 +509,58 @@ def test_saved_view_of_a_parameter_is_described_by_its_name():
 def test_saved_view_of_a_storage_with_two_parameters_has_no_name():
     finding = written_after_save(parameter(1, "body.weight"), parameter(4, "body.bias"))
     assert 'saved float32 8 as "mat2" at version 0:' in finding.explanation
+
+
+# --- function-input-written ---------------------------------------------------------------------
+
+FORWARD = ("t.py:5", "t.py:9")
+
+
+def custom_forward(*ops, marks=()):
+    """Record a custom Function; tensor 1 is its input, computed from a leaf."""
+    # ``make_log`` calls every function "forward"; the class is in the definition of the frame.
+    frame = fact(
+        e.FrameSeen, frame_id=1, filename="t.py", lineno=5, function="Scale.forward", text="x",
+    )  # fmt: skip
+    return run_rule(
+        function_input_written,
+        op("mul", (1,), inputs=(7,), nr=0, at="t.py:3"),
+        ops,
+        marks,
+        op("sum", (6,), inputs=(1,), nr=2, at="t.py:10"),
+        node(20, "MulBackward0", nr=0),
+        node(21, "ScaleBackward", nr=1, to=(20,)),
+        node(22, "SumBackward0", nr=2, to=(21,)),
+        saved(1, 1, node=21, nr=1, slot="saved_tensors[0]"),
+        backward(roots=(22,), at="t.py:11"),
+        frame,
+    )
+
+
+def marked_dirty(*tensor_ids):
+    return fact(
+        e.FunctionMarked, function="Scale", mark="mark_dirty", sequence_nr=1, tensor_ids=tensor_ids
+    )
+
+
+def test_input_written_in_the_forward_of_a_function_is_reported():
+    (finding,) = custom_forward(op("mul_", (1,), inputs=(1,), writes=(1,), at=FORWARD))
+    assert finding.slug == "function-input-written"
+    assert str(finding.culprit) == "t.py:5"
+    assert finding.confidence == "likely"
+    assert 'saved the same memory as "saved_tensors[0]"' in finding.explanation
+
+
+@pytest.mark.parametrize(
+    "facts",
+    {
+        "marked as dirty": [
+            marked_dirty(1), op("mul_", (1,), inputs=(1,), writes=(1,), at=FORWARD)
+        ],
+        "its own memory": op("mul_", (5,), inputs=(5, 1), writes=(5,), at=FORWARD),
+        "an input without a gradient": op("add_", (4,), inputs=(4, 1), writes=(4,), at=FORWARD),
+        "outside the forward": op("mul_", (1,), inputs=(1,), writes=(1,), at="t.py:3"),
+    }.values(),
+)  # fmt: skip
+def test_other_writes_in_a_function_give_no_finding(facts):
+    assert custom_forward(facts) == []
