@@ -36,6 +36,14 @@ const RUN_NAMES =
   "surface text2 text3 line2 badgeTint nodeTint recompute backward family palette schedule row mode " +
   "zoom tooltip picture observer draw paint room weight align showGroup element view";
 
+// Functions that are called often: the bundle has them under one letter each.
+const SHORT_MATH = Object.fromEntries(
+  ["max", "min", "round", "floor", "ceil", "abs"].map((name) => [
+    `Math.${name}`,
+    `math${name[0].toUpperCase()}${name.slice(1)}`,
+  ]),
+);
+
 // `h` (viewer/dom.js) adds the prefix of the names of classes, so the bundle leaves it out.
 const shortClasses = {
   name: "short-classes",
@@ -68,6 +76,8 @@ const bundle = async (name, entry, options) => {
     target: "es2022",
     legalComments: "none",
     plugins: [shortClasses],
+    define: SHORT_MATH,
+    inject: [join(here, "short_math.js")],
     ...options,
   });
   return outputFiles;
