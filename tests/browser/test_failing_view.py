@@ -60,7 +60,7 @@ def drawn_texts(page, selector):
 
 
 @pytest.mark.parametrize("make", [gated, failing_transformer, recordings.failing])
-def test_arrow_is_labeled_beside_the_nodes(open_page, picture, make):
+def test_arrow_label_is_clear_of_the_nodes(open_page, picture, make):
     page = open_page(viewport={"width": 1280, "height": 760})
     page.add_init_script(f"({RECORD_TEXTS})()")
     page.evaluate(RECORD_TEXTS)
@@ -72,9 +72,9 @@ def test_arrow_is_labeled_beside_the_nodes(open_page, picture, make):
     left, right, middle = label["x"], label["x"] + label["width"], label["y"]
     for box in page.evaluate("document.querySelector('.agv-canvas').drawn"):
         if box["kind"] in {"node", "group"}:
-            beside = box["x"] > right or box["x"] + box["width"] < left
+            next_to = box["x"] > right or box["x"] + box["width"] < left
             apart = box["y"] > middle + 4 or box["y"] + box["height"] < middle - 4
-            assert beside or apart, box
+            assert next_to or apart, box
 
 
 @pytest.mark.parametrize("width", [1280, 680, 360])
