@@ -66,6 +66,7 @@ class _Rows:
         self._sums: dict[tuple[str, str, str, str, str], list[int]] = {}
         self._places: dict[tuple[str, str, str, str, str], tuple[str, int]] = {}
         self._largest: dict[tuple[str, str, str, str, str], tuple[int, int | None, int | None]] = {}
+        self._lines: dict[int, tuple[SourceLocation, str, str]] = {}  # with place and text
 
     def add(
         self,
@@ -81,10 +82,7 @@ class _Rows:
         """Add one storage, op or node run."""
         if value <= 0:
             return
-        place = ""
-        if location is not None:
-            place = f"{short_path(location.place).rpartition('/')[2]}:{location.lineno}"
-        line = (location.text if location else "") or place or "no line"
+        place, line = self._line(location)
         key = phase, module, place, line, label
         sums = self._sums.setdefault(key, [0, 0])
         sums[0] += 1
@@ -92,6 +90,16 @@ class _Rows:
         if value > self._largest.get(key, (0, None, None))[0]:
             self._largest[key] = value, node_id, storage_id
             self._places[key] = (location.place, location.lineno) if location else ("", 0)
+
+    def _line(self, location: SourceLocation | None) -> tuple[str, str]:
+        """Return the place and the text of a line. Most ops share the objects of few lines."""
+        if location is None:
+            return "", "no line"
+        found = self._lines.get(id(location))
+        if found is None:
+            place = f"{short_path(location.place).rpartition('/')[2]}:{location.lineno}"
+            found = self._lines[id(location)] = location, place, location.text or place
+        return found[1:]
 
     def rows(self) -> Iterator[FlameRow]:
         """Yield the rows in the order in which they were first added."""

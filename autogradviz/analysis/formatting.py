@@ -34,6 +34,7 @@ def short_op_name(overload: str) -> str:
     return parts[1] if len(parts) > 1 else overload
 
 
+@cache
 def display_op_name(name: str) -> str:
     """Return a short op name without implementation affixes: "layer_norm", "softmax"."""
     return name.strip("_").removeprefix("native_").removesuffix("_forward") + (

@@ -25,7 +25,7 @@ class Stacks:
 
     __slots__ = (
         "_frame_ids", "_in_optimizer", "_library", "_location_of", "_locations", "_module_frames",
-        "_optimizer_frames",
+        "_optimizer_frames", "_stacks",
     )  # fmt: skip
 
     def __init__(self, log: Log) -> None:
@@ -48,6 +48,7 @@ class Stacks:
         }
         self._location_of: dict[int | None, SourceLocation | None] = {None: None}
         self._in_optimizer: dict[int | None, bool] = {}
+        self._stacks: dict[int | None, tuple[SourceLocation, ...]] = {}
         self._optimizer_frames = self._frames_in(_OPTIMIZER)
         self._module_frames = self._frames_in(_MODULE)
 
@@ -84,7 +85,11 @@ class Stacks:
 
     def stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
         """Return all lines of a stack, innermost first."""
-        return tuple(self._locations[i] for i in self._frame_ids.get(stack_id, ()))
+        found = self._stacks.get(stack_id)
+        if found is None:
+            frame_ids = self._frame_ids.get(stack_id, ())
+            found = self._stacks[stack_id] = tuple(self._locations[i] for i in frame_ids)
+        return found
 
     def user_stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
         """Return the lines of user code in a stack, innermost first."""

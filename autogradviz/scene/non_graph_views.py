@@ -269,21 +269,23 @@ def find_idle(analysis: Analysis) -> tuple[int, ...]:
     the first step, waiting for data, and the time before the first op and after the last one or
     after a failure.
     """
-    busy = [(op.time_ns, op.time_ns + op.duration_ns) for op in analysis.ops]
-    busy += [
-        (start_ns, until if end_ns is None else end_ns)
-        for node in analysis.graph.nodes.values()
-        for start_ns, end_ns in node.ran
-        for until in [start_ns if node.state == "failed" else analysis.end_ns]
-    ]
-    if not busy:
+    starts = [op.time_ns for op in analysis.ops]
+    ends = [op.time_ns + op.duration_ns for op in analysis.ops]
+    for node in analysis.graph.nodes.values():
+        until = -1 if node.state == "failed" else analysis.end_ns
+        for start_ns, end_ns in node.ran:
+            starts.append(start_ns)
+            ends.append(max(start_ns, until if end_ns is None else end_ns))
+    if not starts:
         return ()
-    gaps: list[tuple[int, int]] = []
-    latest = 0
-    for start_ns, end_ns in [*sorted(busy), (analysis.end_ns, analysis.end_ns)]:
-        if start_ns > latest:
-            gaps.append((start_ns - latest, latest))
-        latest = max(latest, end_ns)
+    starts.sort()
+    ends.sort()
+    # Nothing runs before a start if as many ops and nodes have ended as were started.
+    gaps = [
+        (start_ns - latest, latest)
+        for latest, start_ns in zip([0, *ends], [*starts, analysis.end_ns], strict=True)
+        if start_ns > latest
+    ]
     left = analysis.end_ns
     idle: list[tuple[int, int]] = []
     for length, start_ns in sorted(gaps, reverse=True):

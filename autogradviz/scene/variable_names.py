@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, SourceLocation
+    from autogradviz.analysis.types import Op
 
 
 def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int, str]:
@@ -22,18 +22,20 @@ def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int,
     """
     names: dict[int, str] = {}
     latest: dict[int, Op] = {}  # by thread
+    called: dict[tuple[int | None, int], bool] = {}  # by stack and line: one object for each line
     for op in analysis.ops:
         before = latest.get(op.thread)
         latest[op.thread] = op
-        if before is not None and before.location not in _lines(analysis, op):
+        if before is None or before.location is None or before.phase == "backward":
+            continue
+        key = op.stack_id, id(before.location)
+        if key not in called:
+            called[key] = before.location in analysis.stack(op.stack_id)
+        if not called[key]:
             _name(analysis, before, storage_ids, names)
     for op in latest.values():
         _name(analysis, op, storage_ids, names)
     return names
-
-
-def _lines(analysis: Analysis, op: Op) -> tuple[SourceLocation, ...]:
-    return analysis.stack(op.stack_id)
 
 
 def _name(analysis: Analysis, op: Op, storage_ids: Collection[int], names: dict[int, str]) -> None:

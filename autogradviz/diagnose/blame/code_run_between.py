@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import RecomputeStarted, RegionEntered
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Recomputation, Region
@@ -132,13 +131,10 @@ class RecomputeWindow(ExecutionWindow):
     """The code that a region's forward ran, and the code between its forward and recomputation."""
 
     def __init__(self, evidence: Evidence, region: Region, recomputation: Recomputation) -> None:
-        started = evidence.analysis.log.of(RecomputeStarted)
-        recompute_id = recomputation.recompute_id
-        last = next((e for e in started if e.recompute_id == recompute_id), None)
         super().__init__(
             evidence,
             entered_stack(evidence, region),
-            last.stack_id if last is not None else None,
+            evidence.recompute_stacks.get(recomputation.recompute_id),
         )
         self.region = region
         self.recomputation = recomputation
@@ -169,9 +165,7 @@ class RecomputeWindow(ExecutionWindow):
 
 def entered_stack(evidence: Evidence, region: Region) -> int | None:
     """Return the stack that called a region's forward."""
-    entered = evidence.analysis.log.of(RegionEntered)
-    found = next((event for event in entered if event.region_id == region.region_id), None)
-    return found.stack_id if found is not None else None
+    return evidence.region_stacks.get(region.region_id)
 
 
 def _known_as(function: str) -> set[str]:

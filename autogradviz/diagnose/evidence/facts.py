@@ -15,7 +15,9 @@ from autogradviz.events import (
     NodeFinished,
     ParameterSeen,
     RandomDrawn,
+    RecomputeStarted,
     RecordingStarted,
+    RegionEntered,
     VersionRestored,
 )
 
@@ -112,6 +114,18 @@ class Evidence:
             for recomputation in region.recomputations[:1]
             for storage_id in self.written_twice(region, recomputation)
         )
+
+    @cached_property
+    def region_stacks(self) -> dict[int, int | None]:
+        """The stack that called the forward of each region, by region."""
+        entered = self.analysis.log.of(RegionEntered)
+        return {event.region_id: event.stack_id for event in reversed(entered)}
+
+    @cached_property
+    def recompute_stacks(self) -> dict[int, int | None]:
+        """The stack that started each recomputation, by recomputation."""
+        started = self.analysis.log.of(RecomputeStarted)
+        return {event.recompute_id: event.stack_id for event in reversed(started)}
 
     @cached_property
     def drawing_ops(self) -> frozenset[int]:

@@ -29,12 +29,15 @@ class WeightGradient:
 def weight_gradients(evidence: Evidence) -> list[WeightGradient]:
     """Return the gradients of weights, in the order in which the forward uses the weights."""
     analysis = evidence.analysis
+    norms = analysis.log.of(NormRead)
+    if not norms:
+        return []
     users: dict[int, Op] = {}
     for op in analysis.ops:
         for storage_id in storages(op.inputs):
             users.setdefault(storage_id, op)
     found = []
-    for event in analysis.log.of(NormRead):
+    for event in norms:
         tensor, names = analysis.tensors[event.tensor_id], analysis.parameters.get(event.tensor_id)
         user = users.get(tensor.storage_id) if tensor.storage_id is not None else None
         weight = event.place == "gradient" and len(tensor.shape) >= _DIMENSIONS

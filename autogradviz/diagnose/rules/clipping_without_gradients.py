@@ -46,13 +46,17 @@ with autogradviz.record(net) as trace:
 @rule("clip-without-gradients", when=NoError(), priority=306, pages=(PAGE,), needs={"ops"})
 def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for a line whose calls of ``clip_grad_norm_`` all found no gradients."""
-    accumulated = evidence.analysis.log.of(GradAccumulated)
+    if not evidence.analysis.log.of(GradAccumulated):
+        return
     by_line: dict[SourceLocation | None, list[Op]] = defaultdict(list)
+    clips: dict[int | None, bool] = {}  # by stack
     for op in evidence.analysis.ops:
-        if _clips(evidence, op):
+        if op.stack_id not in clips:
+            clips[op.stack_id] = _clips(evidence, op)
+        if clips[op.stack_id]:
             by_line[op.location].append(op)
     for line, ops in by_line.items():
-        if line is not None and accumulated and all(op.name in _MAKE_ZERO for op in ops):
+        if line is not None and all(op.name in _MAKE_ZERO for op in ops):
             yield _draft(line, ops)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -86,11 +87,10 @@ def _windows(evidence: Evidence, steps: list[OptimizerStepped]) -> list[list[_Ba
     for event in log.of(GradAccumulated):
         reached[event.backward_id][event.tensor_id] = event
     backwards = [_Backward(e, reached[e.backward_id]) for e in log.of(BackwardStarted)]
-    found, after = [], -1
-    for step in steps:
-        found.append([b for b in backwards if b.reached and after < b.started.seq < step.seq])
-        after = step.seq
-    return found
+    backwards = [backward for backward in backwards if backward.reached]
+    seqs = [backward.started.seq for backward in backwards]
+    ends = [bisect_left(seqs, step.seq) for step in steps]
+    return [backwards[i:j] for i, j in pairwise([0, *ends])]
 
 
 def _discarded(

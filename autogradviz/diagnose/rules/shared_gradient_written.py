@@ -144,12 +144,16 @@ class _IncomingGradients:
 
     def _starts_after(self, node_id: int, event: NodeStarted, seq: int) -> bool:
         """Return whether a node starts after the write, and not before it in the same backward."""
-        runs = [
-            start.seq
-            for start in self._starts
-            if start.node_id == node_id and start.backward_id == event.backward_id
-        ]
-        return bool(runs) and min(runs) > seq
+        first = self._first_starts.get((node_id, event.backward_id))
+        return first is not None and first > seq
+
+    @cached_property
+    def _first_starts(self) -> dict[tuple[int, int], int]:
+        """The first start of each node in each backward."""
+        found: dict[tuple[int, int], int] = {}
+        for start in self._starts:
+            found.setdefault((start.node_id, start.backward_id), start.seq)
+        return found
 
     def _own_node(self, op: Op) -> int | None:
         """Return the node of the running hook, else the running node."""
