@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from autogradviz.analysis.types import SourceLocation
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
@@ -22,7 +20,8 @@ def format_bytes(nbytes: int) -> str:
     return f"{value:.1f} {_UNITS[unit]}" if small else f"{value:.0f} {_UNITS[unit]}"
 
 
-def format_shape(shape: Sequence[int]) -> str:
+@lru_cache(maxsize=4_096)
+def format_shape(shape: tuple[int, ...]) -> str:
     """Return a shape as "4×12×256", and "scalar" for a tensor without dimensions."""
     return "×".join(map(str, shape)) if shape else "scalar"
 

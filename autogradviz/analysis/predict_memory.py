@@ -135,6 +135,8 @@ class SavedMemoryModel:
         self._analysis = analysis
         self._transitions: dict[int, tuple[list[int], list[int | None]]] = {}
         self._entered: dict[int, ModuleEntered] = {}
+        self._calls_around: dict[int | None, tuple[int, ...]] = {None: ()}
+        self._calls_creating: dict[int, frozenset[int]] = {}  # by storage
         self._read_calls()
         self._by_sequence_nr = read_call_intervals(analysis.log)
         self._owned = {analysis.tensors[i].storage_id for i in analysis.parameters}
@@ -217,11 +219,24 @@ class SavedMemoryModel:
             end_seq=end,
         )
 
-    def around(self, call_id: int | None) -> Iterator[int]:
-        """Yield a call and the calls around it, innermost first."""
-        while call_id is not None and call_id in self._entered:
-            yield call_id
-            call_id = self._entered[call_id].parent_call_id
+    def around(self, call_id: int | None) -> tuple[int, ...]:
+        """Return a call and the calls around it, innermost first."""
+        found = self._calls_around.get(call_id)
+        if found is None:
+            calls, outer = [], call_id
+            while outer is not None and outer in self._entered:
+                calls.append(outer)
+                outer = self._entered[outer].parent_call_id
+            found = self._calls_around[call_id] = tuple(calls)
+        return found
+
+    def _around_creation(self, storage_id: int) -> frozenset[int]:
+        """Return the calls in which a storage was created."""
+        found = self._calls_creating.get(storage_id)
+        if found is None:
+            calls = self.around(self._creating_call(storage_id))
+            found = self._calls_creating[storage_id] = frozenset(calls)
+        return found
 
     @cached_property
     def calls(self) -> dict[int, ModuleCall]:
@@ -298,17 +313,13 @@ class SavedMemoryModel:
 
     def _add_inputs(self, op: Op, inputs: dict[int, dict[int, None]]) -> None:
         """Add the storages that an op reads to the inputs of the calls that did not create them."""
-        calls = list(self.around(self._call_at(op.thread, op.seq)))
+        calls = self.around(self._call_at(op.thread, op.seq))
         for tensor in op.inputs if calls else ():
             storage_id = tensor.storage_id
             if storage_id is None or storage_id in self._owned:
                 continue
             self.nbytes[storage_id] = tensor.storage_nbytes
-            creator = self._analysis.creators.get(storage_id)
-            made = (
-                () if creator is None else self.around(self._call_at(creator.thread, creator.seq))
-            )
-            inside = set(made)
+            inside = self._around_creation(storage_id)
             for call_id in calls:
                 if call_id in inside:
                     break

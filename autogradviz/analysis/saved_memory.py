@@ -83,6 +83,7 @@ class CountedStorage:
 
 
 _make_storage = maker(CountedStorage)
+_make_bytes = maker(SavedBytes)
 
 
 class SavedMemory:
@@ -151,7 +152,7 @@ class SavedMemory:
         offloaded: dict[int, int] = {}
         for node_id in node_ids if self._offloaded else ():
             offloaded.update(self._offloaded.get(node_id, {}))
-        return SavedBytes(
+        return _make_bytes(
             storages=count,
             saved=total - recomputed,
             recomputed=recomputed,

@@ -36,6 +36,7 @@ def diagnose(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[F
         AutogradvizWarning: if a rule fails; the findings of the other rules are returned.
     """
     source.forget_changed_files()
+    analysis.log.decode()  # the rules read all kinds of events
     evidence = Evidence(analysis)
     rules = all_rules() if rules is None else rules
     found = [(rule, finding) for rule in rules for finding in _run_rule(rule, evidence)]

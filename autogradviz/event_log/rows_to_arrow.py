@@ -236,8 +236,11 @@ def _strings(array: pa.Array) -> list[Any]:
 def _lists(array: pa.Array) -> list[Any]:
     """Return the values of an array of lists as tuples; a null becomes an empty one."""
     filled = array.fill_null([]) if array.null_count else array
+    flat = filled.flatten()
+    if not len(flat):
+        return [()] * len(filled)
     offsets = _integers(pc.subtract(filled.offsets, filled.offsets[0]).cast(pa.int64()))
-    values = tuple(_from_array(filled.flatten()))
+    values = tuple(_from_array(flat))
     return [values[i:j] for i, j in pairwise(offsets)]
 
 

@@ -17,12 +17,16 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import fields
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
+from autogradviz.pause_gc import collector_waiting
 from autogradviz.scene import schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from autogradviz.scene.schema import Scene
 
 PAYLOAD_SCHEMA: Final = 1
@@ -61,6 +65,7 @@ TABLES: Final[dict[str, type[Any]]] = {
 }
 
 
+@collector_waiting()
 def to_payload(scene: Scene) -> dict[str, Any]:
     """Return a scene as plain lists, numbers and text, ready for JSON."""
     strings: dict[str, int] = {"": 0}
@@ -76,6 +81,7 @@ def to_payload(scene: Scene) -> dict[str, Any]:
     return payload
 
 
+@collector_waiting()
 def pack(scene: Scene) -> bytes:
     """Return the payload of a scene as JSON in zlib format."""
     text = json.dumps(to_payload(scene), separators=(",", ":"))
@@ -92,27 +98,25 @@ def _columns(
     for f in fields(kind):
         values = list(map(attrgetter(f.name), rows))
         if f.name == "cells":
-            table["cells_kind"] = [[_intern(cell.kind, strings) for cell in v] for v in values]
-            table["cells_ref"] = [[cell.ref for cell in v] for v in values]
+            kinds = [list(map(attrgetter("kind"), v)) for v in values]
+            _intern(chain.from_iterable(kinds), strings)
+            table["cells_kind"] = [list(map(strings.__getitem__, v)) for v in kinds]
+            table["cells_ref"] = [list(map(attrgetter("ref"), v)) for v in values]
             named.append("cells_kind")
         elif f.name == "links":
             for part in fields(schema.Link):
                 read = attrgetter(part.name)
-                convert = list if part.type == "tuple[int, ...]" else _plain
-                table[f"links_{part.name}"] = [[convert(read(link)) for link in v] for v in values]
+                convert = {"tuple[int, ...]": list, "bool": int}.get(part.type)
+                parts = [map(read, v) for v in values]
+                table[f"links_{part.name}"] = [
+                    list(v if convert is None else map(convert, v)) for v in parts
+                ]
         elif _is_text(hints[f.name]):
-            table[f.name] = [_intern(value, strings) for value in values]
+            _intern(values, strings)
+            table[f.name] = list(map(strings.__getitem__, values))
             named.append(f.name)
-        elif f.type in {"int", "int | None"}:
-            table[f.name] = values
-        elif f.type in {"tuple[int, ...]", "tuple[str, ...]"}:
-            table[f.name] = list(map(list, values))
-        elif f.type == "bool":
-            table[f.name] = list(map(int, values))
-        elif f.type == "float | None":  # a norm: four digits at any magnitude
-            table[f.name] = [None if value is None else float(f"{value:.4g}") for value in values]
         else:
-            table[f.name] = [_plain(value) for value in values]
+            table[f.name] = _CONVERTERS.get(f.type, _plain_all)(values)
     return table, named
 
 
@@ -121,8 +125,36 @@ def _is_text(hint: object) -> bool:
     return hint is str or get_origin(hint) is Literal
 
 
-def _intern(value: str, strings: dict[str, int]) -> int:
-    return strings.setdefault(value, len(strings))
+def _intern(values: Iterable[str], strings: dict[str, int]) -> None:
+    """Number the texts that have no number yet, in their order."""
+    for value in dict.fromkeys(values):
+        strings.setdefault(value, len(strings))
+
+
+def _lists(values: list[Any]) -> list[Any]:
+    return list(map(list, values))
+
+
+def _nested_lists(values: list[Any]) -> list[Any]:
+    return [list(map(list, value)) for value in values]
+
+
+def _flags(values: list[Any]) -> list[Any]:
+    return list(map(int, values))
+
+
+def _lengths(values: list[Any]) -> list[Any]:
+    short = {value: _plain(value) for value in set(values)}  # most boxes are as wide as others
+    return list(map(short.__getitem__, values))
+
+
+def _norms(values: list[Any]) -> list[Any]:
+    """Return norms with four digits, at any magnitude."""
+    return [None if value is None else float(f"{value:.4g}") for value in values]
+
+
+def _plain_all(values: list[Any]) -> list[Any]:
+    return list(map(_plain, values))
 
 
 def _plain(value: Any) -> Any:
@@ -134,3 +166,16 @@ def _plain(value: Any) -> Any:
         short = round(value, 1)
         return int(short) if short == int(short) else short
     return value
+
+
+_CONVERTERS: Final[dict[Any, Callable[[list[Any]], list[Any]]]] = {
+    "int": list,
+    "int | None": list,
+    "bool": _flags,
+    "float": _lengths,
+    "float | None": _norms,
+    "tuple[int, ...]": _lists,
+    "tuple[str, ...]": _lists,
+    "tuple[tuple[int, ...], ...]": _nested_lists,
+}
+"""The conversion of the values of a column, by the annotation of its field."""
