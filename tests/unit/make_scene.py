@@ -7,6 +7,8 @@ a number, which is also its creation order, an op, and the boxes that receive it
 
 from __future__ import annotations
 
+import json
+import zlib
 from dataclasses import dataclass, field
 
 import make_log as m
@@ -118,3 +120,11 @@ def tower(blocks, **more):
     for i in range(blocks):
         boxes += block(2 + 3 * i, f"h.{i}", to=[1 + 3 * i], **more)
     return [*boxes, Box(2 + 3 * blocks, "sum", to=[1 + 3 * blocks])]
+
+
+def unpack(packed):
+    """Return a packed payload as it was before packing."""
+    payload = json.loads(zlib.decompress(packed))
+    for table in payload["string_columns"]:
+        payload[table] = {name: json.loads(text) for name, text in payload[table].items()}
+    return payload

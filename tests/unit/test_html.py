@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import zlib
 from html.parser import HTMLParser
 
+from make_scene import unpack
 from small_scene import small_scene
 
 from autogradviz.render.html import render_html
@@ -52,7 +52,7 @@ def test_page_contains_the_complete_payload():
     whole = json.loads(json.dumps(to_payload(scene)))
     kind, packed = payload_of(render_html(scene))
     assert kind == "application/zlib"
-    assert json.loads(zlib.decompress(base64.b64decode(packed))) == whole
+    assert unpack(base64.b64decode(packed)) == whole
     kind, plain = payload_of(render_html(scene, compress=False))
     assert kind == "application/json"
     assert json.loads(plain) == whole

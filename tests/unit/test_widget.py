@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from pathlib import Path
 
 import pytest
 from ipywidgets.widgets.widget import _instances
-from make_scene import scene_of, tower
+from make_scene import scene_of, tower, unpack
 from small_scene import small_scene
 from traitlets import TraitError
 
@@ -22,7 +21,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 def test_payload_is_the_compressed_scene():
     scene = small_scene(name="→ExpBackward0")
     widget = TraceWidget(scene)
-    assert json.loads(zlib.decompress(widget._payload)) == json.loads(json.dumps(to_payload(scene)))
+    assert unpack(widget._payload) == json.loads(json.dumps(to_payload(scene)))
 
 
 def test_selection_can_be_observed():

@@ -44,6 +44,19 @@ const PAYLOAD = makePayload(
   { title: "Net" },
 );
 
+test("columns that are JSON text are parsed when a row reads them", () => {
+  const columns = { index: "[0,1]", op: "[1,0]", broken: "[" };
+  const rows = makeRows(columns, ["op"], ["", "exp"]);
+  assert.deepEqual(
+    rows.map(({ index, op }) => [index, op]),
+    [
+      [0, "exp"],
+      [1, ""],
+    ],
+  );
+  assert.throws(() => rows[0].broken, SyntaxError);
+});
+
 test("rows have the values of their columns, with decoded text", () => {
   const { nodes } = toScene(PAYLOAD);
   assert.equal(nodes.length, 2);

@@ -5,7 +5,8 @@
  * Return the rows of a table. A row holds only its index and reads the columns on access: creating
  * 100,000 objects of 25 fields each would take most of a second.
  *
- * @param {Record<string, any[]>} columns
+ * @param {Record<string, any[] | string>} columns those of a packed payload are JSON text, which is
+ *   parsed when a row reads it
  * @param {string[]} textColumns those that hold indices into `strings`
  * @param {string[]} strings
  * @returns {any[]}
@@ -17,19 +18,26 @@ export function makeRows(columns, textColumns, strings) {
       this.at = at;
     }
   }
-  for (const [name, values] of Object.entries(columns)) {
+  for (const [name, column] of Object.entries(columns)) {
+    /** @type {any} */
+    let values = column;
+    const read = (/** @type {number} */ at) => {
+      if (typeof values === "string") values = JSON.parse(values);
+      return values[at];
+    };
     /** @this {Row} */
     function text() {
-      const value = values[this.at];
+      const value = read(this.at);
       return typeof value === "number" ? strings[value] : value;
     }
     /** @this {Row} */
     function plain() {
-      return values[this.at];
+      return read(this.at);
     }
     Object.defineProperty(Row.prototype, name, { get: textColumns.includes(name) ? text : plain });
   }
-  const count = Object.values(columns)[0]?.length ?? 0;
+  const [first = []] = Object.values(columns);
+  const count = (typeof first === "string" ? JSON.parse(first) : first).length;
   return Array.from({ length: count }, (_, at) => new Row(at));
 }
 
