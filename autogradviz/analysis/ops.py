@@ -10,7 +10,7 @@ from autogradviz.events import OpCalled, RegionEntered
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
 
-_make_op = maker(Op)
+_make_op: Callable[..., Op] = maker(Op)
 
 
 def build_ops(

@@ -124,6 +124,7 @@ class HeldSave:
     end_seq: int | None
 
 
+_make_call = maker(ModuleCall)
 _make_save = maker(HeldSave)
 
 
@@ -268,7 +269,7 @@ class SavedMemoryModel:
                 released[call_id] = None if last is None or end is None else max(last, end)
         durations = self._durations_until(ends)
         return {
-            call_id: ModuleCall(
+            call_id: _make_call(
                 call_id=call_id,
                 parent=event.parent_call_id,
                 module=names.get(event.module_id, ""),

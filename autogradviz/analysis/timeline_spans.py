@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.mode_and_hook_spans import (
@@ -92,7 +92,7 @@ def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
     """Yield the bars as spans. Depth is the number of enclosing bars of the kind and thread."""
     open_ends: list[int] = []  # ends of the enclosing bars
     row: tuple[str, int] | None = None
-    for bar in sorted(bars, key=lambda bar: bar[:4]):
+    for bar in sorted(bars, key=itemgetter(0, 1, 2, 3)):
         end_ns = -bar.minus_end_ns
         if (bar.kind, bar.thread) != row:
             row, open_ends = (bar.kind, bar.thread), []

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.fast_dataclass import maker
 from autogradviz.scene.label_text import last_part, plural
 from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from autogradviz.scene.layout.cross_group_edges import GroupLayout
     from autogradviz.scene.layout.flatten_group_tree import FlatGroup
     from autogradviz.scene.schema import CellKind, RunState
+
+_make_group = maker(SceneGroup)
 
 MAX_WIDTH: Final = 960.0
 MAX_HEIGHT: Final = 720.0
@@ -116,7 +119,7 @@ def _scene_group(
 ) -> SceneGroup:
     tree, region = group.tree, group.tree.region
     label, type_name = _names(tree, types, nodes)
-    return SceneGroup(
+    return _make_group(
         index=index,
         parent=group.parent,
         kind=tree.kind,

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
 _make_call = maker(SceneModuleCall)
+_make_row = maker(SceneFlameRow)
 _make_save = maker(SceneHeldSave)
+_make_size = maker(SceneStorageSize)
 
 
 class PredictionTables(TypedDict):
@@ -33,7 +35,7 @@ class PredictionTables(TypedDict):
 def build_flame_tables(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneFlameRow, ...]:
     """Return the rows of both flame graphs."""
     return tuple(
-        SceneFlameRow(
+        _make_row(
             kind=row.kind,
             phase=row.phase,
             module=row.module,
@@ -82,7 +84,7 @@ def build_prediction_tables(analysis: Analysis) -> PredictionTables:
             )
             for save in model.saves
         ),
-        storage_sizes=tuple(SceneStorageSize(nbytes=nbytes) for nbytes in model.nbytes.values()),
+        storage_sizes=tuple(_make_size(nbytes=nbytes) for nbytes in model.nbytes.values()),
     )
 
 

@@ -117,7 +117,7 @@ def _columns(
         elif f.name == "links":
             for part in fields(schema.Link):
                 read = attrgetter(part.name)
-                convert = {"tuple[int, ...]": list, "bool": int}.get(part.type)
+                convert = {"tuple[int, ...]": list, "bool": int}.get(str(part.type))
                 parts = [map(read, v) for v in values]
                 table[f"links_{part.name}"] = [
                     list(v if convert is None else map(convert, v)) for v in parts
@@ -127,7 +127,7 @@ def _columns(
             table[f.name] = list(map(strings.__getitem__, values))
             named.append(f.name)
         else:
-            table[f.name] = _CONVERTERS.get(f.type, _plain_all)(values)
+            table[f.name] = _CONVERTERS.get(str(f.type), _plain_all)(values)
     return table, named
 
 
@@ -179,7 +179,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-_CONVERTERS: Final[dict[Any, Callable[[list[Any]], list[Any]]]] = {
+_CONVERTERS: Final[dict[str, Callable[[list[Any]], list[Any]]]] = {
     "int": list,
     "int | None": list,
     "bool": _flags,

@@ -79,6 +79,16 @@ class Evidence:
                 found[storage_id].append(op)
         return found
 
+    @cached_property
+    def first_readers(self) -> dict[int, Op]:
+        """The first op that took each storage, by storage."""
+        found: dict[int, Op] = {}
+        for op in self.analysis.ops:
+            for tensor in op.inputs:
+                if tensor.storage_id is not None:
+                    found.setdefault(tensor.storage_id, op)
+        return found
+
     def writes_between(self, storage_id: int | None, after: int, before: int) -> list[Op]:
         """Return the ops that wrote a storage between two events, oldest first."""
         writes = [] if storage_id is None else self.writers.get(storage_id, [])

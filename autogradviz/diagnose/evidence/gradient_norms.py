@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.events import NormRead
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ def weight_gradients(evidence: Evidence) -> list[WeightGradient]:
     norms = analysis.log.of(NormRead)
     if not norms:
         return []
-    users: dict[int, Op] = {}
-    for op in analysis.ops:
-        for storage_id in storages(op.inputs):
-            users.setdefault(storage_id, op)
+    users = evidence.first_readers
     found = []
     for event in norms:
         tensor, names = analysis.tensors[event.tensor_id], analysis.parameters.get(event.tensor_id)
