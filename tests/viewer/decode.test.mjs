@@ -76,7 +76,7 @@ test("rows have the values of their columns, with decoded text", () => {
 
 test("every table of a payload becomes a table of the scene", () => {
   const scene = toScene(PAYLOAD);
-  assert.deepEqual(Object.keys(scene), [
+  assert.deepEqual(Object.getOwnPropertyNames(scene), [
     "summary",
     ...Object.keys(PAYLOAD.string_columns),
   ]);

@@ -69,9 +69,12 @@ export function toScene(payload) {
   /** @type {any} */
   const scene = { summary: payload.summary };
   for (const name of tableNames(payload)) {
-    scene[name] = makeRows(payload[name], payload.string_columns[name], payload.strings);
+    defineLazy(scene, name, () => {
+      const rows = makeRows(payload[name], payload.string_columns[name], payload.strings);
+      if (name === "groups") for (const group of rows) defineLayout(group, payload.strings);
+      return rows;
+    });
   }
-  for (const group of scene.groups) defineLayout(group, payload.strings);
   return scene;
 }
 

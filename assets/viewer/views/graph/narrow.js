@@ -194,6 +194,6 @@ function narrowIndex(sceneIndex, open, narrowness, growth, crowded) {
   }
   drawn.node.forEach(narrowNode);
   drawn.group.forEach(narrowGroup);
-  const scene = { ...sceneIndex.scene, nodes, groups };
+  const scene = rowWith(sceneIndex.scene, { nodes, groups });
   return Object.assign(Object.create(sceneIndex), { scene, savedTensors, parameters });
 }
