@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from autogradviz.event_log.file_layout import index_size
+from autogradviz.event_log.step_totals import StepTotals
 from autogradviz.events import (
     BackwardStarted,
     CollectiveCalled,
@@ -125,6 +126,7 @@ class RankSummary:
         is_complete: the recording ended, and the file is not torn.
         event_count: the number of events, if the recording ended.
         duration_ns: from the start to the newest known event, 0 in files that do not tell it.
+        totals: saved bytes and norms of gradients by step, None in files that do not tell them.
 
     Example:
         >>> with autogradviz.record(model, path="run/"):
@@ -151,6 +153,7 @@ class RankSummary:
     is_complete: bool
     event_count: int
     duration_ns: int
+    totals: StepTotals | None = None
 
 
 class _Reader:
@@ -357,11 +360,13 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
     )
     newest = tuple(Place._make([*each[:-1], _line(each[-1])]) for each in found["newest"])
     error, interrupted = found["error"], found["interrupted"]
+    totals = found.get("totals")
     known = {
         "duration_ns": 0,  # older files lack it
         **found,
         "steps": steps,
         "newest": newest,
+        "totals": None if totals is None else StepTotals._make(map(tuple, totals)),
         "groups": tuple((str(n), str(d), tuple(map(int, r))) for n, d, r in found["groups"]),
         "meshes": tuple(
             (tuple(map(str, n)), tuple(map(int, s)), tuple(map(int, c)))
