@@ -77,7 +77,7 @@ def step_totals(log: Log) -> StepTotals:
 
 
 class _Saved(NamedTuple):
-    """What the bytes depend on, of one saved tensor."""
+    """One saved tensor: storage, bytes, and when it was saved and released."""
 
     seq: int
     time_ns: int

@@ -194,7 +194,7 @@ def test_rows_of_saved_bytes_and_gradient_norms(open_report, picture):
     assert infinite[:3] == [0xB3, 0x26, 0x1E]
     page.mouse.move(*cell(page, 0, 1))
     tooltip = page.locator(".agv-run-main .agv-tooltip").inner_text().splitlines()
-    assert tooltip[-2:] == ["peak saved bytes 2.00 KiB", "gradient norm 4.00"]
+    assert tooltip[-2:] == ["peak saved bytes 2.0 kB", "gradient norm 4.00"]
     page.screenshot(path=picture("run-gradients-light"))
 
 
