@@ -360,13 +360,12 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
     )
     newest = tuple(Place._make([*each[:-1], _line(each[-1])]) for each in found["newest"])
     error, interrupted = found["error"], found["interrupted"]
-    totals = found.get("totals")
     known = {
         "duration_ns": 0,  # older files lack it
         **found,
         "steps": steps,
         "newest": newest,
-        "totals": None if totals is None else StepTotals._make(map(tuple, totals)),
+        "totals": _totals(found.get("totals")),
         "groups": tuple((str(n), str(d), tuple(map(int, r))) for n, d, r in found["groups"]),
         "meshes": tuple(
             (tuple(map(str, n)), tuple(map(int, s)), tuple(map(int, c)))
@@ -380,6 +379,20 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
     for name in _NUMBERS:
         known[name] = int(known[name])
     return RankSummary(**known)
+
+
+def _totals(found: Sequence[Any] | None) -> StepTotals | None:
+    if found is None:
+        return None
+    steps, saved, norms = found
+    if not len(steps) == len(saved) == len(norms):
+        message = "the totals are not those of the same steps"
+        raise ValueError(message)
+    return StepTotals(
+        tuple(map(int, steps)),
+        tuple(None if each is None else int(each) for each in saved),
+        tuple(None if each is None else float(each) for each in norms),
+    )
 
 
 def _line(found: Sequence[Any] | None) -> Line | None:

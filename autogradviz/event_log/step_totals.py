@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from itertools import chain
 from math import hypot, inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -200,8 +201,8 @@ def _read_unpacks(log: Log) -> dict[int, list[tuple[int, int | None]]]:
     """Return event and running backward of each unpack, by saved tensor."""
     parents = {each.backward_id: each.parent_backward_id for each in rows_of(log, BackwardStarted)}
     moments: list[tuple[int, int, int | None, int | None]] = []  # event, thread, backward, saved id
-    for kind in (BackwardStarted, NodeStarted):
-        moments += [(each.seq, each.thread, each.backward_id, None) for each in rows_of(log, kind)]
+    began = chain(rows_of(log, BackwardStarted), rows_of(log, NodeStarted))
+    moments += [(each.seq, each.thread, each.backward_id, None) for each in began]
     moments += [
         (each.seq, each.thread, parents.get(each.backward_id), None)
         for each in rows_of(log, BackwardEnded)
