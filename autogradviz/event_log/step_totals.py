@@ -38,7 +38,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from autogradviz.event_log.log import Log
 
@@ -201,7 +201,9 @@ def _read_unpacks(log: Log) -> dict[int, list[tuple[int, int | None]]]:
     """Return event and running backward of each unpack, by saved tensor."""
     parents = {each.backward_id: each.parent_backward_id for each in rows_of(log, BackwardStarted)}
     moments: list[tuple[int, int, int | None, int | None]] = []  # event, thread, backward, saved id
-    began = chain(rows_of(log, BackwardStarted), rows_of(log, NodeStarted))
+    began: Iterator[BackwardStarted | NodeStarted] = chain(
+        rows_of(log, BackwardStarted), rows_of(log, NodeStarted)
+    )
     moments += [(each.seq, each.thread, each.backward_id, None) for each in began]
     moments += [
         (each.seq, each.thread, parents.get(each.backward_id), None)
