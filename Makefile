@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
+.PHONY: help demo check test test-all test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
 .PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
 
 help: ## list the targets
@@ -44,6 +44,11 @@ test-all: programs native lint test-viewer ## every test, those marked slow as w
 
 test-native: programs native $(VENV)/.developing ## integration tests with the native engine: five minutes
 	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not browser" tests/integration
+
+test-native-findings: native $(VENV)/.developing ## findings of all bugs with the native engine: one minute
+	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) tests/integration/test_bug_cases.py \
+		tests/integration/test_bug_variants.py tests/integration/test_gradient_findings.py \
+		tests/integration/test_compiled_findings.py tests/integration/test_optimizer_findings.py
 
 test-integrations: $(VENV)/.made ## Lightning, transformers, accelerate, W&B, MLflow, TensorBoard, Dask, Ray: six minutes
 	@[ -x .venv-integrations/bin/python ] || $(BIN)/python -m venv .venv-integrations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.fast_dataclass import maker
 

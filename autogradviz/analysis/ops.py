@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import OpCalled, RegionEntered
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
+    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
 
 _make_op: Callable[..., Op] = maker(Op)
 

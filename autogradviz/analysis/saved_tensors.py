@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import Op, SavedTensor, Unpack
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
@@ -23,10 +23,10 @@ from autogradviz.events import (
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
-    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
+    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
 
 _make_saved = maker(SavedTensor)
 _make_unpack = maker(Unpack)

@@ -308,9 +308,9 @@ class Run:
 
     @cached_property
     def _scene(self) -> RunScene:
-        from autogradviz.runs.scene import build_run_scene, read_peaks
+        from autogradviz.runs.scene import build_run_scene, read_totals
 
-        return build_run_scene(self, read_peaks(self))
+        return build_run_scene(self, read_totals(self))
 
     def widget(self) -> RunWidget:
         """Return the picture of the run for notebooks; a click opens the views of a rank.

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import zlib
 from collections import Counter
+from math import isnan
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
 from ranks import run_ranks
+from step_peaks import peaks_of_steps
 
 import autogradviz
 from autogradviz.cli.entry_point import main
@@ -23,8 +25,7 @@ from autogradviz.events import (
     RecordingInterrupted,
     StepEnded,
 )
-from autogradviz.runs.scene import build_run_scene
-from autogradviz.runs.scene.saved_peaks import saved_peaks
+from autogradviz.runs.scene import build_run_scene, read_totals
 from autogradviz.runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 
 PROGRAM = Path(__file__).with_name("run_programs.py")
@@ -277,11 +278,18 @@ def test_picture_of_collectives_has_the_missing_ones_in_their_step(runs):
     assert set(equal.lanes[0].states) == {"same"}
 
 
-def test_saved_bytes_of_a_step_are_the_peak_of_the_curve_of_memory(runs):
-    trace = runs["correct"].trace(0)
-    peaks = saved_peaks(trace)
-    assert sorted(peaks) == [0, 1, 2, 3]
-    assert max(peaks.values()) == max(trace.analysis.memory.nbytes)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_saved_bytes_of_each_step_are_the_peak_of_the_curve_of_memory(runs, name):
+    run = runs[name]
+    totals, scene = read_totals(run), build_run_scene(run, read_totals(run))
+    assert totals.keys() == set(run.ranks)
+    for rank, found in totals.items():
+        trace = run.trace(rank)
+        assert found.saved_nbytes == peaks_of_steps(trace.analysis)
+        assert found.steps == tuple(each.step for each in trace.log.of(StepEnded))
+        row = [each.rank for each in scene.ranks].index(rank) * len(scene.steps)
+        cells = scene.cells.saved[row : row + len(found.steps)]
+        assert tuple(None if isnan(each) else each for each in cells) == found.saved_nbytes
 
 
 def test_report_of_a_run_holds_its_ranks_and_no_source_if_redacted(runs, tmp_path, capsys):

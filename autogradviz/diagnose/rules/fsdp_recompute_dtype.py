@@ -22,7 +22,7 @@ _FSDP: Final = "torch/distributed/fsdp/"
 
 PAGE: Final = Page(
     slug="fsdp-recompute-dtype",
-    title="FSDP converts the input of a module in the forward, and not in its recomputation",
+    title="FSDP converts the inputs of a checkpointed module in the forward only",
     means="""With mixed precision, FSDP converts the inputs of a module to the dtype of its
     parameters before its forward. If the checkpoint is around the sharded module, the
     recomputation runs while FSDP prepares the backward of that module, and FSDP then leaves out

@@ -673,8 +673,9 @@ class Recording {
   // Return the id of a tensor that is not followed: all of one class, or of one class and shape.
   int64_t intern_bare(const at::Tensor& tensor, int64_t thread) {
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    const PyTypeObject* type = class_of(impl);
     bool opaque = impl.is_python_dispatch();
+    // Of other tensors, C++ code makes some before they have a Python object.
+    const PyTypeObject* type = opaque ? class_of(impl) : nullptr;
     std::string key(reinterpret_cast<const char*>(&type), sizeof(type));
     Sizes sizes;
     if (!opaque) {
