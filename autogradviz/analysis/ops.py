@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
-from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import OpCalled, RegionEntered
 from autogradviz.fast_dataclass import maker
 
