@@ -24,8 +24,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: FORCE venv programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
+.PHONY: help demo check test test-all test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
+.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,11 @@ test-all: programs native lint test-viewer ## every test, those marked slow as w
 
 test-native: programs native $(VENV)/.developing ## integration tests with the native engine: five minutes
 	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not browser" tests/integration
+
+test-native-findings: native $(VENV)/.developing ## findings of all bugs with the native engine: one minute
+	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) tests/integration/test_bug_cases.py \
+		tests/integration/test_bug_variants.py tests/integration/test_gradient_findings.py \
+		tests/integration/test_compiled_findings.py tests/integration/test_optimizer_findings.py
 
 test-integrations: $(VENV)/.made ## Lightning, transformers, accelerate, W&B, MLflow, TensorBoard, Dask, Ray: six minutes
 	@[ -x .venv-integrations/bin/python ] || $(BIN)/python -m venv .venv-integrations
@@ -115,6 +120,9 @@ bench: native $(VENV)/.developing ## measure the cost of recording, ours and oth
 
 calibrate: $(VENV)/.developing ## measure how often each confidence level is right, into assets/calibration.md
 	$(BIN)/python tests/calibration/calibrate.py
+
+compiled-programs: native $(VENV)/.developing ## compare all compiled programs on all backends, into assets/
+	$(BIN)/python tests/integration/compare_compiled_programs.py
 
 bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build

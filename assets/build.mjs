@@ -28,13 +28,21 @@ const OWN_NAMES =
   "chevron totals stub rank plot layOut ribbons bars zoomTo trackY nextFinding focusGroup " +
   "worldAt restyle hasView recomputeNs openRecording addedNs arrivedMs drawCharts drawFindings " +
   "findingRow fitted fromZero isMain openPlace placeOf pin subscribe destroy scheduler " +
-  "tooltip descending reveal share element peak";
+  "tooltip descending reveal share element peak store camera pen low high isInside";
 
 // The same for the viewer of runs.
 const RUN_NAMES =
   "rowOf selectRank listeners images rowsHeight zoomBy canOpen spacer scroller announcer mutation " +
   "surface text2 text3 line2 badgeTint nodeTint recompute backward family palette schedule row mode " +
   "zoom tooltip picture observer draw paint room weight align showGroup element view";
+
+// Functions that are called often: the bundle has them under one letter each.
+const SHORT_MATH = Object.fromEntries(
+  ["max", "min", "round", "floor", "ceil", "abs"].map((name) => [
+    `Math.${name}`,
+    `math${name[0].toUpperCase()}${name.slice(1)}`,
+  ]),
+);
 
 // `h` (viewer/dom.js) adds the prefix of the names of classes, so the bundle leaves it out.
 const shortClasses = {
@@ -68,6 +76,8 @@ const bundle = async (name, entry, options) => {
     target: "es2022",
     legalComments: "none",
     plugins: [shortClasses],
+    define: SHORT_MATH,
+    inject: [join(here, "short_math.js")],
     ...options,
   });
   return outputFiles;

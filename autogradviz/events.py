@@ -578,6 +578,17 @@ class TensorMoved(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedStorageFreed(Event):
+    """The storage of a tensor that hooks packed had been freed when they unpacked it.
+
+    The hooks of a user or of ``save_on_cpu`` kept a copy, or what computes the tensor again.
+    """
+
+    saved_id: SavedId
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorReleased(Event):
     """A slot released its tensor: its node ran without ``retain_graph``, or was freed."""
 
@@ -678,6 +689,28 @@ class GradAccumulated(Event):
     backward_id: BackwardId
     node_id: NodeId
     tensor_id: TensorId  # the leaf
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerStepped(Event):
+    """``step`` of an optimizer of PyTorch, or of a class derived from it, returned."""
+
+    optimizer_name: str  # "Adam"
+    tensor_ids: tuple[TensorId, ...]  # the tensors that it updates, in the order of its groups
+    gradient_count: int | None  # how many of them have a gradient now; None if it was not read
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOptimizerFound(Event):
+    """Parameters had received gradients, optimizers had stepped, and none had these parameters.
+
+    Optimizers that have not stepped are searched for as well, when a backward begins or the
+    recording ends, at most eight times.
+    """
+
+    tensor_ids: tuple[TensorId, ...]  # the parameters
 
 
 @event()
@@ -1246,6 +1279,18 @@ class RegionRan(Event):
     tensor_ids: tuple[TensorId, ...]  # saved tensors, in the order of the slots without sizes
     saved_versions: tuple[int, ...]  # of their version counters, NO_ID where unknown
     early: bool  # it ran before it could be observed; the versions are those when it was found
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBudgetChanged(Event):
+    """A compiled region is about to run, and ``activation_memory_budget`` has another value.
+
+    It differs from the value at the last run, and at first from PyTorch's default. The partitioner
+    reads the option when it compiles a region, so that running regions ignore it.
+    """
+
+    memory_budget: float
 
 
 @event(lasting=True)

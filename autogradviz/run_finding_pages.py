@@ -11,8 +11,8 @@ COLLECTIVE_MISSING: Final = Page(
     title="A rank does not call a collective that another rank of the group calls",
     means="""Every process of a group must call each collective. A process that calls one more
     waits until the timeout of the group, or is paired with the next collective of the others. The
-    culprit is the branch that only one rank took, or the line at which the other rank raised or
-    stood.""",
+    culprit is the branch that only one rank took, the loop that a rank with fewer batches left, or
+    the line at which the other rank raised or stood.""",
     happens="""A branch on the rank around a collective, around a module whose forward
     communicates, or around the evaluation of a sharded model; loops of different lengths; an
     exception on one rank.""",

@@ -393,7 +393,8 @@ class Trace:
 
         Args:
             depth: how many levels of modules are open; 0 closes all modules, a large number opens
-                all. By default, as many as keep the picture readable.
+                all. By default, as many as keep the picture readable, and a compiled region that
+                has more ops than the graph has nodes.
             open: a module or several, "h.3", or a compiled region, "forward [0/0]". They are open
                 and all others closed, unless ``depth`` is given too. A block is drawn apart from
                 the identical ones around it. In the place of an open region's node, the ops of

@@ -147,6 +147,8 @@ def show_without_server(show, kind, error, traceback):
 if __name__ == "__main__":
     own = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     own_path = [entry for entry in sys.path[1:] if entry not in own]
+    # A CUDA build imports Triton, whose binding prints frozen objects as leaks at exit.
+    sys.modules["triton"] = None
     for name in IMPORTED:
         importlib.import_module(name)
     sys.modules["autogradviz.diagnose.rule"].all_rules()  # imports the rules

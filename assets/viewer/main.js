@@ -94,7 +94,9 @@ function mountScene(root, scene, model, open, node) {
   const shell = h("div", { class: "agv-shell" }, topBar, rail, ...panes.elements, scrubber.element);
   root.replaceChildren(shell, hideStill(model));
   const press = handleKeys(store, search, panes);
-  listen(root, "keydown", press);
+  // A report has nothing else on its page.
+  const keyed = model.get("_link") ? document.documentElement : root;
+  listen(keyed, "keydown", press);
   const showView = () => (root.dataset.view = store.view);
   store.subscribe(["view"], showView);
   const disconnect = connectHost(store, model);
@@ -116,7 +118,7 @@ function mountScene(root, scene, model, open, node) {
     stop();
     leave();
     disconnect();
-    root.removeEventListener("keydown", press);
+    keyed.removeEventListener("keydown", press);
     panes.destroy();
     scrubber.destroy();
   };

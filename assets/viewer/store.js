@@ -5,6 +5,7 @@ import { groupsAround, relatedTo } from "./scene/scene_index.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
 /** @typedef {"full" | "forward" | "backward"} NodePart */
+/** @typedef {"after hooks" | "before hooks"} SavedForm */
 
 /**
  * @typedef {object} State
@@ -16,6 +17,7 @@ import { groupsAround, relatedTo } from "./scene/scene_index.js";
  * @property {number | null} time replayed, in nanoseconds; null is the end of the recording
  * @property {import("./scene/colors.js").ColorBy} colorBy
  * @property {NodePart} nodePart the part of each node that is drawn
+ * @property {SavedForm} savedForm of the values in compiled regions that inlined hooks pack
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
  */
 
@@ -65,6 +67,8 @@ export class Store {
     this.colorBy = "kind";
     /** @type {NodePart} */
     this.nodePart = "full";
+    /** @type {SavedForm} */
+    this.savedForm = "after hooks";
     /** @type {State["gradientPath"]} */
     this.gradientPath = null;
   }

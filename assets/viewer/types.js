@@ -157,6 +157,7 @@
  * @property {Cell[]} cells
  * @property {number[][]} rows cell indices, top to bottom, left to right
  * @property {Link[]} links
+ * @property {string} contents of a compiled region: "12 + 30 ops, 4 recomputed"
  * @property {number} picture_width of the compiled region's picture, 0 without one
  * @property {number} picture_height
  */
@@ -351,6 +352,7 @@
  * @typedef {object} SceneModuleCall
  * @property {number} parent index of the enclosing call, -1 for none
  * @property {string} module
+ * @property {number} step
  * @property {number} recompute_ns
  * @property {number} entered_seq
  * @property {number} unpacked_seq when backward unpacked the first tensor that it saved, -1 if never
@@ -465,6 +467,7 @@
  * @property {string} filename of the line where its graph ended
  * @property {number} lineno 0 if unknown
  * @property {number[]} nodes indices of the nodes of its runs
+ * @property {string[]} guards lines of the tree of compilations, none if it is the only one
  */
 
 /**

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.checkpoint_regions import build_regions
 from autogradviz.analysis.compiled_regions import (
@@ -13,10 +13,8 @@ from autogradviz.analysis.compiled_regions import (
 )
 from autogradviz.analysis.compiled_saves import ModuleNames, places_of_saved
 from autogradviz.analysis.graph import GraphInputs, build_graph
-from autogradviz.analysis.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
 from autogradviz.analysis.memory_curve import build_memory
 from autogradviz.analysis.module_call_intervals import CallIntervals, read_call_intervals
-from autogradviz.analysis.named_tuple_rows import last_ns
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
 from autogradviz.analysis.ops import build_ops, find_creators
 from autogradviz.analysis.saved_memory import SavedMemory
@@ -36,6 +34,8 @@ from autogradviz.analysis.tensor_and_module_tables import (
 from autogradviz.analysis.timeline_spans import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.user_hooks import build_hooks
+from autogradviz.event_log.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
+from autogradviz.event_log.named_tuple_rows import last_ns
 from autogradviz.events import (
     CellSeen,
     DistributedTensorSeen,
@@ -68,6 +68,10 @@ if TYPE_CHECKING:
         Timeline,
     )
     from autogradviz.event_log import Log
+
+
+_WHILE_INLINED_HOOKS_RUN: Final = "Saved tensors hooks were specialized as GraphModules."
+"""How the message begins with which AOTAutograd disables hooks that it has inlined."""
 
 
 class Analysis:
@@ -304,6 +308,7 @@ class Analysis:
             f"saved-tensor hooks were disabled at {self.location(event.stack_id) or '?'}: "
             f"{event.message}"
             for event in self.log.of(HooksDisabled)
+            if not event.message.startswith(_WHILE_INLINED_HOOKS_RUN)
         ]
         notices += [
             Notice(hook_point="saved tensors", message=message, failure=False)

@@ -17,10 +17,10 @@ from autogradviz.analysis.compiled_region_types import (
     SlotRun,
 )
 from autogradviz.analysis.formatting import short_op_name
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import SourceLocation
 from autogradviz.compiled_graphs.plan_region import is_later_checkpoint
 from autogradviz.compiled_graphs.value_names import ITEM, is_packed, unpacked_name
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import (
     NO_ID,
     CacheDecided,

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.node_creation_order import creation_order
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_failed_nodes
 from autogradviz.analysis.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -23,12 +23,12 @@ from autogradviz.fast_dataclass import maker
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.module_call_intervals import CallIntervals
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
+    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
 
 _make_node = maker(Node)
 _make_edge = maker(Edge)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.fast_dataclass import maker
 
@@ -19,7 +19,7 @@ _make_hold = maker(Hold)
 def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> MemoryCurve:
     """Return the bytes of all storages that saved tensors hold, each storage counted once.
 
-    Checkpoint keeps only the arguments of a region, and offloading keeps nothing in place.
+    Checkpoint keeps only the arguments of a region, and hooks that copy keep nothing in place.
     Parameters and buffers are not counted: they are alive anyway.
     """
     owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}

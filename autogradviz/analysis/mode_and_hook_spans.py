@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import short_op_name
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.tensor_and_module_tables import read_parameter_names
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import (
     CompileEnded,
     CompileStarted,

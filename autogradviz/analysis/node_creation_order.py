@@ -9,9 +9,9 @@ from autogradviz.events import NodeSeen
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.types import Edge
     from autogradviz.event_log import Log
+    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
 
 
 def creation_order(log: Log, matches: OpNodeMatches, edges: tuple[Edge, ...]) -> dict[int, int]:

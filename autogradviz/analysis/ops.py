@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import short_op_name
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import Op
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import OpCalled, RegionEntered
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
+    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
 
 _make_op = maker(Op)
 

@@ -17,10 +17,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.module_call_intervals import read_call_intervals
-from autogradviz.events import ModuleEntered, ModuleExited, RecomputeStarted, RecomputeStopped
+from autogradviz.events import (
+    ModuleEntered,
+    ModuleExited,
+    RecomputeStarted,
+    RecomputeStopped,
+    StepEnded,
+)
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
@@ -31,13 +38,16 @@ if TYPE_CHECKING:
 
 BANDWIDTH: Final = 12e9
 """Bytes per second that are assumed for copies to and from the host (PCIe 3.0, 16 lanes)."""
-CHECKPOINT_NS: Final = 140_000
+CHECKPOINT_NS: Final = 170_000
 """Duration of one call of ``checkpoint`` without its ops: contexts, random states, closures."""
-HOOKS_NS: Final = 9_700
-"""Duration of the hooks of ``checkpoint`` for one saved tensor: packed twice and unpacked once.
+HOOKS_NS: Final = 16_500
+"""Duration of the hooks of ``checkpoint`` for one saved tensor: packed twice and unpacked once."""
+RECORDER_NS: Final = {"native": (2_000, 7_000), "python": (13_000, 60_000)}
+"""Duration of recording one op and one module call, by engine.
 
-Both were measured with PyTorch 2.13 on one core of a server CPU, as the slope and the intercept
-of the duration over the number of saved tensors (``tests/bench/predicted_time.py``).
+These numbers were measured with PyTorch 2.13 on one core of a server CPU: by least squares over
+the steps of ``tests/bench/predicted_time.py``, from the CPU time that checkpointing added and from
+that of the modules without a recorder.
 """
 
 
@@ -50,12 +60,15 @@ class MemoryPrediction:
         offload: names of the modules whose saved tensors would be offloaded.
         peak: bytes held at the peak of the recording.
         predicted_peak: bytes held at the peak with these regions.
-        copied: bytes that offloading copies to the host, and back in backward. A tensor that two
-            nodes save is copied twice; parameters are copied too.
-        recompute_ns: duration of the recomputations, in nanoseconds: the recorded time of each
-            module up to its last save, and the time of ``checkpoint`` itself, which is assumed
-            to be 140 µs for each call and 9.7 µs for each saved tensor.
-        copy_ns: duration of the copies in both directions, in nanoseconds.
+        copied: bytes that offloading copies to the host in a step, and back in backward. A tensor
+            that two nodes save is copied twice; parameters are copied too.
+        recompute_ns: duration of the recomputations of a step, in nanoseconds: the recorded time
+            of each module up to its last save without that of the recorder, and the time of
+            ``checkpoint`` itself, which is assumed to be 170 µs for each call and 16.5 µs for each
+            saved tensor. The median over the recorded steps.
+        recompute_range_ns: the same in the fastest and in the slowest recorded step.
+        steps: number of recorded steps that would recompute or copy.
+        copy_ns: duration of the copies of a step in both directions, in nanoseconds.
 
     Example:
         >>> prediction = trace.predict_memory(checkpoint="down")
@@ -69,6 +82,8 @@ class MemoryPrediction:
     predicted_peak: int
     copied: int
     recompute_ns: int
+    recompute_range_ns: tuple[int, int]
+    steps: int
     copy_ns: int
 
     @property
@@ -89,6 +104,7 @@ class ModuleCall:
     call_id: int
     parent: int | None  # call id of the enclosing call
     module: str
+    step: int  # the training step, from 0
     recompute_ns: int  # from its start to the last save, and the duration of checkpoint itself
     entered_seq: int
     unpacked_seq: int | None  # when backward unpacked the first tensor that it saved
@@ -215,6 +231,7 @@ class SavedMemoryModel:
         for forward_op in self._analysis.ops:
             if forward_op.phase == "forward":
                 self._add_inputs(forward_op, inputs)
+        step_ends = [ended.end_seq for ended in self._analysis.log.of(StepEnded)]
         copied: dict[int | None, int] = defaultdict(int)
         ends: dict[int, int] = {}  # time of the last save, at which a recomputation stops
         packed: dict[int, int] = defaultdict(int)  # number of saved tensors
@@ -234,14 +251,14 @@ class SavedMemoryModel:
                 last = released.get(call_id, 0)
                 end = saved.released_seq
                 released[call_id] = None if last is None or end is None else max(last, end)
+        durations = self._durations_until(ends)
         return {
             call_id: ModuleCall(
                 call_id=call_id,
                 parent=event.parent_call_id,
                 module=names.get(event.module_id, ""),
-                recompute_ns=max(0, ends.get(call_id, 0) - event.time_ns)
-                + CHECKPOINT_NS
-                + HOOKS_NS * packed[call_id]
+                step=bisect_right(step_ends, event.seq),
+                recompute_ns=durations[call_id] + CHECKPOINT_NS + HOOKS_NS * packed[call_id]
                 if call_id in unpacked
                 else 0,
                 entered_seq=event.seq,
@@ -252,6 +269,32 @@ class SavedMemoryModel:
             )
             for call_id, event in self._entered.items()
         }
+
+    def _durations_until(self, ends: dict[int, int]) -> dict[int, int]:
+        """Return the duration of each call up to a time, without the recorder.
+
+        What recording an op and a module call takes is subtracted from the time between the ops.
+        """
+        inside: dict[int, int] = defaultdict(int)  # duration of ops
+        recorder: dict[int, int] = defaultdict(int)
+        op_ns, call_ns = _recorder_ns(self._analysis)
+        for op in self._analysis.ops:
+            if op.phase != "forward":
+                continue
+            for call_id in self.around(self._call_at(op.thread, op.seq)):
+                left_ns = ends.get(call_id, 0) - op.time_ns
+                if left_ns > 0:
+                    inside[call_id] += min(op.duration_ns, left_ns)
+                    recorder[call_id] += op_ns
+        for call_id, event in self._entered.items():
+            for outer in self.around(call_id):
+                if event.time_ns < ends.get(outer, 0):
+                    recorder[outer] += call_ns
+        durations = {}
+        for call_id, event in self._entered.items():
+            between_ns = ends.get(call_id, 0) - event.time_ns - inside[call_id]
+            durations[call_id] = inside[call_id] + max(0, between_ns - recorder[call_id])
+        return durations
 
     def _add_inputs(self, op: Op, inputs: dict[int, dict[int, None]]) -> None:
         """Add the storages that an op reads to the inputs of the calls that did not create them."""
@@ -305,26 +348,38 @@ class SavedMemoryModel:
                 if unpacked_seq is not None and region_id in set(self.around(save.created_in)):
                     key = (save.storage_id, region_id)
                     intervals.append((key, nbytes, unpacked_seq, save.end_seq))
-        recompute_ns = copied = 0
+        recompute_ns: dict[int, int] = defaultdict(int)  # by step
+        copied: dict[int, int] = defaultdict(int)
         for call_id, region_id in region_of.items():
             call = self.calls[call_id]
             if region_id is not None and regions[region_id] == "offload":
-                copied += call.copied
+                copied[call.step] += call.copied
             elif region_id == call_id:
-                recompute_ns += call.recompute_ns
+                recompute_ns[call.step] += call.recompute_ns
                 intervals += [
                     (storage_id, self.nbytes[storage_id], call.entered_seq, call.released_seq)
                     for storage_id in call.inputs
                 ]
+        durations = sorted(filter(None, recompute_ns.values())) or [0]
+        copied_in_step = median_low(sorted(filter(None, copied.values())) or [0])
         return MemoryPrediction(
             checkpoint=tuple(checkpoint),
             offload=tuple(offload),
             peak=max(self._analysis.memory.nbytes, default=0),
             predicted_peak=_peak(intervals),
-            copied=copied,
-            recompute_ns=recompute_ns,
-            copy_ns=round(2 * copied / bandwidth * 1e9),
+            copied=copied_in_step,
+            recompute_ns=median_low(durations),
+            recompute_range_ns=(durations[0], durations[-1]),
+            steps=len({step for by in (recompute_ns, copied) for step, each in by.items() if each}),
+            copy_ns=round(2 * copied_in_step / bandwidth * 1e9),
         )
+
+
+def _recorder_ns(analysis: Analysis) -> tuple[int, int]:
+    """Return the duration of recording one op and one module call; zeros if unknown."""
+    options = () if analysis.started is None else analysis.started.options
+    engines = {option.partition(":")[0] for option in options}
+    return next((RECORDER_NS[each] for each in RECORDER_NS if each in engines), (0, 0))
 
 
 def _time_of_save(saved: SavedTensor, op: Op) -> int:

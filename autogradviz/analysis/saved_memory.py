@@ -1,8 +1,8 @@
 """Saved memory: what "saved", "held at peak", "recomputed" and "released" mean in every view.
 
 A storage is counted if a saved tensor keeps it alive. Parameters and buffers are alive anyway; a
-tensor that checkpointing or offloading packed is not kept in place. Each storage is counted once,
-with all of its bytes, however many nodes saved it or a part of it. Of the counted storages,
+tensor that checkpointing packed or that hooks copied is not kept in place. Each storage is counted
+once, with all of its bytes, however many nodes saved it or a part of it. Of the counted storages,
 
 * saved are those that the forward saved,
 * recomputed are the others, which only a recomputation saved,
@@ -118,7 +118,7 @@ class SavedMemory:
                 self._by_node[node_id].append(storage)
         self._offloaded: dict[int, dict[int, int]] = defaultdict(dict)  # by node id
         for each in saved.values():
-            if each.packed_by == "offload" and each.tensor.storage_id is not None:
+            if each.copied and each.tensor.storage_id is not None:
                 node_id = -1 if each.node_id is None else each.node_id
                 self._offloaded[node_id][each.tensor.storage_id] = each.tensor.storage_nbytes
 

@@ -6,14 +6,16 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import Op, SavedTensor, Unpack
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
     MutationCloned,
     NodeStarted,
+    SavedStorageFreed,
     SlotSeen,
+    TensorMoved,
     TensorReleased,
     TensorSaved,
     TensorUnpacked,
@@ -21,10 +23,10 @@ from autogradviz.events import (
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
-    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
+    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
 
 _make_saved = maker(SavedTensor)
 _make_unpack = maker(Unpack)
@@ -44,6 +46,8 @@ def build_saved(
     released = {e.saved_id: (e.seq, e.time_ns) for e in rows_of(log, TensorReleased)}
     unpacks = _read_unpacks(log)
     cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
+    copied = {event.saved_id for event in log.of(SavedStorageFreed)}
+    copied.update(event.saved_id for event in log.of(TensorMoved))
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
         node_id, slot = slots.get(event.saved_id, (event.node_id, event.slot))
@@ -70,6 +74,7 @@ def build_saved(
             released_ns=released.get(event.saved_id, (None, None))[1],
             cloned=event.packed_by == "allow_mutation"
             and cloned.get(event.tensor_id, -1) > event.seq,
+            copied=event.saved_id in copied,
         )
     ended = {event.backward_id: event.seq for event in log.of(BackwardEnded)}
     return _complete_recomputed(saved, ended)

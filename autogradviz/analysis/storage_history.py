@@ -7,8 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from autogradviz.analysis.formatting import short_op_name
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import HistoryEntry, SavedTensor, TensorHistory
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import (
     MutationCloned,
     NodeSeen,

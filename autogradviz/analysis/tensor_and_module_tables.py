@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import Module, Tensor
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import ModuleEntered, ModuleSeen, ParameterSeen, TensorSeen
 from autogradviz.fast_dataclass import maker
 

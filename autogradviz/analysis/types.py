@@ -145,6 +145,7 @@ class SavedTensor:
         saved_ns: time of the save, in nanoseconds since the start of the recording.
         released_ns: time of the release in the same unit; None for saves of a recomputation.
         cloned: whether ``allow_mutation_on_saved_tensors`` returned a clone of it.
+        copied: whether hooks kept a copy of it in its place, or what computes it again.
 
     Example:
         >>> saved = trace.saved_tensors()[-1]
@@ -171,6 +172,7 @@ class SavedTensor:
     saved_ns: int | None = None
     released_ns: int | None = None
     cloned: bool = False
+    copied: bool = False
 
     @property
     def is_argument(self) -> bool:
@@ -181,10 +183,11 @@ class SavedTensor:
     def is_held_in_place(self) -> bool:
         """True if it keeps its storage alive.
 
-        Tensors that checkpointing or offloading packed do not, except arguments of a region.
+        Tensors that checkpointing packed do not, except arguments of a region, nor do those that
+        hooks copied.
         """
-        elsewhere = self.packed_by in {"checkpoint", "offload"} and not self.is_argument
-        return not elsewhere and self.tensor.storage_id is not None
+        elsewhere = self.packed_by == "checkpoint" and not self.is_argument
+        return not elsewhere and not self.copied and self.tensor.storage_id is not None
 
     @property
     def broken(self) -> bool:

@@ -107,7 +107,7 @@ class ProgramRecording:
         if self._options.steps.start == 0:
             self._begin()
 
-    def _on_optimizer_step(self) -> None:
+    def _on_optimizer_step(self, _optimizer: object) -> None:
         """Begin or finish the recording, with ``--steps``."""
         self._steps += 1
         if os.getpid() != self._process_id:

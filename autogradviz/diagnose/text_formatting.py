@@ -28,7 +28,9 @@ def quote_source(location: SourceLocation | None) -> str:
     if location is None:
         return ""
     text = location.text or "(source not available)"
-    place = f"{_relative(location.filename)}:{location.lineno}, in {location.function}"
+    place = (
+        f"{_relative(location.filename)}:{location.lineno}, in {location.function or '<module>'}"
+    )
     return f"    {place}\n        {text}"
 
 

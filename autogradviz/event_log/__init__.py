@@ -18,6 +18,7 @@ from autogradviz.event_log.safe_overwrite import (
     temp_sibling,
     write_over_own,
 )
+from autogradviz.event_log.step_totals import StepTotals, step_totals
 from autogradviz.event_log.streaming_writer import Stream
 from autogradviz.event_log.trace_file import batches, columns_of, load, save, save_new
 from autogradviz.event_log.uncompressed_rows import Row
@@ -30,6 +31,7 @@ __all__ = [
     "RankSummary",
     "Row",
     "StepSummary",
+    "StepTotals",
     "Stream",
     "as_events",
     "batches",
@@ -48,6 +50,7 @@ __all__ = [
     "redact",
     "save",
     "save_new",
+    "step_totals",
     "temp_sibling",
     "within",
     "write_options",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from autogradviz.event_log.compressed_rows import CompressedRows
 from autogradviz.event_log.log_segments import Segments
-from autogradviz.event_log.uncompressed_rows import Rows
+from autogradviz.event_log.uncompressed_rows import Rows, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.fast_dataclass import maker
 from autogradviz.pause_gc import collector_waiting
@@ -104,7 +104,7 @@ class Log:
     @property
     def recent_count(self) -> int:
         """Number of events that are not compressed."""
-        return sum(map(len, self._recent.values()))
+        return total(self._recent.values())
 
     @property
     def segments(self) -> Segments:

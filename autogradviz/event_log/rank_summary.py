@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from autogradviz.event_log.file_layout import index_size
+from autogradviz.event_log.step_totals import StepTotals
 from autogradviz.events import (
     BackwardStarted,
     CollectiveCalled,
@@ -125,6 +126,7 @@ class RankSummary:
         is_complete: the recording ended, and the file is not torn.
         event_count: the number of events, if the recording ended.
         duration_ns: from the start to the newest known event, 0 in files that do not tell it.
+        totals: saved bytes and norms of gradients by step, None in files that do not tell them.
 
     Example:
         >>> with autogradviz.record(model, path="run/"):
@@ -151,6 +153,7 @@ class RankSummary:
     is_complete: bool
     event_count: int
     duration_ns: int
+    totals: StepTotals | None = None
 
 
 class _Reader:
@@ -362,6 +365,7 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
         **found,
         "steps": steps,
         "newest": newest,
+        "totals": _totals(found.get("totals")),
         "groups": tuple((str(n), str(d), tuple(map(int, r))) for n, d, r in found["groups"]),
         "meshes": tuple(
             (tuple(map(str, n)), tuple(map(int, s)), tuple(map(int, c)))
@@ -375,6 +379,20 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
     for name in _NUMBERS:
         known[name] = int(known[name])
     return RankSummary(**known)
+
+
+def _totals(found: Sequence[Any] | None) -> StepTotals | None:
+    if found is None:
+        return None
+    steps, saved, norms = found
+    if not len(steps) == len(saved) == len(norms):
+        message = "the totals are not those of the same steps"
+        raise ValueError(message)
+    return StepTotals(
+        tuple(map(int, steps)),
+        tuple(None if each is None else int(each) for each in saved),
+        tuple(None if each is None else float(each) for each in norms),
+    )
 
 
 def _line(found: Sequence[Any] | None) -> Line | None:

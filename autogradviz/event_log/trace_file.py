@@ -6,6 +6,7 @@ Reading a file never executes anything from it. Batches read from a file are sav
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,7 @@ from autogradviz.event_log.safe_overwrite import (
     link_if_absent,
     temp_sibling,
 )
+from autogradviz.event_log.step_totals import step_totals
 from autogradviz.events import EVENT_TYPES, Event, RankSeen, RecordingEnded, field_names
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ _MARK: Final = b"\xff\xff\xff\xff"
 """The first bytes of each message of an Arrow stream."""
 
 MANY: Final = 500_000
-"""Number of events from which importing pandas makes saving faster."""
+"""Number of events from which importing pandas makes saving faster, and totals are not computed."""
 
 
 def save(log: Log, path: PathLike, *, overwrite: bool = False) -> None:
@@ -100,7 +102,10 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
         yield writer.add(writer.encoder.encode(batch))
     summary = b""
     if log.rows(RankSeen):
-        summary = summary_footer(summarize({kind: log.rows(kind) for kind in SUMMARIZED}))
+        found = summarize({kind: log.rows(kind) for kind in SUMMARIZED})
+        # Of a longer log, the rows of ops would take much memory.
+        totals = step_totals(log) if len(log) <= MANY else None
+        summary = summary_footer(replace(found, totals=totals))
     yield writer.end(summary)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from autogradviz.events import field_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from autogradviz.events import Event
 
@@ -92,6 +92,11 @@ class Rows:
 
     def _place(self, row: int) -> int:
         return self._first + row * self._width
+
+
+def total(kinds: Iterable[Rows]) -> int:
+    """Return the number of rows of several kinds. Most kinds have none, and cost little here."""
+    return sum([len(rows) for rows in kinds if rows._values])  # noqa: SLF001
 
 
 def _in_tuples(values: list[Any], width: int) -> list[Row]:

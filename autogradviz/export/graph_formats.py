@@ -28,8 +28,9 @@ def write_dot(analysis: Analysis, path: Path) -> None:
     path.write_text(escape_surrogates(to_dot(build_scene(analysis, ()))), encoding="utf-8")
 
 
-def _attributes(node: Node) -> dict[str, str | int]:
-    """Return the known attributes of a node."""
+def _attributes(analysis: Analysis, node: Node) -> dict[str, str | int]:
+    """Return the known attributes of a node; bytes as in the graph view."""
+    sizes = analysis.saved_memory.of_nodes({node.node_id})
     known: dict[str, str | int | None] = {
         "name": node.name,
         "op": node.op.overload if node.op else None,
@@ -38,7 +39,7 @@ def _attributes(node: Node) -> dict[str, str | int]:
         "state": node.state,
         "runs": node.runs,
         "duration_ns": node.duration_ns,
-        "saved_nbytes": sum(saved.tensor.nbytes for saved in node.saved),
+        "saved_nbytes": sizes.saved + sizes.recomputed,
         "saved_slots": ", ".join(saved.slot or "?" for saved in node.saved),
         "region_id": node.region_id,
         "order": node.order,
@@ -53,7 +54,7 @@ def _attributes(node: Node) -> dict[str, str | int]:
 def write_graphml(analysis: Analysis, path: Path) -> None:
     """Write all nodes and edges; gradients flow from the source of an edge to its target."""
     graph = analysis.graph
-    attributes = {node_id: _attributes(node) for node_id, node in graph.nodes.items()}
+    attributes = {node_id: _attributes(analysis, node) for node_id, node in graph.nodes.items()}
     root = ET.Element("graphml", xmlns=_GRAPHML)
     kinds = {name: type(value) for each in attributes.values() for name, value in each.items()}
     for name, kind in kinds.items():
@@ -107,7 +108,8 @@ def write_model_explorer(analysis: Analysis, path: Path) -> None:
             "label": node.op.name if node.op else node.name,
             "namespace": node.module.replace(".", "/"),
             "attrs": [
-                {"key": key, "value": str(value)} for key, value in _attributes(node).items()
+                {"key": key, "value": str(value)}
+                for key, value in _attributes(analysis, node).items()
             ],
             "incomingEdges": incoming.get(node.node_id, []),
             "outputsMetadata": _outputs(node),

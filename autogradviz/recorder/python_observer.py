@@ -92,7 +92,7 @@ class PythonObserver:
         self.tracer = self._make_tracer(session)
         self.pairs = HookPairTable(session)
         self.gradients = GradientTable(session, self.tensors, self.leaves)
-        self.steps = StepTable(session, self.gradients)
+        self.steps = StepTable(session, self.tensors, self.gradients)
         self.functions = CustomFunctionTable(session, self.tensors, self.creators)
         self.runs, self.nodes = self._make_graph_tables(session)
         self.hooks = HookTable(session, self.modules, self.runs)
@@ -201,6 +201,7 @@ class PythonObserver:
         guarded("nodes", self._walk_recent_outputs)
         guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)
+        guarded("steps", self.steps.find_optimizers)
         if error is not None:
             guarded("error", self._emit_error, error)
 
@@ -258,6 +259,7 @@ class PythonObserver:
         """Forget everything dead; return the ids that may be used again."""
         self.leaves.prune()
         self.gradients.prune()
+        self.steps.prune(self.leaves.live_ids)
         referenced = tensors | self.leaves.live_ids | self.gradients.loss_ids
         self.tensors.prune(referenced)
         self.versions.prune(self.tensors.live_storage_ids, first_seq)

@@ -126,7 +126,8 @@ class _DotWriter:
                         cluster.attr(style=_style(inner), color=_color(inner))
                         self._fill(cluster, inner)
                 else:
-                    label = f"{_group_label(inner)}\n{plural(inner.node_count, 'node')}"
+                    contents = inner.contents or plural(inner.node_count, "node")
+                    label = f"{_group_label(inner)}\n{contents}"
                     dot.node(
                         f"g{cell.ref}",
                         _escape(label),

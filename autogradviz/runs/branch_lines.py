@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.types import SourceLocation
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from autogradviz.analysis.types import SourceLocation
 
 
 def find_branch(stack: Iterable[SourceLocation]) -> SourceLocation | None:
@@ -21,30 +21,66 @@ def find_branch(stack: Iterable[SourceLocation]) -> SourceLocation | None:
         stack: the user's lines, innermost first.
     """
     for location in stack:
-        lines, tree = _parse(location.filename)
-        if tree is None or not 0 < location.lineno <= len(lines):
-            continue
-        if lines[location.lineno - 1].strip() != location.text:
-            continue  # the file has changed
+        lines, tree = _source(location)
         branches = [
             node.test.lineno
             for node in ast.walk(tree)
             if isinstance(node, ast.If)
-            and any(
-                part.lineno <= location.lineno <= (part.end_lineno or part.lineno)
-                for part in (*node.body, *node.orelse)
-            )
+            and any(_contains(part, location.lineno) for part in (*node.body, *node.orelse))
             and not _is_main_guard(node)
         ]
         if branches:
-            lineno = max(branches)
-            return SourceLocation(
-                filename=location.filename,
-                lineno=lineno,
-                function=location.function,
-                text=lines[lineno - 1].strip(),
-            )
+            return _at_line(location, max(branches), lines)
     return None
+
+
+def find_loop(
+    stack: Iterable[SourceLocation], others: Collection[Sequence[SourceLocation]]
+) -> SourceLocation | None:
+    """Return the innermost loop around a stack that most other stacks stand in too.
+
+    A loop over parameters contains few of the stacks of a training step, that over batches all.
+
+    Args:
+        stack: the user's lines, innermost first.
+        others: the stacks of the ops of a training step.
+
+    Returns:
+        The first line of the loop. None if there is none, or if the source cannot be read.
+    """
+    for location in stack:
+        lines, tree = _source(location)
+        loops = [
+            part
+            for block in _blocks_around(tree, location.lineno)
+            for part in block
+            if isinstance(part, ast.For | ast.While)
+            and any(_contains(each, location.lineno) for each in part.body)
+        ]
+        for loop in reversed(loops):
+            inside = sum(any(_is_in(line, location, loop) for line in each) for each in others)
+            if 2 * inside > len(others):
+                return _at_line(location, loop.lineno, lines)
+    return None
+
+
+def _is_in(line: SourceLocation, location: SourceLocation, loop: ast.stmt) -> bool:
+    """Return whether a line is in a loop around another line of the same function."""
+    place = line.filename, line.function
+    return place == (location.filename, location.function) and _contains(loop, line.lineno)
+
+
+def _source(location: SourceLocation) -> tuple[Sequence[str], ast.Module]:
+    """Return lines and syntax tree of a file, none if it is not the one that ran."""
+    lines, tree = _parse(location.filename)
+    is_known = 0 < location.lineno <= len(lines)
+    if tree is None or not is_known or lines[location.lineno - 1].strip() != location.text:
+        return (), ast.Module([], [])
+    return lines, tree
+
+
+def _at_line(location: SourceLocation, lineno: int, lines: Sequence[str]) -> SourceLocation:
+    return replace(location, lineno=lineno, text=lines[lineno - 1].strip())
 
 
 def find_branch_not_taken(
@@ -78,11 +114,7 @@ def find_branch_not_taken(
     ]
     found: list[tuple[ast.If, SourceLocation]] = []
     for location in reversed(parted):
-        lines, tree = _parse(location.filename)
-        if tree is None or not 0 < location.lineno <= len(lines):
-            continue
-        if lines[location.lineno - 1].strip() != location.text:
-            continue  # the file has changed
+        lines, tree = _source(location)
         for node in _branches_to(tree, location.lineno, ran.get(location.filename, set())):
             test = node.test.lineno
             text = lines[test - 1].strip()

@@ -159,7 +159,11 @@ def has_stopped(summary: RankSummary) -> bool:
 def _compare(
     name: str, step: int, file: RankFile, other: RankFile
 ) -> Iterator[CollectiveDifference]:
-    ours, theirs = (RankCollectives(each).of(step, name) for each in (file, other))
+    calls = [RankCollectives(each).of_group(name) for each in (file, other)]
+    is_step = all(_has_ended(each, step) for each in (file, other))
+    if not is_step and _are_equal_from(step, *calls):
+        return
+    ours, theirs = ([(key, call) for key, own, call in each if own == step] for each in calls)
     for mine, its in zip_longest(ours, theirs):
         if mine is not None and its is not None and mine[0] == its[0]:
             continue
@@ -176,7 +180,25 @@ def _compare(
         return
 
 
+def _are_equal_from(
+    step: int,
+    ours: Sequence[tuple[str, int, CollectiveCall]],
+    theirs: Sequence[tuple[str, int, CollectiveCall]],
+) -> bool:
+    """Return whether two ranks call the same collectives in other steps.
+
+    With ``Join``, a rank whose data has ended repeats the collectives of the others, without steps.
+    """
+    tails = [
+        {call.number: key for key, own, call in each if own >= step} for each in (ours, theirs)
+    ]
+    return bool(tails[0]) and tails[0] == tails[1]
+
+
 def is_final(file: RankFile, step: int) -> bool:
     """Return whether a rank called all collectives of a step that it was going to call."""
-    ended = any(each.step == step and each.ended for each in file.summary.steps)
-    return ended or has_stopped(file.summary)
+    return _has_ended(file, step) or has_stopped(file.summary)
+
+
+def _has_ended(file: RankFile, step: int) -> bool:
+    return any(each.step == step and each.ended for each in file.summary.steps)

@@ -11,8 +11,8 @@ from autogradviz.diagnose import Finding
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source, short_location
 from autogradviz.event_log import as_events, read_kinds
 from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen, StepEnded
-from autogradviz.runs.branch_lines import find_branch, find_branch_not_taken
-from autogradviz.runs.collective_differences import find_collective_differences
+from autogradviz.runs.branch_lines import find_branch, find_branch_not_taken, find_loop
+from autogradviz.runs.collective_differences import RankCollectives, find_collective_differences
 from autogradviz.runs.first_difference import (
     RankOps,
     branch_at_difference,
@@ -168,12 +168,14 @@ def _collective_finding(
     other_file = by_rank[rank]
     branch = None if stopped else _branch_not_taken(difference, by_rank[called.rank], other_file)
     is_certain = branch is not None or stopped is not None
+    loop = None
     if not is_certain:
-        branch = find_branch(called.stack)
+        loop = _loop_left(difference, by_rank[called.rank], other_file)
+        branch = None if loop else find_branch(called.stack)
     return Finding(
         slug="collective-missing",
         title=f"rank {rank} does not call {where}, which rank {called.rank} calls",
-        culprit=stopped or branch or called.location,
+        culprit=stopped or branch or loop or called.location,
         victim=called.location,
         explanation=paragraphs(
             [
@@ -181,6 +183,8 @@ def _collective_finding(
                 quote_source(called.location),
                 f"Rank {rank} took another branch at {short_location(branch)}:" if branch else "",
                 quote_source(branch),
+                f"Rank {rank} called it before, and left this loop earlier:" if loop else "",
+                quote_source(loop),
                 "" if has_ended else _describe_place(rank, summary),
                 quote_source(stopped),
                 "All processes of a group must call each collective. A process that calls one more "
@@ -212,6 +216,17 @@ def _branch_not_taken(
         if ours[step] != theirs[step]
     )
     return next((branch for branch in found if branch is not None), None)
+
+
+def _loop_left(
+    difference: CollectiveDifference, file: RankFile, other: RankFile
+) -> SourceLocation | None:
+    """Return the loop around a collective, if the other rank called it in earlier rounds."""
+    called = difference.called
+    calls = RankCollectives(other).of_group(difference.group_name)
+    if any(call.stack == called.stack for _, _, call in calls):
+        return find_loop(called.stack, RankOps(file.path, difference.step).stacks())
+    return None
 
 
 def _stopped_at(summary: RankSummary) -> SourceLocation | None:

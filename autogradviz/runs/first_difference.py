@@ -76,6 +76,7 @@ class RankOps:
         # As the digests of steps: without an optimizer, a step lasts until the next backward.
         ends = {each.step: each.seq for each in steps}
         first, until = ends.get(step - 1, 0), ends.get(step)
+        self._lines = Lines(found)
         self.ops = [
             _Op(row[_OP], row[_PHASE], row[_STACK], row[_CALL])
             for row in found[OpCalled]
@@ -84,8 +85,8 @@ class RankOps:
             and row[_THREAD] == 0
             and row[_OP] not in _NOT_COUNTED
             and not row[_OP].startswith("profiler.")
+            and not self._lines.depends_on_shard(row[_STACK])
         ]
-        self._lines = Lines(found)
         entered = event_log.as_events(ModuleEntered, found[ModuleEntered])
         modules = event_log.as_events(ModuleSeen, found[ModuleSeen])
         names = {each.module_id: each.module_name for each in modules}
@@ -95,6 +96,11 @@ class RankOps:
         """Return all lines of the user's program that called ops, from one of them on."""
         stacks = {op.stack_id for op in self.ops[first:]}
         return {line for stack_id in stacks for line in self._lines.stack(stack_id)}
+
+    def stacks(self) -> list[list[SourceLocation]]:
+        """Return the different stacks of the user's lines that called ops, innermost first."""
+        stacks = map(self._lines.stack, dict.fromkeys(op.stack_id for op in self.ops))
+        return [stack for stack in stacks if stack]
 
     def stack(self, place: int) -> list[SourceLocation]:
         """Return the user's lines that called an op, innermost first."""

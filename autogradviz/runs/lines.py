@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Row
     from autogradviz.events import Event
 
+_FLAT: Final = "torch/distributed/fsdp/_flat_param.py"
+_MODULE: Final = "torch/nn/modules/"
+_PARTS: Final = ("torch/distributed/fsdp/", "torch/optim/", _MODULE)
+
 
 class Lines:
     """The innermost line of the user's program in each stack."""
@@ -28,8 +32,27 @@ class Lines:
         """
         frames = event_log.as_events(FrameSeen, rows[FrameSeen])
         self._frames = {each.frame_id: each for each in frames if not each.library}
+        library = {
+            each.frame_id: each.filename.replace("\\", "/") for each in frames if each.library
+        }
+        self._library = {frame_id: _part_of_torch(name) for frame_id, name in library.items()}
+        self._has_flat_parameters = any(each.endswith(_FLAT) for each in library.values())
         stacks = event_log.as_events(StackSeen, rows[StackSeen])
         self._stacks = {each.stack_id: each.frame_ids for each in stacks}
+
+    def depends_on_shard(self, stack_id: int | None) -> bool:
+        """Return whether FSDP1 or the optimizer called an op, on its part of a flat parameter.
+
+        The parts of the ranks contain other parameters, and padding at their end, so that these ops
+        differ between ranks that do the same.
+        """
+        if not self._has_flat_parameters:
+            return False
+        for frame_id in self._stacks.get(stack_id, ()):
+            part = self._library.get(frame_id, _MODULE)  # a frame of the user
+            if part is not None:
+                return part is not _MODULE
+        return False
 
     def of(self, stack_id: int | None) -> SourceLocation | None:
         """Return the line of a stack, None if it is unknown."""
@@ -48,3 +71,8 @@ class Lines:
             for frame in frames
             if frame is not None
         ]
+
+
+def _part_of_torch(filename: str) -> str | None:
+    """Return the entry of ``_PARTS`` that a file belongs to."""
+    return next((part for part in _PARTS if part in filename), None)

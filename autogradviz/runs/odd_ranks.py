@@ -160,7 +160,8 @@ def compare_steps(
 ) -> Iterator[StepComparison]:
     """Yield the steps that at least two ranks of a group have.
 
-    The last step of a rank that stopped in it is left out.
+    The last step of a rank that stopped in it is left out, and so is what follows the last step of
+    a rank while others took one more.
     """
     by_step: dict[int, dict[int, StepSummary]] = defaultdict(dict)
     for rank in group:
@@ -172,6 +173,8 @@ def compare_steps(
                 by_step[step.step][rank] = step
     for number in sorted(by_step):
         steps = by_step[number]
+        if any(step.ended for step in steps.values()):
+            steps = {rank: step for rank, step in steps.items() if step.ended}
         if len(steps) < 2:  # noqa: PLR2004 - nothing to compare
             continue
         reference: dict[Aspect, int] = {}
@@ -276,6 +279,25 @@ def _other_parameters(
                     rank=rank, aspect="parameters", step=None, reference=reference, equal=count,
                     group=len(ranks), detail="other norms of the parameters, at equal gradients",
                 )  # fmt: skip
+
+
+def other_parameters_without_gradients(
+    group: tuple[int, ...], summaries: Mapping[int, RankSummary]
+) -> Iterator[OddRank]:
+    """Yield the ranks with other parameters than most, if no gradients are left to compare.
+
+    They are replicas that drifted if their gradients were equal in the steps.
+    """
+    ranks = [rank for rank in group if summaries[rank].gradients is None]
+    known = {rank: summaries[rank].parameters for rank in ranks}
+    usual, count = _most(known)
+    for rank, each in known.items():
+        if each not in {usual, None}:
+            reference = next(other for other in ranks if known[other] == usual)
+            yield OddRank(
+                rank=rank, aspect="parameters", step=None, reference=reference, equal=count,
+                group=len(ranks), detail="other norms of the parameters, at equal gradients",
+            )  # fmt: skip
 
 
 def _most(known: Mapping[int, int | None]) -> tuple[int | None, int]:

@@ -95,6 +95,10 @@ def _find_earlier(restarts: Mapping[RankFile, int]) -> list[RankFile]:
     Args:
         restarts: the number of the restart in the name of each file.
     """
+    # Of a file that is torn before its first events, the run is not known.
+    restarts = {file: at for file, at in restarts.items() if file.summary.started_at_ns}
+    if not restarts:
+        return []
     last = max(restarts, key=lambda file: file.summary.started_at_ns).summary.run_name
     newest_on: dict[str, int] = {}
     for file, restart in restarts.items():

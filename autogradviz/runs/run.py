@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -13,9 +15,14 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compare import compare
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.rich_classes import Table, Text
+from autogradviz.runs.equal_gradients import equal_gradients
 from autogradviz.runs.findings import RunFinding, find_problems
 from autogradviz.runs.first_difference import first_difference
-from autogradviz.runs.odd_ranks import find_odd_ranks, group_ranks
+from autogradviz.runs.odd_ranks import (
+    find_odd_ranks,
+    group_ranks,
+    other_parameters_without_gradients,
+)
 from autogradviz.runs.rank_files import COMPLETE, describe_end, describe_ranks, find_rank_files
 from autogradviz.runs.write_parquet import dataset, write_parquet
 
@@ -38,6 +45,10 @@ if TYPE_CHECKING:
 
 _MOST: Final = 12
 """Ranks, and spans of ranks, that are listed separately."""
+_MOST_READ: Final = 32
+"""Ranks with other digests whose ops are read to decide whether they differ."""
+_MOST_STEPS: Final = 8
+"""Steps of each that are read."""
 
 
 class Run:
@@ -107,7 +118,46 @@ class Run:
 
     @cached_property
     def _odd_ranks(self) -> tuple[OddRank, ...]:
-        return tuple(find_odd_ranks(self.summaries, self.groups))
+        found = []
+        read = 0
+        for odd in find_odd_ranks(self.summaries, self.groups):
+            # Shards differ in every step.
+            is_first = not odd.step or odd.step == self.summaries[odd.rank].steps[0].step
+            if odd.aspect != "ops" or not is_first or read == _MOST_READ:
+                found.append(odd)
+                continue
+            read += 1
+            checked = self._check_ops(odd)
+            if checked is not None:
+                found.append(checked)
+        for group in self.groups:
+            drifted = other_parameters_without_gradients(group, self.summaries)
+            found += (
+                odd
+                for odd in islice(drifted, _MOST_READ)
+                if equal_gradients(self._path(odd.rank), self._path(odd.reference))
+            )
+        return tuple(found)
+
+    def _check_ops(self, odd: OddRank) -> OddRank | None:
+        """Return a rank with other digests, and the first step in which its ops differ.
+
+        None if only ops differ that depend on the shard of the rank; digests contain them.
+        """
+        steps = [{s.step: s for s in self.summaries[r].steps} for r in (odd.rank, odd.reference)]
+        differing = (
+            number
+            for number in sorted(steps[0].keys() & steps[1].keys())
+            if odd.step is not None
+            and number >= odd.step
+            and steps[0][number].digest != steps[1][number].digest
+        )
+        for number in islice(differing, _MOST_STEPS):
+            if self.first_difference(odd.rank, odd.reference, number) is not None:
+                ours, theirs = (each[number].ops or 0 for each in steps)
+                detail = f"{ours:,} ops instead of {theirs:,}"
+                return odd if number == odd.step else replace(odd, step=number, detail=detail)
+        return None
 
     def odd_ranks(self) -> list[OddRank]:
         """Return the ranks that differ from the ranks that should do the same.
@@ -258,9 +308,9 @@ class Run:
 
     @cached_property
     def _scene(self) -> RunScene:
-        from autogradviz.runs.scene import build_run_scene, read_peaks
+        from autogradviz.runs.scene import build_run_scene, read_totals
 
-        return build_run_scene(self, read_peaks(self))
+        return build_run_scene(self, read_totals(self))
 
     def widget(self) -> RunWidget:
         """Return the picture of the run for notebooks; a click opens the views of a rank.

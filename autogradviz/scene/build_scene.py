@@ -10,7 +10,12 @@ from autogradviz.fast_dataclass import maker
 from autogradviz.pause_gc import collector_paused
 from autogradviz.scene import non_graph_views
 from autogradviz.scene.blamed_tensors import find_blamed
-from autogradviz.scene.compiled.in_graph import picture_sizes, region_of_nodes
+from autogradviz.scene.compiled.in_graph import (
+    dominating_node,
+    picture_sizes,
+    region_contents,
+    region_of_nodes,
+)
 from autogradviz.scene.compiled.tables import build_compiled_tables
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
 from autogradviz.scene.group_boxes import build_groups
@@ -76,6 +81,9 @@ def build_scene(
     regions = analysis.compiled_regions
     region_of = region_of_nodes(regions, folded.index_of)
     parts = find_opened(opened, folded, regions, region_of)
+    chosen = depth is not None or bool(opened)
+    dominating = None if chosen else dominating_node(regions, region_of, len(folded.nodes))
+    drawn = parts.compiled_nodes if dominating is None else {*parts.compiled_nodes, dominating}
     names = {node: regions[at].name for node, at in region_of.items()}
     groups = flatten_groups(group_nodes(folded, analysis.regions, victims | parts.apart, names))
     layouts = lay_out_groups(groups, folded)
@@ -94,7 +102,7 @@ def build_scene(
         analysis,
         folded.index_of,
         {each.storage_id: each.index for each in storages},
-        only={region_of[node] for node in parts.compiled_nodes} if graph_only else None,
+        only={region_of[node] for node in drawn} if graph_only else None,
     )
     scene = Scene(
         summary=non_graph_views.summarize(analysis, title),
@@ -108,6 +116,8 @@ def build_scene(
             depth=depth,
             opened=parts,
             pictures=picture_sizes(compiled["compiled_regions"], compiled["compiled_pictures"]),
+            contents={node: region_contents(regions[at]) for node, at in region_of.items()},
+            dominating=dominating,
         ),
         nodes=tuple(nodes),
         edges=edges,

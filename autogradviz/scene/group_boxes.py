@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 import re
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.scene.label_text import last_part, plural
 from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
+from autogradviz.scene.opened_parts import OpenedParts
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from autogradviz.scene.group_tree import GroupTree
     from autogradviz.scene.layout.cross_group_edges import GroupLayout
     from autogradviz.scene.layout.flatten_group_tree import FlatGroup
-    from autogradviz.scene.opened_parts import OpenedParts
     from autogradviz.scene.schema import CellKind, RunState
 
 MAX_WIDTH: Final = 960.0
@@ -32,6 +33,11 @@ MAX_HEIGHT: Final = 720.0
 
 MAX_HEIGHT_OF_RUN: Final = 840.0
 """The same for a picture with the representative block of a run, which says the most."""
+
+MAX_WIDTH_OF_REGION: Final = 1_250.0
+"""The same for a picture with an opened compiled region, whose columns are lines."""
+MAX_WIDTH_OF_GRAPHS: Final = 1280.0
+"""The same for separate graphs side by side; a narrower viewer leaves some badges out."""
 
 MAX_ADDED: Final = 40
 """Groups with more boxes are not opened initially."""
@@ -55,6 +61,8 @@ def build_groups(
     depth: int | None,
     opened: OpenedParts,
     pictures: Mapping[int, tuple[float, float]],
+    contents: Mapping[int, str],
+    dominating: int | None,
 ) -> tuple[SceneGroup, ...]:
     """Return all groups, the root first.
 
@@ -68,16 +76,21 @@ def build_groups(
         depth: number of levels of modules to open.
         opened: modules and compiled regions to open.
         pictures: sizes of the pictures of compiled regions, by node.
+        contents: the numbers of ops of compiled regions, by node.
+        dominating: a node whose compiled region is opened if its picture is small enough.
     """
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
-    closed = [
-        _with_sizes(
-            _scene_group(index, group, nodes, layouts[index], types),
-            sizes=memory.of_nodes({ids[i] for i in group.nodes}) if index else memory.total(),
-            alone=("group", index) in alone,
-        )
+    plain = [
+        _scene_group(index, group, nodes, layouts[index], types, contents)
         for index, group in enumerate(groups)
+    ]
+    named = _name_graphs(plain, groups, nodes, folded)
+    sizes = [memory.of_nodes({ids[i] for i in group.nodes}) for group in groups]
+    sizes[0] = memory.total()
+    closed = [
+        _with_sizes(group, sizes=sizes[index], alone=("group", index) in alone)
+        for index, group in enumerate(named)
     ]
     if pictures:
         closed = [
@@ -86,6 +99,8 @@ def build_groups(
     found = _open_parts(closed, groups, opened)
     if depth is not None or not opened.apart:
         found |= _find_open(groups, closed, nodes, depth)
+    if dominating is not None:
+        found |= _open_dominating(groups, closed, nodes, found, dominating)
     return tuple(
         replace(group, open=True) if index in found else group for index, group in enumerate(closed)
     )
@@ -97,11 +112,10 @@ def _scene_group(
     nodes: list[SceneNode],
     layout: GroupLayout,
     types: dict[str, str],
+    contents: Mapping[int, str],
 ) -> SceneGroup:
     tree, region = group.tree, group.tree.region
     label, type_name = _names(tree, types, nodes)
-    if tree.kind == "graph":
-        type_name = nodes[group.nodes[-1]].op
     return SceneGroup(
         index=index,
         parent=group.parent,
@@ -127,7 +141,33 @@ def _scene_group(
         cells=layout.cells,
         rows=layout.rows,
         links=layout.links,
+        contents=contents.get(group.nodes[0], "") if tree.kind == "compiled" else "",
     )
+
+
+def _name_graphs(
+    closed: list[SceneGroup], flat: list[FlatGroup], nodes: list[SceneNode], folded: FoldedGraph
+) -> list[SceneGroup]:
+    """Return the groups; separate graphs are named by their backward and the line of their root.
+
+    "backward 2 · train.py:41", where backwards are counted over the separate graphs.
+    """
+    starts: dict[int, int] = {}
+    for index, group in enumerate(flat):
+        runs = [folded.nodes[i].ran[0][0] for i in group.nodes if folded.nodes[i].ran]
+        if group.tree.kind == "graph" and runs:
+            starts[index] = min(runs)
+    numbers = {index: n for n, index in enumerate(sorted(starts, key=starts.__getitem__), 1)}
+    named = list(closed)
+    for index, group in enumerate(flat):
+        if group.tree.kind == "graph":
+            root = nodes[group.nodes[-1]]
+            file = PurePath(root.filename).name
+            place = f"{file}:{root.lineno}" if file and root.lineno else root.op
+            number = numbers.get(index)
+            words = [f"backward {number}" if number else "no backward" if numbers else "", place]
+            named[index] = replace(closed[index], type_name=" · ".join(filter(None, words)))
+    return named
 
 
 def _with_picture(
@@ -214,8 +254,9 @@ def _with_sizes(group: SceneGroup, *, sizes: SavedBytes, alone: bool) -> SceneGr
 
 
 def closed_note(group: SceneGroup) -> str:
-    """Return the text on the right of a closed group: nodes and saved bytes."""
-    return " · ".join(filter(None, (plural(group.node_count, "node"), saved_note(group))))
+    """Return the text on the right of a closed group: nodes or ops, and saved bytes."""
+    counts = group.contents or plural(group.node_count, "node")
+    return " · ".join(filter(None, (counts, saved_note(group))))
 
 
 def saved_note(group: SceneGroup) -> str:
@@ -284,14 +325,33 @@ def _find_open(
         if any(len(flat[i].tree.nodes) + len(flat[i].children) > MAX_ADDED for i in chosen):
             continue
         firsts = {flat[i].children[0] for i in chosen if flat[i].tree.count > 1}
+        graphs = [i for i in sorted(chosen) if flat[i].tree.kind == "graph"]
         chosen |= firsts
         now_wide, now_high = _size(drawing, opened | chosen)
-        most = MAX_HEIGHT_OF_RUN if firsts else MAX_HEIGHT
-        if now_wide <= max(MAX_WIDTH, 1.1 * width) and now_high <= most:
+        highest = MAX_HEIGHT_OF_RUN if firsts else MAX_HEIGHT
+        are_graphs = any(flat[i].tree.kind == "graph" for i in opened | chosen)
+        widest = MAX_WIDTH_OF_GRAPHS if are_graphs else MAX_WIDTH
+        if now_wide <= max(widest, 1.1 * width) and now_high <= highest:
             opened |= chosen
             for i in sorted(chosen):
                 _push_siblings(waiting, flat, groups, i, opened)
+        elif len(graphs) > 1:  # too many: the first one
+            heapq.heappush(waiting, (False, 0, (graphs[0],)))
     return opened
+
+
+def _open_dominating(
+    flat: list[FlatGroup],
+    groups: list[SceneGroup],
+    nodes: list[SceneNode],
+    opened: set[int],
+    dominating: int,
+) -> set[int]:
+    """Return the group of a compiled region and those around it, if the picture stays readable."""
+    parts = OpenedParts((), frozenset({dominating}), frozenset())
+    found = _open_parts(groups, flat, parts)
+    width, height = _size(_Drawing(groups, nodes), opened | found)
+    return found if width <= MAX_WIDTH_OF_REGION and height <= MAX_HEIGHT_OF_RUN else set()
 
 
 def _open_parts(groups: list[SceneGroup], flat: list[FlatGroup], opened: OpenedParts) -> set[int]:
@@ -327,10 +387,10 @@ def _push_siblings(
     alike: dict[tuple[str, str, bool], list[int]] = {}
     for child in children[:1] if is_run else children:
         tree = flat[child].tree
-        steps = tree.count > 1 and tree.first.kind == "graph"  # equal steps: one box is enough
-        if child not in opened and not steps and tree.kind != "compiled":
+        if child not in opened and tree.kind != "compiled":
             group = groups[child]
-            key = re.sub(r"\d+", "#", group.label), group.type_name, group.repeat > 1
+            type_name = "" if tree.kind == "graph" else group.type_name
+            key = re.sub(r"\d+", "#", group.label), type_name, group.repeat > 1
             alike.setdefault(key, []).append(child)
     for (_, _, repeated), siblings in alike.items():
         size = sum(len(flat[i].nodes) for i in siblings)

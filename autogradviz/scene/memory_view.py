@@ -62,6 +62,7 @@ def build_prediction_tables(analysis: Analysis) -> PredictionTables:
             _make_call(
                 parent=_index(calls, call.parent),
                 module=call.module,
+                step=call.step,
                 recompute_ns=call.recompute_ns,
                 entered_seq=call.entered_seq,
                 unpacked_seq=_number(call.unpacked_seq),

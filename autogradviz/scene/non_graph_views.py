@@ -266,13 +266,15 @@ def find_idle(analysis: Analysis) -> tuple[int, ...]:
     """Return start and end of each long interval in which neither an op nor a node ran.
 
     A long one takes more than a tenth of the time that is left without longer ones: imports in
-    the first step, waiting for data, and the time before the first op and after the last one.
+    the first step, waiting for data, and the time before the first op and after the last one or
+    after a failure.
     """
     busy = [(op.time_ns, op.time_ns + op.duration_ns) for op in analysis.ops]
     busy += [
-        (start_ns, analysis.end_ns if end_ns is None else end_ns)
+        (start_ns, until if end_ns is None else end_ns)
         for node in analysis.graph.nodes.values()
         for start_ns, end_ns in node.ran
+        for until in [start_ns if node.state == "failed" else analysis.end_ns]
     ]
     if not busy:
         return ()

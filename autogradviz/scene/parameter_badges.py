@@ -8,6 +8,7 @@ from autogradviz.analysis.formatting import format_shape
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.schema import ParameterBadge
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
+from autogradviz.scene.variable_names import name_storages
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
@@ -27,6 +28,14 @@ class ParameterBadges:
     def __init__(self, analysis: Analysis, folded: FoldedGraph) -> None:
         self._folded = folded
         self._backward_ran = any(node.runs for node in analysis.graph.nodes.values())
+        unnamed = {
+            leaf.parameter.tensor.storage_id
+            for index in range(len(folded.nodes))
+            for leaf in folded.leaves[index]
+            if leaf.parameter is not None and not leaf.parameter.name
+        }
+        storage_ids = {each for each in unnamed if each is not None}
+        self._variables = name_storages(analysis, storage_ids) if storage_ids else {}
 
     def of(self, index: int, path: str, *, alone: bool = True) -> list[ParameterBadge]:
         """Return the badges of a node, largest parameter first.
@@ -58,10 +67,10 @@ class ParameterBadges:
         parameter = leaf.parameter
         assert parameter is not None
         grad, shape = self._grad_state(parameter), format_shape(parameter.tensor.shape)
-        label, width = _label(parameter, path), 0.0
+        label, width = self._label(parameter, path), 0.0
         members = sharing[grad, bool(parameter.name)]
         if members[0] is parameter:
-            label = _joint_label([_label(member, path) for member in members])
+            label = _joint_label([self._label(member, path) for member in members])
             width = text_width(label, BADGE_FONT_SIZE, bold=True)
             width += (text_width(f" {shape}", BADGE_FONT_SIZE) if alone else 0.0) + BADGE_PADDING
             width += 0.0 if grad == "unknown" else GRAD_ICON
@@ -76,6 +85,21 @@ class ParameterBadges:
             width=width,
         )
 
+    def _label(self, parameter: Parameter, path: str) -> str:
+        """Return a leaf's name within a module: "weight", "norm.weight".
+
+        A module of one node is drawn as that node; its name then prefixes the parameter's. Unnamed
+        leaves have the name of the variable that they were assigned to, or else "input".
+        """
+        inside = parameter.name.removeprefix(f"{path}.") if path else parameter.name
+        owner, _, last = inside.rpartition(".")
+        nearest = owner.rpartition(".")[2]
+        if not last:
+            storage_id = parameter.tensor.storage_id
+            variable = "" if storage_id is None else self._variables.get(storage_id, "")
+            return variable if variable.isidentifier() else "input"
+        return f"{nearest}.{last}" if nearest else last
+
     def _grad_state(self, parameter: Parameter) -> GradState:
         if not parameter.finite:
             return "nan"
@@ -84,19 +108,13 @@ class ParameterBadges:
         return "none" if self._backward_ran else "unknown"
 
 
-def _label(parameter: Parameter, path: str) -> str:
-    """Return a leaf's name within a module: "weight", "norm.weight"; "input" if unnamed.
-
-    A module of one node is drawn as that node; its name then prefixes the parameter's.
-    """
-    inside = parameter.name.removeprefix(f"{path}.") if path else parameter.name
-    owner, _, last = inside.rpartition(".")
-    nearest = owner.rpartition(".")[2]
-    return f"{nearest}.{last}" if nearest else last or "input"
-
-
 def _joint_label(labels: list[str]) -> str:
-    """Return "norm.weight, bias", or the first label and the number of others if that is long."""
+    """Return "norm.weight, bias", or the first label and the number of others if that is long.
+
+    Equal labels are counted: "input ×2".
+    """
+    if len(labels) > 1 and len(set(labels)) == 1:
+        return f"{labels[0]} ×{len(labels)}"
     owner = labels[0].rpartition(".")[0]
     rest = [label.removeprefix(f"{owner}.") if owner else label for label in labels[1:]]
     joint = ", ".join([labels[0], *rest])

@@ -187,6 +187,7 @@ class SceneGroup:
     cells: tuple[Cell, ...]
     rows: tuple[tuple[int, ...], ...]  # cell indices, top to bottom, left to right
     links: tuple[Link, ...]
+    contents: str = ""  # of a compiled region: "12 + 30 ops, 4 recomputed"
     picture_width: float = 0.0  # of the compiled region's picture, 0 without one
     picture_height: float = 0.0
 
@@ -384,6 +385,7 @@ class SceneModuleCall:
 
     parent: int  # index of the enclosing call, -1 for none
     module: str
+    step: int
     recompute_ns: int
     entered_seq: int
     unpacked_seq: int  # when backward unpacked the first tensor that it saved, -1 if never
@@ -498,6 +500,7 @@ class SceneCompiledRegion:
     filename: str  # of the line where its graph ended
     lineno: int  # 0 if unknown
     nodes: tuple[int, ...]  # indices of the nodes of its runs
+    guards: tuple[str, ...]  # lines of the tree of compilations, none if it is the only one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,7 +191,8 @@ def make_steps(folder, ranks, steps):
                 host=f"node-{rank // 8:03}",
                 groups=((group, "data_parallel", members),),
                 meshes=((("pp", "dp"), (STAGES, each), (stage, rank - members[0])),),
-                steps=simulate(random, stage, group, steps, odd.get(rank)),
+                steps=(own_steps := simulate(random, stage, group, steps, odd.get(rank))),
+                totals=simulate_totals(random, stage, len(own_steps), odd.get(rank)),
                 newest=tuple(place._replace(group_name=group) for place in summary.newest),
                 gradients=None,
                 parameters=None,
@@ -216,6 +217,19 @@ def simulate(random, stage, group, steps, mistake):
         ops = 400 + 40 * stage + 2 * branched
         found.append(Step(step, True, ops, 11 + branched, now, loss, not_finite, (own,)))
     return tuple(found)
+
+
+def simulate_totals(random, stage, steps, mistake):
+    """Return the totals of the steps of one rank; norms of gradients are read in every tenth."""
+    from autogradviz.event_log import StepTotals
+
+    norms = [
+        None if step % 10 else float("inf") if mistake == "nan" and step >= 0.9 * steps
+        else 3 * 0.998**step * random.uniform(0.8, 1.2)
+        for step in range(steps)
+    ]  # fmt: skip
+    saved = [int((40 + 10 * stage) * 1e6 * random.uniform(0.99, 1.01)) for _ in range(steps)]
+    return StepTotals(tuple(range(steps)), tuple(saved), tuple(norms))
 
 
 def read(folder):

@@ -23,7 +23,7 @@ from viewer_page import MOUNT  # noqa: E402
 from autogradviz.render.assets import read_global_script, read_style  # noqa: E402
 from autogradviz.render.widget import pack  # noqa: E402
 
-NODES = (10_000, 100_000)
+NODES = (1_000, 10_000, 100_000)
 RUNS = 3
 RESULT = Path(__file__).parents[2] / "assets" / "bench_viewer.md"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -225,6 +225,24 @@ class GPT(nn.Module):
 
 
 @reproducible
+def compiled_hooks():
+    """Return the scene of a compiled function whose saved values inlined hooks pack."""
+    torch.compiler.reset()
+    pair = (
+        torch.fx.symbolic_trace(lambda t: t.to(torch.float16)),
+        torch.fx.symbolic_trace(lambda t: t.to(torch.float32)),
+    )
+    model = torch.nn.Linear(8, 8)
+    step = torch.compile(lambda x: model(x).exp().sin().sum(), backend="aot_eager")
+
+    def run():
+        with torch.autograd.graph.saved_tensors_hooks(*pair):
+            step(torch.rand(4, 8)).backward()
+
+    return record(model, run)
+
+
+@reproducible
 def compiled():
     """Return the scene of a small GPT that was compiled twice, for two lengths."""
     torch.compiler.reset()

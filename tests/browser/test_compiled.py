@@ -97,6 +97,30 @@ def test_double_click_on_an_opened_region_shows_its_view(open_page):
     assert stage.page.text_content(".agv-step[aria-current] b") == first.name
 
 
+def test_switch_shows_saved_values_before_the_hooks_in_the_graph_and_in_the_view(
+    open_page, picture
+):
+    stage = Stage(open_page(viewport={"width": 1280, "height": 900}), recordings.compiled_hooks())
+    page = stage.page
+    drawn = "() => document.querySelector('.agv-canvas').toDataURL()"
+    after = page.evaluate(drawn)
+    page.locator(".agv-toolbar").get_by_role("button", name="before hooks").click()
+    stage.settle()
+    before = page.evaluate(drawn)
+    assert before != after
+    page.screenshot(path=picture("compiled-hooks-in-graph"))
+    stage.show("compiled")
+    stage.settle()
+    pressed = page.locator(".agv-compiled").get_by_role("button", name="before hooks")
+    assert pressed.get_attribute("aria-pressed") == "true"
+    ribbons = page.locator(f"{PICTURE} path.agv-k-ribbon.agv-k-before")
+    assert ribbons.first.evaluate("(path) => getComputedStyle(path).display") == "inline"
+    page.locator(".agv-compiled").get_by_role("button", name="after hooks").click()
+    stage.show("graph")
+    stage.settle()
+    assert page.evaluate(drawn) == after
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [680, 1280])
 def test_picture_has_two_lanes_twins_and_ribbons(open_page, picture, theme, width):

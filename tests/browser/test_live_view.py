@@ -74,6 +74,20 @@ def test_page_shows_measures_and_opens_a_step(recorded, open_page, picture, axe,
         page.close()  # before its server
 
 
+def test_page_says_whether_the_file_is_missing_or_was_removed(recorded, open_page, tmp_path):
+    path = tmp_path / "run.agv"
+    with serve(path) as server:
+        page = open_page(allowed=(server.url, "data:"))
+        page.goto(server.url)
+        page.get_by_text("waiting: the file does not exist yet").wait_for()
+        path.write_bytes(recorded[0].read_bytes())
+        page.get_by_text("the recording has ended").wait_for()
+        path.unlink()
+        page.get_by_text("waiting: the file was removed; these are its last steps").wait_for()
+        assert page.get_by_role("slider", name="Step").is_visible()
+        page.close()  # before its server
+
+
 MOUNT = """
 (changes) => {
   const traits = { _changes: changes, _wanted: {}, _opened: {} };

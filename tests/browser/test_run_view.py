@@ -30,9 +30,13 @@ def cells():
     ops[BRANCHED] = 27
     time_ms = array("f", [20.0 + at % STEPS for at in range(size)])
     unknown = array("f", [NAN]) * size
+    saved = array("f", [1024.0 * (1 + at % STEPS) for at in range(size)])
+    gradient = unknown[:]
+    gradient[:3] = array("f", [0.25, 4.0, float("inf")])
     return run_schema.RunCells(
-        state=state, ops=ops, time_ms=time_ms, first_ms=unknown, saved=unknown, loss=unknown
-    )
+        state=state, ops=ops, time_ms=time_ms, first_ms=unknown, saved=saved, gradient=gradient,
+        loss=unknown,
+    )  # fmt: skip
 
 
 def rank(number, *, odd=()):
@@ -170,6 +174,28 @@ def test_click_on_a_rank_shows_what_differs_and_opens_its_views(open_report, pic
     legend = page.locator(".agv-run-legend").inner_text()
     assert " ".join(legend.split()) == "≤ 20 ms ≥ 59 ms"
     assert color(page, cell(page, 0, 39)) != color(page, cell(page, 0, 0))
+
+
+def test_rows_of_saved_bytes_and_gradient_norms(open_report, picture):
+    page = open_report()
+    menu = "select[aria-label=Color]"
+    assert page.locator(f"{menu} option").all_inner_texts() == [
+        "differences", "step time", "time to first collective", "peak saved bytes",
+        "gradient norm", "loss norm",
+    ]  # fmt: skip
+    page.select_option(menu, "saved")
+    assert color(page, cell(page, 0, 39)) != color(page, cell(page, 0, 0))
+    page.select_option(menu, "gradient")
+    legend = page.locator(".agv-run-legend").inner_text()
+    assert " ".join(legend.split()) == "≤ 0.250 ≥ 4.00 NaN or infinite"
+    unknown, first, second, infinite = (color(page, cell(page, 0, at)) for at in (5, 0, 1, 2))
+    assert len({tuple(each) for each in (unknown, first, second, infinite)}) == 4
+    assert unknown[3] == 0, "transparent"
+    assert infinite[:3] == [0xB3, 0x26, 0x1E]
+    page.mouse.move(*cell(page, 0, 1))
+    tooltip = page.locator(".agv-run-main .agv-tooltip").inner_text().splitlines()
+    assert tooltip[-2:] == ["peak saved bytes 2.0 kB", "gradient norm 4.00"]
+    page.screenshot(path=picture("run-gradients-light"))
 
 
 def test_collectives_mark_the_missing_one_and_keys_move_through_the_cells(open_report):

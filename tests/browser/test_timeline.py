@@ -234,3 +234,15 @@ def test_time_after_a_truncated_end_is_hatched(open_page, picture):
         torn.show(view)
         torn.settle()
         torn.page.screenshot(path=picture(f"torn-{view}-light"))
+
+
+def test_shares_are_of_the_time_in_which_something_ran(open_page):
+    scene = recordings.plain()
+    start = max(node.born_ns + node.forward_ns for node in scene.nodes)
+    summary = replace(scene.summary, idle_ns=(0, scene.summary.end_ns - 1_000))
+    stage = Stage(open_page(), replace(scene, summary=summary))
+    stage.show("timeline")
+    stage.settle()
+    cell = stage.page.locator(".agv-panel-profile tbody td.agv-nowrap").first
+    assert start > 1_000
+    assert int(cell.text_content().split()[0]) > 100  # of a microsecond

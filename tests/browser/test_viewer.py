@@ -186,8 +186,8 @@ def test_checkpoint_view_marks_the_first_difference_and_n_selects_the_next(open_
             has_text="State that changed between forward and recomputation",
         )
         names = changed.locator(".agv-change-name").all_text_contents()
-        assert names == [f"≠ {change.name}" for change in scene.changes]
-        assert "≠ self.seen" in names
+        assert names == [f"≠\u00a0{change.name}" for change in scene.changes]
+        assert "≠\u00a0self.seen" in names
         assert "this region's forward" in changed.text_content()
         stage.page.screenshot(path=picture(f"checkpoint-{theme}"))
 

@@ -51,7 +51,12 @@ def ctrl_c():
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """Return the cache folder of the environment; build in a temporary one if that has no build."""
+    """Return the cache folder of the environment; build in a temporary one if that has no build.
+
+    Tests of the native engine are skipped with versions that it does not support.
+    """
+    if problem := build.unsupported():
+        pytest.skip(problem)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOGRADVIZ_CACHE", os.environ["AUTOGRADVIZ_TEST_CACHE"])
         if build.status().usable:

@@ -110,6 +110,13 @@ def compiles() -> list[Any]:
     ]
 
 
+def cache_keys() -> list[str]:
+    """Return the keys of the graphs in the caches of Inductor, of all programs until now."""
+    folder = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", "none"))
+    found = [*folder.glob("aotautograd/*"), *folder.glob("fxgraph/*/*")]
+    return sorted(each.relative_to(folder).as_posix() for each in found)
+
+
 def run_step(step: Any) -> dict[str, Any]:
     """Run one step, and return its results, warnings and error."""
     result = error = None
@@ -137,6 +144,7 @@ def state() -> dict[str, Any]:
         "guards": guards(),
         "counters": counted(),
         "compiles": compiles(),
+        "cache keys": cache_keys(),
     }
     graphs.clear()
     return found

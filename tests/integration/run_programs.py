@@ -11,6 +11,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 import autogradviz
 
@@ -38,11 +39,13 @@ def step(net, optimizer, what, number, rank):
 
 
 def train(what, rank):
-    torch.manual_seed(rank if what == "drift" else 0)
+    torch.manual_seed(rank if what in {"drift", "drift_zeroed"} else 0)
     net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
     for number in range(4):
         step(net, optimizer, what, number, rank)
+    if what == "drift_zeroed":
+        optimizer.zero_grad()
     if what == "missing" and rank == 1:  # in place of the missing ones, so that nothing hangs
         sync(net)
     return net
@@ -74,8 +77,52 @@ def train_without_optimizer(rank):
     return net
 
 
+def train_joined(rank):
+    """Train on more batches on one rank, within ``join``."""
+    net = nn.parallel.DistributedDataParallel(nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    with net.join():
+        for number in range(4):
+            if number < 3 + rank:
+                net(torch.ones(4, 8)).mean().backward()
+                optimizer.step()
+    return net
+
+
+def train_shorter(rank):
+    """Train on fewer batches on one rank."""
+    net = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    for _ in range(4 - rank):  # shorter
+        net(torch.ones(4, 8)).mean().backward()
+        sync(net)
+        optimizer.step()
+    return net
+
+
+def train_shards(rank):
+    """Train with parameters of which the ranks hold different numbers, one of them padding."""
+    net = nn.Sequential(nn.Linear(7, 5), nn.GELU(), nn.Linear(5, 1))
+    net = FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=True)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    for number in range(3):
+        loss = net(torch.ones(4, 7)).mean()
+        if rank == 1 and number == 2:
+            loss = loss.cos()  # sharded
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return net
+
+
 def train_as(what, rank):
-    if what == "skipped":
+    if what == "joined":
+        net = train_joined(rank)
+    elif what == "shorter":
+        net = train_shorter(rank)
+    elif what == "sharded":
+        net = train_shards(rank)
+    elif what == "skipped":
         net = train_batches(rank)
     elif what == "no_optimizer":
         net = train_without_optimizer(rank)
@@ -95,7 +142,7 @@ def main(folder, *mistakes):
         engine = "native" if number % 2 else "python"
         with autogradviz.record(path=f"{folder}/{what}/", engine=engine):
             net = train_as(what, rank)  # alive when the recording ends, so that its norms are read
-        if what == "skipped" and rank == 1:
+        if what in {"skipped", "shorter"} and rank == 1:
             sync(net)
         del net
     dist.barrier()

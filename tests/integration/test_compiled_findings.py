@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch._functorch import config as aot_config
 from torch.autograd import graph
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -389,6 +390,86 @@ def cannot_be_traced(compiled):
 # --- hooks that are registered late ---------------------------------------------------------------
 
 
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        features = self.body(x).relu()
+        return self.head(features), features
+
+
+@bug("compiled-output-bypassed", words=["relu", "addmm", "retain_grad"])
+def class_activation_map(compiled):
+    step = compiled(Classifier())
+    logits, features = step(torch.rand(3, 4))  # <class_activation_map victim>
+    features.retain_grad()  # <class_activation_map culprit>
+    logits[:, 0].sum().backward()
+    assert features.grad is None
+
+
+@bug("compiled-output-bypassed", raises=AttributeError, words=["the hook"])
+def activation_hook(compiled):
+    step = compiled(Classifier())
+    logits, features = step(torch.rand(3, 4))  # <activation_hook victim>
+    features.register_hook(lambda grad: grad.clamp(max=1))  # <activation_hook culprit>
+    logits.sum().backward()
+
+
+def activation_map_of_two_regions(compiled):
+    net = Classifier()
+    body, head = compiled(lambda x: net.body(x).relu()), compiled(net.head)
+    features = body(torch.rand(3, 4))
+    features.retain_grad()
+    head(features)[:, 0].sum().backward()
+    assert features.grad is not None
+
+
+def hook_on_an_output_of_the_loss(compiled):
+    logits, features = compiled(Classifier())(torch.rand(3, 4))
+    features.retain_grad()
+    (logits.sum() + features.square().sum()).backward()
+    assert features.grad is not None
+
+
+def gradient_of_the_features_alone(compiled):
+    logits, features = compiled(Classifier())(torch.rand(3, 4))
+    logits.retain_grad()  # from which the loss is not computed, in eager mode neither
+    features.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [activation_map_of_two_regions, hook_on_an_output_of_the_loss, gradient_of_the_features_alone],
+)
+def test_hook_that_gets_what_it_would_get_in_eager_mode_is_no_finding(work):
+    assert "compiled-output-bypassed" not in [each.slug for each in diagnosed(work, EAGER)]
+
+
+@bug("compiled-budget-ignored", words=["0.1", "had been compiled"])
+def late_budget(compiled):
+    net = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
+    step = compiled(net)
+    step(torch.rand(32, 64)).sum().backward()
+    with aot_config.patch(activation_memory_budget=0.1):  # <late_budget culprit>
+        step(torch.rand(32, 64)).sum().backward()  # <late_budget victim>
+
+
+def test_budget_is_found_if_the_region_was_compiled_before_the_recording():
+    net = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
+    step = EAGER(net)
+    step(torch.rand(32, 64)).sum().backward()
+
+    def train():
+        step(torch.rand(32, 64)).sum().backward()
+
+    assert diagnosed(train) == []
+    with aot_config.patch(activation_memory_budget=0.1):
+        (finding,) = diagnosed(train)
+    assert (finding.slug, finding.confidence) == ("compiled-budget-ignored", "hint")
+
+
 @bug("compiled-hook-ignored")
 def late_forward_hook(compiled):
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -646,7 +727,8 @@ def test_line_of_a_region_from_the_cache_is_where_it_is_today(tmp_path):
 NATIVE = [
     "weight_of_a_second_loss", "two_losses_of_one_function", "written_through_data",
     "disabled_inside_checkpoint", "half_precision_hooks", "critic_penalty", "index_out_of_range",
-    "late_forward_hook", "changing_argument", "recomputed_by_another_graph",
+    "late_forward_hook", "changing_argument", "recomputed_by_another_graph", "class_activation_map",
+    "activation_hook", "late_budget",
 ]  # fmt: skip
 
 

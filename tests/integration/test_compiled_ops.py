@@ -87,3 +87,77 @@ def test_graph_modules_of_the_user_are_eager_code(engine):
         module(torch.rand(2, 3)).sum().backward()
     assert "aten.tanh.default" in ops_of(trace)
     assert "aten.tanh_backward.default" in ops_of(trace)
+
+
+def embedded(rows):
+    """Return a compiled step of which every op is left out, and what it looks rows up in."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    table = nn.Embedding(4, 3)
+    step = torch.compile(lambda row: table(row).tanh().sum(), backend="aot_eager")
+    step(torch.tensor(rows)).backward()
+    return step, table
+
+
+def test_a_profiler_sees_the_ops_of_a_region_that_a_recording_leaves_out(engine):
+    step, _ = embedded([1, 2])
+
+    def profiled():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            step(torch.tensor([1, 2])).backward()
+        ops = ("aten::embedding", "aten::tanh", "aten::tanh_backward")
+        return {each.key: each.count for each in profile.key_averages() if each.key in ops}
+
+    expected = profiled()
+    assert set(expected.values()) == {1}
+    assert len(expected) == 3
+    if engine == "python":  # counted above and below the mode
+        expected = dict.fromkeys(expected, 2)
+    for recorded_before in (True, False):
+        with autogradviz.record(engine=engine) as trace:
+            if recorded_before:
+                step(torch.tensor([1, 2])).backward()
+            found = profiled()
+        assert found == expected
+        assert "aten.tanh.default" not in ops_of(trace)
+
+
+def test_ops_after_a_forward_that_fails_are_recorded(engine):
+    step, _ = embedded([1, 2])
+    with autogradviz.record(engine=engine) as trace:
+        with pytest.raises(IndexError):
+            step(torch.tensor([1, 9]))
+        torch.ones(2).cos()
+    assert ops_of(trace).count("aten.cos.default") == 1
+
+
+def test_ops_after_a_backward_that_fails_are_recorded(engine):
+    torch.compiler.reset()
+    linear = nn.Linear(3, 3)
+    step = torch.compile(lambda x: linear(x).tanh().sum(), backend="aot_eager")
+    x = torch.ones(2, 3, requires_grad=True)
+    step(x).backward()
+    with autogradviz.record(engine=engine) as trace:
+        loss = step(x)
+        linear.weight.data = torch.ones(5, 7)  # PyTorch does not notice that it has changed
+        with pytest.raises(RuntimeError, match="mat1|size"):
+            loss.backward()
+        torch.ones(2).cos()
+    assert ops_of(trace).count("aten.cos.default") == 1
+    assert "aten.tanh_backward.default" not in ops_of(trace)
+
+
+def test_ops_between_and_after_regions_are_recorded_on_every_run(engine):
+    step, table = embedded([1, 2])
+    seen = []
+    table.weight.register_hook(lambda grad: seen.append(grad.exp()))
+    with autogradviz.record(engine=engine) as trace:
+        for _ in range(3):
+            (step(torch.tensor([1, 2])) * 2).backward()
+            torch.ones(2).cos()
+    ops = ops_of(trace)
+    assert [ops.count(f"aten.{name}") for name in ("mul.Tensor", "cos.default", "exp.default")] == [
+        6, 3, 3,
+    ]  # fmt: skip
+    assert "aten.tanh.default" not in ops
+    assert "aten.tanh_backward.default" not in ops

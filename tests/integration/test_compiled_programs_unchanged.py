@@ -14,6 +14,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import compare_compiled_programs
 import compiled_programs
 import pytest
 import torch
@@ -35,7 +36,6 @@ from autogradviz.events import (
 )
 
 RUNNER = Path(__file__).with_name("run_compiled_programs.py")
-ALL = ",".join(compiled_programs.PROGRAMS)
 FAST = (
     "checkpointed_inside,selective_checkpoint,graph_breaks,counts_its_calls,inlined_hooks,"
     "hooks_inside,hooks_disabled_inside,custom_function,mutated_input,backward_inside,"
@@ -49,7 +49,7 @@ BACKENDS = (
 INDUCTOR = (
     "network,selective_checkpoint,graph_breaks,inlined_hooks,python_hooks,dropout,compiled_autograd"
 )
-ENGINES = ("python", "native")
+ENGINES = compare_compiled_programs.ENGINES
 
 
 def run(built, *arguments):
@@ -64,39 +64,33 @@ def run(built, *arguments):
 def check(built, *arguments, states=("",)):
     """Check that programs do the same in a recorded process and in another one."""
     runs = run(built, *arguments)
-    assert len(runs) == (1 + len(ENGINES)) * len(states)
-    for state in states:
-        expected = runs[f"none {state}".strip()]["programs"]
-        for engine in ENGINES:
-            found = runs[f"{engine} {state}".strip()]
-            assert found["remains"] == [], engine
-            assert found["programs"].keys() == expected.keys()
-            for name, steps in found["programs"].items():
-                compare(f"{engine} {state}, {name}", name.split()[0], steps, expected[name])
+    assert compare_compiled_programs.differences(runs, states) == []
     return runs
 
 
-def compare(title, name, recorded, expected):
-    """Check that each step of a recorded program did what it does without a recording."""
-    *steps, failures = recorded
-    assert failures == [], title
-    if name not in compiled_programs.FAILING:
-        assert [step["error"] for step in steps] == [None] * len(steps), title
-    for number, (step, plain) in enumerate(zip(steps, expected[:-1], strict=True)):
-        for aspect, value in plain.items():
-            assert step[aspect] == value, f"{title}: {aspect} of step {number}"
+@pytest.mark.parametrize("aspect", ["result", "error", "warnings", "guards", "cache keys"])
+def test_any_other_value_in_a_recorded_run_is_a_difference(aspect):
+    names = ("result", "error", "warnings", "guards", "cache keys")
+    step = dict.fromkeys(names)
+    plain = {"programs": {"views eager during": [step, step, []]}, "remains": []}
+    other = {"programs": {"views eager during": [step, step | {aspect: "x"}, []]}, "remains": []}
+    runs = {"none": plain, "python": plain, "native": plain}
+    assert compare_compiled_programs.differences(runs) == []
+    found = compare_compiled_programs.differences(runs | {"native": other})
+    assert f"native , views eager during: {aspect} of step 1: x instead of None" in found
+    remaining = {"native": plain | {"remains": ["torch.cos"]}}
+    found = compare_compiled_programs.differences(runs | remaining)
+    assert found == ["native: torch.cos remains"]
 
 
 def test_recording_changes_no_compiled_program(built):
     check(built, "aot_eager", "during", FAST)
 
 
-@pytest.mark.slow(reason="all programs, in three processes")
 def test_recording_changes_no_other_compiled_program(built):
     check(built, "aot_eager", "during", OTHERS)
 
 
-@pytest.mark.slow(reason="compiles many programs")
 def test_recording_changes_no_program_that_was_compiled_before(built):
     check(built, "aot_eager", "before", FAST)
 

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, fully_shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -23,6 +23,15 @@ def group():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x):
+        return checkpoint(self.inside, x, use_reentrant=False)
 
 
 class Net(nn.Module):
@@ -69,6 +78,40 @@ def sharded_without_checkpoints():
     for block in net:
         fully_shard(block, mesh=mesh)
     return fully_shard(net, mesh=mesh)
+
+
+def half(block):
+    policy = MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)
+    return FullyShardedDataParallel(block, mixed_precision=policy, device_id=torch.device("cpu"))
+
+
+@pytest.mark.filterwarnings("ignore:FSDP is switching", "ignore:FSDP will not all-gather")
+@pytest.mark.parametrize(
+    "block", [[nn.Linear(4, 4)], [nn.Tanh(), nn.Linear(4, 4)]], ids=["checkpoint", "linear"]
+)
+def test_checkpoint_around_a_module_whose_inputs_fsdp1_converts_is_named(block):
+    net = nn.Sequential(nn.Linear(4, 4), Checkpointed(half(nn.Sequential(*block))))
+    net = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="dtype"), autogradviz.record(net) as trace:
+        net(torch.ones(3, 4)).sum().backward()
+    (finding,) = trace.diagnose()
+    assert (finding.slug, finding.confidence) == ("fsdp-recompute-dtype", "certain")
+    assert "checkpoint(self.inside" in finding.culprit.text
+
+
+@pytest.mark.filterwarnings("ignore:FSDP is switching", "ignore:FSDP will not all-gather")
+def test_checkpoint_inside_a_module_whose_inputs_fsdp1_converts_is_no_finding():
+    def train():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 4), half(Checkpointed(nn.Linear(4, 4))))
+        return trained(FullyShardedDataParallel(net, device_id=torch.device("cpu")))
+
+    losses, gradients = train()
+    with autogradviz.record() as trace:
+        seen_losses, seen_gradients = train()
+    assert seen_losses == losses
+    assert all(map(torch.equal, seen_gradients, gradients))
+    assert trace.diagnose() == []
 
 
 def tensor_parallel():

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from documented_torch import needs_documented_torch
 from interpreters import run_forked
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,6 +27,7 @@ def run_examples(*arguments):
     return run_forked(DOCS / "run_examples.py", *arguments, env=environment)
 
 
+@needs_documented_torch
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_examples_of_a_page_print_what_it_shows(page):
     assert BLOCK.search(page.read_text(encoding="utf-8"))
@@ -45,6 +47,7 @@ def test_an_example_that_raises_without_showing_it_fails(tmp_path):
     assert run_examples(str(page)).returncode == 1
 
 
+@needs_documented_torch
 def test_pages_of_findings_show_the_finding_of_their_example():
     result = run_examples("--findings")
     assert result.returncode == 0, result.stderr

@@ -6,8 +6,10 @@ import re
 from functools import cache
 
 import pytest
-from training_programs import PICTURES, checkpointed_transformer
+import torch
+from training_programs import PICTURES, checkpointed_transformer, several_steps
 
+import autogradviz
 from autogradviz.render.svg.document import render_svg
 from autogradviz.scene.group_boxes import MAX_HEIGHT_OF_RUN
 from autogradviz.scene.layout.coordinates import place
@@ -42,6 +44,31 @@ def test_first_picture_is_no_higher_than_a_cell(name):
 def test_first_picture_equals_the_golden_file(name, golden):
     picture = re.sub(r", norm [^<]*", "", render_svg(scene_of(name)))  # depends on the processor
     golden(f"first_{name}.svg", picture)
+
+
+def test_both_graphs_of_a_gan_are_open_and_named_by_their_backward():
+    graphs = [group for group in scene_of("gan").groups if group.kind == "graph"]
+    assert [(graph.label, graph.open) for graph in graphs] == [("graph 1", True), ("graph 2", True)]
+    notes = [graph.type_name.partition(" · ")[0] for graph in graphs]
+    assert notes == [
+        "backward 2",
+        "backward 1",
+    ]  # the graph of the generator is older, but runs last
+
+
+def test_unnamed_leaves_are_named_by_their_variables_or_counted():
+    with autogradviz.record() as trace:
+        weight = torch.rand(3, requires_grad=True)
+        (weight * 2).sum().backward()
+    assert [badge.label for badge in trace._scene.parameter_badges] == ["weight"]
+    shown = {badge.label for badge in scene_of("rnn").parameter_badges if badge.width}
+    assert shown == {"input ×2", "input"}  # one line assigns two of them
+
+
+def test_first_of_several_equal_steps_is_open():
+    scene = several_steps()._scene
+    assert {scene.groups[index].label for index in opened(scene)} >= {"graph 1"}
+    assert "graph 2 – graph 3" in labels(scene)
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))

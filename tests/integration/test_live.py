@@ -131,7 +131,8 @@ def test_error_after_the_last_step_is_found(written):
     _, (*_, last), printed, _, _ = written
     [finding] = last["findings"]
     assert finding["slug"] == "saved-tensor-mutated"
-    assert finding["text"] == ""  # a program without a file
+    # The program has no file; from Python 3.13 on, linecache knows the text of -c.
+    assert finding["text"] in ("", "y.add_(1)")
     assert finding["firstStep"] == len(printed)
 
 

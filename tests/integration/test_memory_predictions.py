@@ -14,7 +14,7 @@ from training_programs import Denoiser, ResNet, Transformer, UNet
 
 import autogradviz
 from autogradviz.analysis.flame_graph import build_flame_rows, build_frames
-from autogradviz.analysis.predict_memory import CHECKPOINT_NS, HOOKS_NS
+from autogradviz.analysis.predict_memory import CHECKPOINT_NS, HOOKS_NS, RECORDER_NS
 
 
 class Recurrent(nn.Module):
@@ -67,7 +67,7 @@ def surround(forward, kind):
         return checkpoint(forward, *args, use_reentrant=False)
 
     def offloaded(*args):
-        with save_on_cpu():
+        with save_on_cpu(pin_memory=True):  # which copies on the CPU too
             return forward(*args)
 
     return checkpointed if kind == "checkpoint" else offloaded
@@ -94,7 +94,7 @@ def test_prediction_is_within_a_tenth_of_the_model_that_does_it(case, kind):
     freed = prediction.peak - real.saved_bytes().at_peak
     assert freed > 0
     assert prediction.freed == pytest.approx(freed, rel=0.1)
-    copied = sum(s.tensor.nbytes for s in real.saved_tensors() if s.packed_by == "offload")
+    copied = sum(s.tensor.nbytes for s in real.saved_tensors() if s.copied)
     assert prediction.copied == pytest.approx(copied, rel=0.1)
     assert (prediction.recompute_ns > 0) == (kind == "checkpoint")
     assert prediction.copy_ns == round(2 * prediction.copied / 12e9 * 1e9)
@@ -136,22 +136,54 @@ def test_time_of_recomputations_is_that_of_the_timeline():
     assert trace.flame_graph("time").svg(theme="dark").startswith("<svg")
 
 
+def without_recorder(forward, entered, end_ns, calls, engine):
+    """Return the duration of ops until a time, and of what is between them and not recording."""
+    op_ns, call_ns = RECORDER_NS[engine]
+    ops = [op for op in forward if entered.time_ns < op.time_ns < end_ns]
+    inside = sum(min(op.duration_ns, end_ns - op.time_ns) for op in ops)
+    between = end_ns - entered.time_ns - inside - len(ops) * op_ns - calls * call_ns
+    return inside + max(0, between)
+
+
 def test_recomputation_stops_at_the_last_save():
     model = nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)))
     trace = record(model, (torch.rand(32, 64, requires_grad=True),))
+    [engine] = RECORDER_NS.keys() & {o.partition(":")[0] for o in trace.analysis.started.options}
     forward = [op for op in trace.analysis.ops if op.phase == "forward"]
+    entered = {each.call_id: each for each in trace._memory_model._entered.values()}
+    calls = {call.module: call for call in trace._memory_model.calls.values()}
     last = [op for op in forward if op.name == "addmm"][-1]
-    [call] = [c for c in trace._memory_model.calls.values() if c.module == "0"]
-    [entered] = [e for e in trace._memory_model._entered.values() if e.call_id == call.call_id]
     saves = sum(each.packed_by == "pytorch" for each in trace.saved_tensors()) - 1  # of square
-    own_ns = CHECKPOINT_NS + saves * HOOKS_NS
     assert saves == 5  # input and weight of both layers, result of tanh
-    assert call.recompute_ns == last.time_ns - entered.time_ns + own_ns
+    own_ns = CHECKPOINT_NS + saves * HOOKS_NS
+    begin = entered[calls["0"].call_id]
+    expected = without_recorder(forward, begin, last.time_ns, 4, engine)
+    assert calls["0"].recompute_ns == expected + own_ns
     [tanh] = [op for op in forward if op.name == "tanh"]
-    [call] = [c for c in trace._memory_model.calls.values() if c.module == "0.1"]
-    [entered] = [e for e in trace._memory_model._entered.values() if e.call_id == call.call_id]
-    end_ns = tanh.time_ns + tanh.duration_ns
-    assert call.recompute_ns == end_ns - entered.time_ns + CHECKPOINT_NS + HOOKS_NS
+    begin, end_ns = entered[calls["0.1"].call_id], tanh.time_ns + tanh.duration_ns
+    expected = without_recorder(forward, begin, end_ns, 1, engine)
+    assert calls["0.1"].recompute_ns == expected + CHECKPOINT_NS + HOOKS_NS
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_times_are_those_of_one_step(steps):
+    model, x = Autoencoder(), torch.rand(32, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        for _ in range(steps):
+            model(x).square().sum().backward()
+            optimizer.step()
+    checkpointed = trace.predict_memory(checkpoint="encoder", offload="decoder")
+    calls = [c for c in trace._memory_model.calls.values() if c.module == "encoder"]
+    durations = sorted(call.recompute_ns for call in calls)
+    assert [call.step for call in calls] == [*range(steps)]
+    assert checkpointed.steps == steps
+    assert checkpointed.recompute_ns == durations[(steps - 1) // 2]
+    assert checkpointed.recompute_range_ns == (durations[0], durations[-1])
+    only = trace.predict_memory(offload="decoder")
+    weights = sum(p.nbytes for p in model.decoder.parameters() if p.ndim > 1)
+    assert only.copied == weights + 3 * 32 * 64 * 4  # the inputs of both layers, the result of tanh
+    assert only.recompute_range_ns == (0, 0)
 
 
 def test_unknown_modules_and_missing_ops_are_errors():

@@ -649,3 +649,16 @@ def test_names_of_operators_that_are_removed_and_defined_again(native):
 def test_events_can_be_counted_before_the_recording(native):
     recorder = Recorder(engine="native")
     assert recorder.session.event_count == 0  # another thread watches for progress from the start
+
+
+def test_sparse_tensor_has_one_id_before_and_after_python_sees_it(native):
+    weight = torch.rand(2, 2, requires_grad=True)
+    with autogradviz.record(engine="native") as trace:
+        sparse = torch.sparse_coo_tensor(
+            [[0, 1], [1, 0]], torch.ones(2), (2, 2), check_invariants=False
+        )
+        torch.sparse.mm(sparse, weight).sum().backward()
+    ops = trace.analysis.ops
+    (made,) = [op for op in ops if op.name == "_sparse_coo_tensor_with_dims_and_tensors"]
+    (read,) = [op for op in ops if op.name == "_sparse_addmm"]
+    assert made.outputs[0] in read.inputs

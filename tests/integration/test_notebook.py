@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from documented_torch import needs_documented_torch
 from interpreters import run_forked
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
@@ -69,6 +70,7 @@ def printed(cell):
     return "".join(o.text for o in cell.outputs if o.get("name") == "stdout")
 
 
+@needs_documented_torch
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_tutorials_print_what_they_show(tutorial, tmp_path):
     # Without a build of the native engine, all machines record the same events.

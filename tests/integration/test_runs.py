@@ -8,11 +8,13 @@ import subprocess
 import sys
 import zlib
 from collections import Counter
+from math import isnan
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
 from ranks import run_ranks
+from step_peaks import peaks_of_steps
 
 import autogradviz
 from autogradviz.cli.entry_point import main
@@ -23,13 +25,13 @@ from autogradviz.events import (
     RecordingInterrupted,
     StepEnded,
 )
-from autogradviz.runs.scene import build_run_scene
-from autogradviz.runs.scene.saved_peaks import saved_peaks
+from autogradviz.runs.scene import build_run_scene, read_totals
 from autogradviz.runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 
 PROGRAM = Path(__file__).with_name("run_programs.py")
 MISTAKES = (
     "correct", "branch", "not_finite", "missing", "mismatch", "drift", "skipped", "no_optimizer",
+    "joined", "shorter", "sharded", "drift_zeroed",
 )  # fmt: skip
 
 
@@ -122,6 +124,22 @@ def test_ops_of_steps_without_an_optimizer_are_compared_where_their_digests_diff
     assert found(runs["no_optimizer"]) == [("rank-diverged", (1,), line)]
 
 
+def test_collectives_that_join_repeats_are_no_finding(runs):
+    assert [each for each in runs["joined"].odd_ranks() if each.aspect == "ops"] == []
+    assert found(runs["joined"]) == []
+
+
+def test_rank_with_fewer_batches_is_named_with_its_loop(runs):
+    line = "for _ in range(4 - rank):  # shorter"
+    assert found(runs["shorter"]) == [("collective-missing", (1,), line)]
+
+
+def test_ops_on_shards_are_not_compared_and_those_of_the_model_are(runs):
+    (odd,) = [each for each in runs["sharded"].odd_ranks() if each.aspect == "ops"]
+    assert (odd.rank, odd.step) == (1, 2)
+    assert found(runs["sharded"]) == [("rank-diverged", (1,), "loss = loss.cos()  # sharded")]
+
+
 def test_different_collectives_are_named_with_both_ranks(runs):
     slug, ranks, culprit = found(runs["mismatch"])[0]
     assert (slug, ranks) == ("collective-mismatch", (0, 1))
@@ -130,6 +148,11 @@ def test_different_collectives_are_named_with_both_ranks(runs):
 
 def test_replicas_with_other_parameters_at_equal_gradients_are_named(runs):
     assert found(runs["drift"]) == [("replicas-drifted", (1,), None)]
+
+
+def test_replicas_that_drifted_are_named_although_their_gradients_were_cleared(runs):
+    assert runs["drift_zeroed"].summaries[1].gradients is None
+    assert found(runs["drift_zeroed"]) == [("replicas-drifted", (1,), None)]
 
 
 def test_commands_take_the_folder_of_a_run(runs, capsys):
@@ -255,11 +278,18 @@ def test_picture_of_collectives_has_the_missing_ones_in_their_step(runs):
     assert set(equal.lanes[0].states) == {"same"}
 
 
-def test_saved_bytes_of_a_step_are_the_peak_of_the_curve_of_memory(runs):
-    trace = runs["correct"].trace(0)
-    peaks = saved_peaks(trace)
-    assert sorted(peaks) == [0, 1, 2, 3]
-    assert max(peaks.values()) == max(trace.analysis.memory.nbytes)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_saved_bytes_of_each_step_are_the_peak_of_the_curve_of_memory(runs, name):
+    run = runs[name]
+    totals, scene = read_totals(run), build_run_scene(run, read_totals(run))
+    assert totals.keys() == set(run.ranks)
+    for rank, found in totals.items():
+        trace = run.trace(rank)
+        assert found.saved_nbytes == peaks_of_steps(trace.analysis)
+        assert found.steps == tuple(each.step for each in trace.log.of(StepEnded))
+        row = [each.rank for each in scene.ranks].index(rank) * len(scene.steps)
+        cells = scene.cells.saved[row : row + len(found.steps)]
+        assert tuple(None if isnan(each) else each for each in cells) == found.saved_nbytes
 
 
 def test_report_of_a_run_holds_its_ranks_and_no_source_if_redacted(runs, tmp_path, capsys):

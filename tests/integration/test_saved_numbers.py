@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from functools import cache
 
 import pytest
 import torch
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as PerfettoTrace
 from torch import nn
 from training_programs import PROGRAMS
 
 import autogradviz
+from autogradviz.analysis.flame_graph import build_flame_rows, build_frames
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.show import overview
 from autogradviz.events import BackwardEnded
@@ -34,8 +37,8 @@ def sizes_from_saved_tensors(trace):
     forward, all_ = {}, {}
     for each in trace.saved_tensors():
         storage_id = each.tensor.storage_id
-        in_place = each.packed_by not in {"checkpoint", "offload"} or each.is_argument
-        if storage_id is None or storage_id in owned or not in_place:
+        elsewhere = each.copied or (each.packed_by == "checkpoint" and not each.is_argument)
+        if storage_id is None or storage_id in owned or elsewhere:
             continue
         all_[storage_id] = each.tensor.storage_nbytes
         if each.packed_by != "recompute":
@@ -111,6 +114,42 @@ def test_modules_add_up_at_the_peak_in_show(trace):
     for storage in trace.analysis.saved_memory.storages:
         blocks[storage.module] += storage.nbytes * storage.at_peak
     assert sum(blocks.values()) == sizes.at_peak
+
+
+def test_source_lines_and_flame_graph_have_the_same_sums(trace):
+    sizes, scene = trace.saved_bytes(), trace._scene
+    frames = build_frames(build_flame_rows(trace.analysis, "memory"))
+    assert frames.value == sizes.at_peak
+    rows = [row for row in scene.flame_rows if row.kind == "memory"]
+    assert sum(row.value for row in rows) == sizes.at_peak
+    in_flame, in_source = defaultdict(int), defaultdict(int)
+    for row in rows:
+        in_flame[row.place] += row.value
+    for each in scene.counted_storages:
+        name = each.filename.rpartition("/")[2]
+        in_source[f"{name}:{each.lineno}" if name else ""] += each.nbytes * each.at_peak
+    assert in_flame == {place: nbytes for place, nbytes in in_source.items() if nbytes}
+
+
+def test_exports_have_the_numbers_of_the_graph_and_of_the_timeline(trace, tmp_path):
+    trace.export(tmp_path / "x.json")
+    [graph] = json.loads((tmp_path / "x.json").read_text())["graphs"]
+    memory = trace.analysis.saved_memory
+    for node in graph["nodes"]:
+        attributes = {each["key"]: each["value"] for each in node["attrs"]}
+        found = memory.of_nodes({int(node["id"].lstrip("n"))})
+        assert int(attributes["saved_nbytes"]) == found.saved + found.recomputed
+    read = PerfettoTrace()
+    trace.export(tmp_path / "x.pftrace")
+    read.ParseFromString((tmp_path / "x.pftrace").read_bytes())
+    counters = [p.track_event for p in read.packet if p.HasField("track_event")]
+    peak = max((e.counter_value for e in counters if e.type == e.TYPE_COUNTER), default=0)
+    assert peak == trace.saved_bytes().at_peak
+
+
+def test_trace_that_is_read_from_a_file_has_the_same_numbers(trace, tmp_path):
+    trace.save(tmp_path / "x.agv")
+    assert autogradviz.load(tmp_path / "x.agv").saved_bytes() == trace.saved_bytes()
 
 
 def test_groups_equal_the_python_api(trace):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.autograd.graph import allow_mutation_on_saved_tensors, save_on_cpu
+from torch.autograd.graph import allow_mutation_on_saved_tensors, save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
@@ -222,7 +222,7 @@ def offloaded_transformer(layers=2):
     model = Transformer(layers)
 
     def step():
-        with save_on_cpu():
+        with save_on_cpu(pin_memory=True):  # which copies on the CPU too
             loss = model(torch.arange(64).reshape(2, 32)).sum()
         loss.backward()
 
@@ -373,6 +373,55 @@ def several_steps():
     return _trace(model, step)
 
 
+def last_steps():
+    """The steps before the last one are gone, and the last one is not complete."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    torch.manual_seed(0)
+    with autogradviz.record(model, keep_steps=1) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.rand(4, 8)).sum().backward()
+            optimizer.step()
+        model(torch.rand(4, 8)).sum().backward()
+    return trace
+
+
+def written_to_files():
+    """A user's hooks copy what the forward saves."""
+    model, kept = Transformer(2), []
+
+    def pack(tensor):
+        kept.append(tensor.numpy(force=True).copy())
+        return len(kept) - 1
+
+    def step():
+        with saved_tensors_hooks(pack, lambda at: torch.from_numpy(kept[at])):
+            loss = model(torch.arange(64).reshape(2, 32)).sum()
+        loss.backward()
+
+    return _trace(model, step)
+
+
+def graph_that_is_kept():
+    model = Transformer(2)
+    kept = []
+
+    def step():
+        for _ in range(2):
+            kept.append(model(torch.arange(64).reshape(2, 32)).sum())
+            kept[-1].backward(retain_graph=True)
+
+    return _trace(model, step)
+
+
+def compiled_mlp():
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+    compiled = torch.compile(model, backend="aot_eager")
+    return _trace(model, lambda: compiled(torch.rand(4, 8)).exp().sum().backward())
+
+
 def forward_on_two_threads():
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
 
@@ -406,4 +455,8 @@ PROGRAMS = {
     "double_backward": double_backward,
     "several_steps": several_steps,
     "two_threads": forward_on_two_threads,
+    "last_steps": last_steps,
+    "hooks_that_copy": written_to_files,
+    "kept_graph": graph_that_is_kept,
+    "compiled": compiled_mlp,
 }

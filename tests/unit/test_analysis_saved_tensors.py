@@ -9,6 +9,7 @@ from make_log import (
     cloned,
     entered,
     exited,
+    fact,
     make_log,
     node,
     op,
@@ -24,6 +25,7 @@ from make_log import (
 )
 
 from autogradviz.analysis import Analysis
+from autogradviz.events import SavedStorageFreed, TensorMoved
 
 
 def history_of(*facts):
@@ -201,13 +203,16 @@ def test_memory_starts_at_the_op_and_not_at_its_save_event():
     assert (curve.seqs, curve.times_ns) == ((1,), (1000,))
 
 
-def test_parameters_and_tensors_packed_by_checkpoint_or_offload_use_no_memory():
+def test_parameters_and_tensors_that_checkpoint_packed_or_hooks_copied_use_no_memory():
     curve = Analysis(
         make_log(
             parameter(1, "weight"),
             saved(1, 1),
             saved(2, 2, by="checkpoint", position=0),
             saved(3, 3, by="offload"),
+            fact(TensorMoved, saved_id=3, device="cpu"),
+            saved(4, 4, by="user"),
+            fact(SavedStorageFreed, saved_id=4),
             released(2),
         )
     ).memory

@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 
 from autogradviz.analysis.types import SourceLocation
-from autogradviz.runs.branch_lines import find_branch_not_taken
+from autogradviz.runs.branch_lines import find_branch_not_taken, find_loop
 
 PROGRAM = dedent(
     """
@@ -36,6 +36,13 @@ PROGRAM = dedent(
         if x.sum() > 0:
             return x.cos()
         dist.all_reduce(x)
+
+    def train(data, net, gradients):
+        for x in data:
+            y = net(x)
+            y.backward()
+            for gradient in gradients:
+                dist.all_reduce(gradient)
 
     def log(value, rank):
         if rank == 0:
@@ -99,3 +106,12 @@ def test_condition_that_reads_the_rank_is_preferred(line):
 def test_no_branch_is_named_in_a_function_that_the_rank_did_not_reach(line):
     stack = [line("dist.broadcast(value)", "log"), line("log(value, 0)", "fit")]
     assert find_branch_not_taken(stack, {line("total = sum(values)", "reduce")}) is None
+
+
+def test_loop_around_most_stacks_of_a_step_is_found(line):
+    called = [line("dist.all_reduce(gradient)", "train")]
+    forward, backward = ([line(text, "train")] for text in ("y = net(x)", "y.backward()"))
+    loop = find_loop(called, [forward, backward, called])
+    assert text_of(loop) == "for x in data:"
+    assert text_of(find_loop(called, [called])) == "for gradient in gradients:"
+    assert find_loop([line("dist.all_reduce(total)", "reduce")], []) is None

@@ -286,27 +286,55 @@ def test_strip_lists_regions_with_graph_breaks_and_recompilations():
     assert "1 of at most 8" in scene.compiled_steps[2].hint
 
 
+def test_compilations_of_a_function_are_a_tree_of_the_guards_that_failed():
+    def again(number, failed, guard):
+        return m.fact(
+            e.Recompiled,
+            compile_id=f"0/{number}",
+            failed_compile_id=f"0/{failed}",
+            guard=guard,
+            code_name="forward",
+            recompile_count=number,
+            recompile_limit=8,
+        )
+
+    facts = (again(1, 0, "n == 1"), again(2, 1, "n == 2"), again(3, 0, "n == 3"))
+    analysis = analysis_of(*MLP, more=facts)
+    (region,) = build_scene(analysis, ()).compiled_regions
+    assert region.guards == (
+        "0/0 (this region)",
+        "  0/1: n == 1 failed",
+        "    0/2: n == 2 failed",
+        "  0/3: n == 3 failed",
+    )
+    (alone,) = build_scene(analysis_of(*MLP), ()).compiled_regions
+    assert alone.guards == ()
+
+
 # --- inside the graph -----------------------------------------------------------------------
 
 
-def graph_with_a_region():
-    """Return the analysis of sum ← compiled region ← exp, with a module at each end."""
-    ran = m.fact(
+def run_of(node_id):
+    return m.fact(
         e.RegionRan,
         compiled_region_id=1,
-        node_id=2,
+        node_id=node_id,
         tensor_ids=(),
         saved_versions=(),
         early=False,
         at="t.py:5",
     )
+
+
+def graph_with_a_region(*ops):
+    """Return the analysis of sum ← compiled region ← exp."""
     return analysis_of(
-        *MLP,
+        *(ops or MLP),
         more=[
             m.node(1, "ExpBackward0", nr=1),
             m.node(2, "CompiledFunctionBackward", nr=2, to=[1]),
             m.node(3, "SumBackward0", nr=3, to=[2]),
-            ran,
+            run_of(2),
             m.backward(1, roots=(3,)),
         ],
     )
@@ -317,15 +345,51 @@ def region_group(scene):
     return group
 
 
-@pytest.mark.parametrize("depth", [None, 9])
-def test_node_of_a_compiled_region_is_a_closed_group_with_the_region_inside(depth):
-    scene = build_scene(graph_with_a_region(), (), depth=depth)
+def test_node_of_a_compiled_region_is_a_closed_group_with_the_region_inside():
+    scene = build_scene(graph_with_a_region(), (), depth=9)
     group = region_group(scene)
     assert (group.label, group.type_name) == ("CompiledFunctionBackward", "forward [0/0]")
     assert (group.open, group.node_count) == (False, 1)
     [picture] = [each for each in scene.compiled_pictures if each.initial]
     assert group.picture_width == picture.width + 24
     assert group.picture_height == picture.height + 24
+
+
+@pytest.mark.parametrize("graph_only", [False, True])
+def test_region_that_says_more_than_the_graph_is_open_in_the_first_picture(graph_only):
+    scene = build_scene(graph_with_a_region(), (), graph_only=graph_only)
+    assert region_group(scene).open
+    assert "gelu_backward" in render_svg(scene)
+    small = build_scene(graph_with_a_region(Op("mm", 3)), (), graph_only=graph_only)
+    assert not region_group(small).open
+
+
+def test_region_stays_closed_if_several_nodes_run_regions_or_its_picture_is_too_large():
+    several = analysis_of(
+        *MLP,
+        more=[
+            m.node(1, "CompiledFunctionBackward", nr=1),
+            m.node(2, "CompiledFunctionBackward", nr=2, to=[1]),
+            run_of(1),
+            run_of(2),
+            m.backward(1, roots=(2,)),
+        ],
+    )
+    wide = graph_with_a_region(*[Op("mm", 3 + i) for i in range(60)])
+    for analysis in (several, wide):
+        scene = build_scene(analysis, ())
+        assert not any(group.open for group in scene.groups if group.kind == "compiled")
+
+
+def test_closed_region_says_how_many_ops_it_has():
+    assert region_group(build_scene(graph_with_a_region(), (), depth=9)).contents == "4 + 5 ops"
+    again = Op("exp", 6, recomputed="partitioner")
+    scene = build_scene(graph_with_a_region(*MLP, again), (), depth=9)
+    contents = region_group(scene).contents
+    assert contents == "5 + 7 ops, 1 recomputed"
+    text = render_svg(scene)
+    assert contents in text
+    assert "gelu_backward" not in text
 
 
 @pytest.mark.parametrize("name", ["forward [0/0]", "0/0", "forward"])
@@ -343,7 +407,7 @@ def test_region_opens_inside_the_graph_by_its_name(name):
 
 
 def test_only_opened_regions_are_drawn_in_a_picture_of_the_graph():
-    scene = build_scene(graph_with_a_region(), (), graph_only=True)
+    scene = build_scene(graph_with_a_region(), (), depth=9, graph_only=True)
     assert scene.compiled_marks == ()
     assert region_group(scene).picture_width == 0
 

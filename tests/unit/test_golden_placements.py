@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from documented_torch import needs_documented_torch
 from make_scene import Box, scene_of, tower
 
 from autogradviz.scene.layout.coordinates import place
@@ -99,6 +100,7 @@ def without_other_tables(payload):
     return payload | {name: {} for name in tables if name not in {"groups", "nodes"}}
 
 
+@needs_documented_torch  # whose formulas say why a tensor is saved
 def test_placements_equal_the_golden_file(golden):
     data = {}
     for name, make in SCENES.items():

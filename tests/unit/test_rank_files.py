@@ -1,17 +1,22 @@
 """The files of a run: the newest of each rank, and those of an earlier run in the same folder."""
 
+import json
+import struct
 import subprocess
 import sys
+import zlib
+from dataclasses import asdict, replace
 
 import pytest
 
 import autogradviz
 from autogradviz.cli.output_path import TraceFile
 from autogradviz.errors import OutputExistsError
-from autogradviz.event_log import Log
+from autogradviz.event_log import Log, StepTotals, read_summary
+from autogradviz.event_log.rank_summary import read_footer
 from autogradviz.events import RankSeen, RecordingEnded, RecordingStarted, StepEnded
 from autogradviz.ranks import Rank, current_rank
-from autogradviz.runs.scene import build_run_scene
+from autogradviz.runs.scene import build_run_scene, rank_totals, read_totals
 from autogradviz.trace import Trace
 
 SECOND = 10**9
@@ -48,6 +53,17 @@ def test_ranks_of_an_earlier_run_are_left_out(tmp_path):
     run = autogradviz.load(tmp_path)
     assert (run.ranks, run.world_size) == ((0, 1), 2)
     assert "ranks 2-3: of an earlier run" in run.summary()
+
+
+def test_rank_whose_file_is_torn_before_its_first_events_is_not_of_an_earlier_run(tmp_path):
+    for rank in range(2):
+        write(tmp_path, rank, start=10, world=2)
+    path = tmp_path / "rank-00001.agv"
+    path.write_bytes(path.read_bytes()[:13_000])  # the schema, and a part of a batch
+    run = autogradviz.load(tmp_path)
+    assert run.ranks == (0, 1)
+    assert "left out" not in run.summary()
+    assert run.diagnose() == []
 
 
 def test_ranks_of_one_run_that_have_other_names_stay(tmp_path):
@@ -136,10 +152,33 @@ def test_file_of_the_last_steps_is_not_the_whole_recording(tmp_path):
     assert "stopped without an end" in run.summary()
 
 
-def test_picture_states_of_how_many_ranks_the_saved_bytes_are_known(tmp_path):
+def test_picture_states_of_how_many_ranks_the_totals_are_known(tmp_path, monkeypatch):
     for rank in range(3):
         write(tmp_path, rank, start=10, world=3)
+    path = tmp_path / "rank-00001.agv"
+    path.write_bytes(path.read_bytes()[:-16])  # a torn file has no summary
     run = autogradviz.load(tmp_path)
-    text = "saved bytes are those of 1 of 3 ranks: the recordings of the others were not opened"
-    assert build_run_scene(run, {0: {0: 8}}).notices == (text,)
-    assert build_run_scene(run, {rank: {0: 8} for rank in range(3)}).notices == ()
+    assert [run.summaries[rank].totals is None for rank in range(3)] == [False, True, False]
+    assert read_totals(run).keys() == {0, 1, 2}
+    assert build_run_scene(run, read_totals(run)).notices == ()
+    monkeypatch.setattr(rank_totals, "MOST_BYTES_READ", 100)
+    assert read_totals(run).keys() == {0, 2}
+    text = (
+        "saved bytes and gradient norms are those of 2 of 3 ranks: "
+        "the recordings of the others are too large to be read"
+    )
+    assert build_run_scene(run, read_totals(run)).notices == (text,)
+
+
+def test_summary_without_totals_of_an_older_version_is_read(tmp_path):
+    write(tmp_path, 0, start=10)
+    path = tmp_path / "rank-00000.agv"
+    summary = read_summary(path)
+    assert summary.totals == StepTotals((0,), (None,), (None,))
+    older = {name: value for name, value in asdict(summary).items() if name != "totals"}
+    content = zlib.compress(json.dumps(older).encode())
+    path.write_bytes(content + struct.pack("<Q8s", len(content), b"AGVRANK1"))
+    assert read_footer(path) == replace(summary, totals=None)
+    content = zlib.compress(json.dumps({**older, "totals": [[0], [1, 2], [None]]}).encode())
+    path.write_bytes(content + struct.pack("<Q8s", len(content), b"AGVRANK1"))
+    assert read_footer(path) is None

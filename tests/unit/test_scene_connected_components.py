@@ -23,7 +23,7 @@ def test_equal_steps_are_folded_and_different_steps_are_not():
     top = [(g.kind, g.label, g.repeat) for g in scene.groups if g.depth == 1]
     assert top == [("repeat", "graph 1 – graph 2", 2), ("graph", "graph 3", 1)]
     graph = next(g for g in scene.groups if g.label == "graph 3")
-    assert (graph.type_name, graph.node_count, graph.path) == ("sum", 7, "")
+    assert (graph.type_name, graph.node_count, graph.path) == ("backward 1 · net.py:27", 7, "")
     assert graph.open
 
 

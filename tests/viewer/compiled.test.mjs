@@ -54,7 +54,9 @@ const MARK = {
   item: -1,
 };
 const SCENE = {
-  compiled_regions: [{ index: 0, name: "forward [0/0]", notes: [] }],
+  compiled_regions: [
+    { index: 0, name: "forward [0/0]", notes: [], guards: [] },
+  ],
   compiled_marks: [
     { ...MARK, shape: "rect", style: "lane", width: 300, height: 40 },
     {

@@ -95,7 +95,7 @@ test("a closed run of blocks is a stack of boxes", () => {
 
 test("an open group has a header and padding around its contents", () => {
   const geometry = measureRoot(NESTED, [1]);
-  assert.deepEqual(geometry.boxHeight, [30 + 24 + 14]);
+  assert.deepEqual(geometry.boxHeight, [30 + 6 + 24 + 14]);
   assert.deepEqual(geometry.boxWidth, [14 + 112 + 14]);
 });
 

@@ -24,6 +24,7 @@ const TRACK_TOP = 13;
 const TRACK_BOTTOM = 6;
 const LABEL_ROOM = 14;
 export const HEADER_HEIGHT = 30;
+const HEADER_GAP = 6;
 const PADDING = 14;
 const PILL_ROOM = 126;
 
@@ -184,7 +185,7 @@ function setY(group, geometry) {
       bottom += placeGap(geometry, steps[r - 1], bottom + header, label);
     }
     if (!isPort(row) || r) {
-      bottom += header;
+      bottom += header + (header && !r ? HEADER_GAP : 0);
       header = 0;
     }
     const height = Math.max(...row.map((cell) => geometry.boxHeight[cell]));

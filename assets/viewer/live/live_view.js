@@ -143,7 +143,10 @@ export class LiveView {
     if (this.failure) return ["failed", this.failure];
     if (!newest) return ["waiting", "connecting"];
     if (newest.error) return ["failed", newest.error];
-    if (!newest.exists) return ["waiting", "waiting: the file does not exist yet"];
+    if (!newest.exists) {
+      const reason = steps.length ? "was removed; these are its last steps" : "does not exist yet";
+      return ["waiting", `waiting: the file ${reason}`];
+    }
     if (newest.unread) return ["waiting", `reading, ${formatBytes(newest.unread)} left`];
     if (newest.ended) return ["ended", "the recording has ended"];
     if (!steps.length) return ["waiting", "recording; no step has ended yet"];

@@ -16,17 +16,21 @@ export const NOT_FINITE = 16;
 
 const LEVELS = 32;
 
-/** @type {Record<Exclude<Mode, "differences">, "time_ms" | "first_ms" | "saved" | "loss">} */
-const COLUMNS = { time: "time_ms", first: "first_ms", saved: "saved", loss: "loss" };
+/** @type {Partial<Record<Mode, "time_ms" | "first_ms">>} columns that have another name */
+const COLUMNS = { time: "time_ms", first: "first_ms" };
 
 /** @type {Record<Mode, string>} names of the modes */
 export const MODES = {
   differences: "differences",
   time: "step time",
   first: "time to first collective",
-  saved: "peak saved",
+  saved: "peak saved bytes",
+  gradient: "gradient norm",
   loss: "loss norm",
 };
+
+/** @param {Mode} mode */
+export const isNorm = (mode) => mode === "loss" || mode === "gradient";
 
 /**
  * @param {Mode} mode
@@ -35,7 +39,7 @@ export const MODES = {
  */
 export function formatValue(mode, value) {
   if (mode === "saved") return formatBytes(value);
-  return mode === "loss" ? formatNorm(value) : formatDuration(value * 1e6);
+  return isNorm(mode) ? formatNorm(value) : formatDuration(value * 1e6);
 }
 
 /**
@@ -46,7 +50,7 @@ export function formatValue(mode, value) {
  * @returns {Float32Array | null}
  */
 export function valuesOf({ cells }, mode) {
-  return mode === "differences" ? null : cells[COLUMNS[mode]];
+  return mode === "differences" ? null : cells[COLUMNS[mode] ?? /** @type {"saved"} */ (mode)];
 }
 
 export class CellImages {
@@ -161,7 +165,7 @@ function differenceLevel(state) {
  * @returns {number} index into the colors of `scale`
  */
 function valueLevel(mode, value, state, low, factor) {
-  if (mode === "loss" && state & NOT_FINITE) return LEVELS + 1;
+  if (value === Infinity || (mode === "loss" && state & NOT_FINITE)) return LEVELS + 1;
   if (Number.isNaN(value)) return 0;
   return 1 + Math.max(0, Math.min(LEVELS - 1, Math.round((value - low) * factor)));
 }

@@ -395,7 +395,7 @@ export class HeatRows {
     if (state & OTHER_COLLECTIVES) parts.push(line("other collectives than most ranks", true));
     if (!(state & ENDED)) parts.push(line("this step did not end"));
     if (state & NOT_FINITE) parts.push(line("a loss is NaN or infinite", true));
-    for (const mode of /** @type {const} */ (["time", "first", "saved", "loss"])) {
+    for (const mode of /** @type {const} */ (["time", "first", "saved", "gradient", "loss"])) {
       const value = valuesOf(scene, mode)?.[at] ?? NaN;
       if (!Number.isNaN(value)) parts.push(line(`${MODES[mode]} ${formatValue(mode, value)}`));
     }

@@ -6,7 +6,7 @@ import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/draw_glyph.js
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, h, listen } from "../dom.js";
 import { formatCount, plural } from "../scene/format.js";
-import { MODES, formatValue, scale } from "./cell_image.js";
+import { MODES, formatValue, isNorm, scale } from "./cell_image.js";
 import { HARMFUL, makeCollectiveLanes } from "./collective_lanes.js";
 import { decodeRun } from "./decode_run.js";
 import { HeatRows } from "./heat_rows.js";
@@ -244,7 +244,7 @@ function legendOf(heat, mode, palette) {
   const [low, high] = range.map((value) => formatValue(mode, value));
   return [
     h("span", {}, `≤ ${low}`, ...levels, `≥ ${high}`),
-    ...(mode === "loss" ? [h("span", {}, swatch(colors[33]), "NaN")] : []),
+    ...(isNorm(mode) ? [h("span", {}, swatch(colors[33]), "NaN or infinite")] : []),
   ];
 }
 

@@ -1,7 +1,7 @@
 // @ts-check
 /** The reader's choices, and the views that draw them. */
 
-/** @typedef {"differences" | "time" | "first" | "saved" | "loss"} Mode */
+/** @typedef {"differences" | "time" | "first" | "saved" | "gradient" | "loss"} Mode */
 
 export class RunState {
   /** @param {import("./types.js").RunScene} scene */

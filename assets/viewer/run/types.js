@@ -47,6 +47,7 @@
  * @property {Float32Array} time_ms
  * @property {Float32Array} first_ms
  * @property {Float32Array} saved
+ * @property {Float32Array} gradient
  * @property {Float32Array} loss
  */
 

@@ -10,8 +10,10 @@ const BANDWIDTH = 12e9;
 /**
  * @typedef {object} Prediction
  * @property {number} peak in bytes
- * @property {number} recomputeNs
- * @property {number} copied bytes
+ * @property {number} recomputeNs in a step: the median over the recorded steps
+ * @property {[number, number]} recomputeRangeNs in the fastest and in the slowest step
+ * @property {number} steps that would recompute or copy
+ * @property {number} copied bytes in a step
  * @property {number} addedNs by recomputations and copies
  * @property {import("../types.js").SceneMemory[]} curve over event numbers
  */
@@ -55,24 +57,51 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
       if (unpacked_seq >= 0) hold(storage + count * (region + 1), unpacked_seq, end_seq);
     }
   }
-  let recomputeNs = 0;
-  let copied = 0;
+  /** @type {Map<number, number>} by step */
+  const recomputeNs = new Map();
+  /** @type {Map<number, number>} by step */
+  const copied = new Map();
+  const add = (
+    /** @type {Map<number, number>} */ sums,
+    /** @type {number} */ step,
+    /** @type {number} */ value,
+  ) => value && sums.set(step, (sums.get(step) ?? 0) + value);
   module_calls.forEach((call, at) => {
     const region = regions[at];
-    if (region >= 0 && kindOf(region) === "offload") copied += call.copied;
+    if (region >= 0 && kindOf(region) === "offload") add(copied, call.step, call.copied);
     else if (region === at) {
-      recomputeNs += call.recompute_ns;
+      add(recomputeNs, call.step, call.recompute_ns);
       for (const storage of call.inputs) hold(storage, call.entered_seq, call.released_seq);
     }
   });
   const curve = sumIntervals(intervals, (key) => storage_sizes[key % count].nbytes);
+  const durations = sorted(recomputeNs);
+  const bytes = median(sorted(copied));
   return {
     peak: curve.reduce((most, { nbytes }) => Math.max(most, nbytes), 0),
-    recomputeNs,
-    copied,
-    addedNs: recomputeNs + ((2 * copied) / BANDWIDTH) * 1e9,
+    recomputeNs: median(durations),
+    recomputeRangeNs: [durations[0] ?? 0, durations.at(-1) ?? 0],
+    steps: new Set([...recomputeNs.keys(), ...copied.keys()]).size,
+    copied: bytes,
+    addedNs: median(durations) + ((2 * bytes) / BANDWIDTH) * 1e9,
     curve,
   };
+}
+
+/**
+ * @param {Map<number, number>} sums
+ * @returns {number[]}
+ */
+function sorted(sums) {
+  return [...sums.values()].sort((a, b) => a - b);
+}
+
+/**
+ * @param {number[]} values in ascending order
+ * @returns {number} the lower one of two in the middle, 0 for none
+ */
+function median(values) {
+  return values[(values.length - 1) >> 1] ?? 0;
 }
 
 /**

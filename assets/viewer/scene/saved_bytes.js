@@ -4,7 +4,7 @@
  * `autogradviz/analysis/saved_memory.py`; each storage is counted once, and none is left out.
  */
 
-import { formatBytes } from "./format.js";
+import { formatBytes, plural } from "./format.js";
 
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
 
@@ -18,7 +18,7 @@ export const DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
   [
     "counted",
     "each storage once, with all its bytes; no parameters and buffers, no tensors that " +
-      "checkpointing or offloading packed",
+      "checkpointing packed or that hooks copied",
   ],
 ]);
 
@@ -107,7 +107,7 @@ export function savedSums(summary) {
 /**
  * Return the saved bytes of a group as text.
  *
- * @param {import("../types.js").SceneGroup} group
+ * @param {{nbytes: number, recomputed_nbytes: number}} group
  * @returns {string} "3.1 MB saved · 26 MB recomputed"; empty without any
  */
 export function savedText({ nbytes, recomputed_nbytes }) {
@@ -115,4 +115,25 @@ export function savedText({ nbytes, recomputed_nbytes }) {
   if (nbytes) parts.push(`${formatBytes(nbytes)} saved`);
   if (recomputed_nbytes) parts.push(`${formatBytes(recomputed_nbytes)} recomputed`);
   return parts.join(" · ");
+}
+
+/**
+ * Return the number of nodes of a group; for a compiled region, its numbers of ops.
+ *
+ * @param {import("../types.js").SceneGroup} group
+ */
+export function contentsText(group) {
+  return group.contents || plural(group.node_count, "node");
+}
+
+/**
+ * @param {{nbytes: number, recomputed_nbytes: number}} group
+ * @returns {string} the larger part of the same text
+ */
+export function largerSavedText({ nbytes, recomputed_nbytes }) {
+  const isSaved = nbytes >= recomputed_nbytes;
+  return savedText({
+    nbytes: isSaved ? nbytes : 0,
+    recomputed_nbytes: isSaved ? 0 : recomputed_nbytes,
+  });
 }

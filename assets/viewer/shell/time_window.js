@@ -88,6 +88,19 @@ export class TimeWindow {
     this.#show(first + share * (last - first), last - first);
   }
 
+  /**
+   * Show an interval with room on both sides.
+   *
+   * @param {number} start
+   * @param {number} end
+   */
+  show(start, end) {
+    const { positionOf, minLength } = this.axis;
+    const [first, last] = [positionOf(start), positionOf(end)];
+    const room = Math.max(0.15 * (last - first), (minLength - last + first) / 2);
+    this.#show(first - room, last - first + 2 * room);
+  }
+
   /** Show the whole recording. */
   fit() {
     this.#show(-Infinity, Infinity);

@@ -2,7 +2,7 @@
 /** The top bar: title, figures, search, coloring, export and help. */
 
 import { COLORS } from "../scene/colors.js";
-import { button, h, listen } from "../dom.js";
+import { claim, button, h, listen } from "../dom.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/icons.js";
@@ -124,5 +124,10 @@ function keyHelp(views) {
     list,
   );
   listen(help, "focusout", () => (help.open = false));
+  listen(help, "keydown", (event) => {
+    if (!help.open || event.key !== "Escape") return;
+    claim(event);
+    help.open = false;
+  });
   return help;
 }

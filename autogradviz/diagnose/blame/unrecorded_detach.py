@@ -62,6 +62,14 @@ def find_conversion_to_numbers(made: SourceLocation) -> SourceLocation | None:
     return None
 
 
+def reads_numbers(place: SourceLocation) -> bool:
+    """Return whether a line calls a function that returns the numbers of a tensor."""
+    return any(
+        isinstance(node, ast.Call) and node.lineno == place.lineno and _reads_numbers(node)
+        for _, node in source.nodes(place.filename)
+    )
+
+
 def _names(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     yield from (part.id for target in targets for part in ast.walk(target)

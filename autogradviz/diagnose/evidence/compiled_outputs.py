@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.compiled_graphs.value_names import TANGENT
 from autogradviz.diagnose.evidence.compiled_code import RanRegion, backward_of, runs_by_node
 from autogradviz.diagnose.text_formatting import join_names, short_location
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import OpCompiled
 
 if TYPE_CHECKING:

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import (
         Analysis,
+        Edge,
         Node,
         Op,
         Recomputation,
         Region,
         SavedTensor,
         SourceLocation,
+        Tensor,
         Unpack,
     )
 
@@ -142,6 +144,14 @@ class Evidence:
                 found[op.thread].append((op.sequence_nr, op.seq))
         return {thread: sorted(pairs) for thread, pairs in found.items()}
 
+    @cached_property
+    def edges_from(self) -> defaultdict[int, list[Edge]]:
+        """The edges along which each node passes gradients, by node."""
+        found: defaultdict[int, list[Edge]] = defaultdict(list)
+        for edge in self.analysis.graph.edges:
+            found[edge.source].append(edge)
+        return found
+
     def created_in(self, storage_id: int | None, region: Region) -> bool:
         """Return whether the forward of a region created a storage."""
         seq = self.created_seq.get(storage_id) if storage_id is not None else None
@@ -160,8 +170,9 @@ class Evidence:
         """Return the first write to a tensor that a region reads from outside, and its reader.
 
         Only writes between the end of the region's forward and the event ``until`` count. Writes
-        after which the version counter was restored do not count, nor do writes to a tensor that
-        the region overwrites before it reads it, such as a staging buffer.
+        after which the version counter was restored do not count, nor do copies of what the tensor
+        contains already, nor writes to a tensor that the region overwrites before it reads it,
+        such as a staging buffer.
         """
         if region.exited_seq is None:
             return None
@@ -174,10 +185,25 @@ class Evidence:
                 if storage_id is None or storage_id in fully_written(read):
                     continue
                 for write in self.writes_between(storage_id, region.exited_seq, until):
-                    if not self.version_restored(write, storage_id, until):
+                    restored = self.version_restored(write, storage_id, until)
+                    if not restored and not self._repeats_copy(write, storage_id):
                         return write, read
             overwritten |= fully_written(read)
         return None
+
+    def _repeats_copy(self, write: Op, storage_id: int) -> bool:
+        """Return whether the last write to a storage was the same copy of the same values."""
+        before = next(reversed(self.writes_between(storage_id, -1, write.seq)), None)
+        if before is None or write.name != "copy_" or before.name != "copy_":
+            return False
+        if storage_id not in fully_written(write) & fully_written(before):
+            return False
+        source = write.inputs[1]
+        return (
+            source == before.inputs[1]
+            and write.input_versions[1] == before.input_versions[1]
+            and not any(self.writes_between(source.storage_id, before.seq, write.seq))
+        )
 
     def version_restored(self, write: Op, storage_id: int | None, until: int) -> bool:
         """Return whether a version counter was restored after a write."""
@@ -200,6 +226,26 @@ class Evidence:
     def leaf_name(self, tensor_id: int) -> str:
         """Return the first parameter or buffer name of a tensor, "a leaf" if it has none."""
         return (self.analysis.parameters.get(tensor_id) or ("a leaf",))[0]
+
+    def named_memory(self, tensor: Tensor) -> str:
+        """Return the parameter or buffer that a tensor is or a view of, "" if that is not certain.
+
+        A storage that contains several parameters names none of them.
+        """
+        if names := self.analysis.parameters.get(tensor.tensor_id):
+            return names[0]
+        owners = self._owners[tensor.storage_id] if tensor.storage_id is not None else []
+        return self.leaf_name(owners[0]) if len(owners) == 1 else ""
+
+    @cached_property
+    def _owners(self) -> defaultdict[int, list[int]]:
+        """The parameters and buffers in each storage."""
+        owners: defaultdict[int, list[int]] = defaultdict(list)
+        for tensor_id in self.analysis.parameters:
+            storage_id = self.analysis.tensors[tensor_id].storage_id
+            if storage_id is not None:
+                owners[storage_id].append(tensor_id)
+        return owners
 
     @cached_property
     def _names(self) -> dict[int, str]:

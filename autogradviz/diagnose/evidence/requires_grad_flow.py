@@ -38,13 +38,15 @@ EndKind: TypeAlias = Literal[
 _INTEGERS: Final = ("int", "uint", "bool")
 _ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
+_MAKING: Final = ("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.FloatTensor")
 _CONVERSIONS: Final = {"_to_copy": "a conversion to integers"}
 _TRAINERS: Final = ("/torch/optim/", "/torch/distributed/", "/torch/nn/parallel/")
 _FSDP: Final = "/torch/distributed/fsdp/"
 _BETWEEN: Final = ("/torch/_ops.py", "/torch/nn/parameter.py")
 """Files whose frames are between an op and its caller."""
 
-_DECORATED: Final = "decorate_context"  # the frame of a mode that is used as a decorator
+_DECORATOR: Final = "/torch/utils/_contextlib.py"
+"""The file whose frames call a function that a mode decorates."""
 _REASONS: Final[dict[EndKind, str]] = {
     "mode": "Gradients were disabled, so its result has no node.",
     "write": "It writes into a tensor that has a graph while gradients are disabled: the graph "
@@ -87,12 +89,16 @@ class End:
         text = self.culprit.text if self.culprit is not None else ""
         if self.kind == "mode":
             return next((word for word in _MODES if word in text), "a no_grad block")
-        if self.kind == "detach":
-            return ".data" if ".data" in text and "detach" not in text else "detach"
+        if self.kind == "detach" and "detach" not in text:
+            return next((word for word in (".data", "torch.tensor") if word in text), "detach")
+        if self.kind == "number" and ".item" not in text and "float(" in text:
+            return "float()"
+        if self.kind == "fresh":
+            return next((word for word in _MAKING if f"{word}(" in text), "a new tensor")
         names = {
             "write": "a write with gradients disabled",
+            "detach": "detach",
             "number": ".item()",
-            "fresh": "a new tensor",
             "reentrant": "a reentrant checkpoint",
             "marked": "mark_non_differentiable",
             "backward": "a backward without create_graph",
@@ -107,6 +113,8 @@ class End:
     @property
     def fix(self) -> str:
         """The change to make."""
+        if self.kind == "detach" and self.name == "torch.tensor":
+            return "# use the tensor itself: torch.tensor(t) copies its values, without the graph"
         return _FIXES[self.kind]
 
 
@@ -237,13 +245,13 @@ class Flow:
         """Return the line of the ``with`` statement or decorator that disabled gradients."""
         analysis = self._evidence.analysis
         line = analysis.location(event.stack_id)
-        callers = [place.function for place in analysis.stack(event.stack_id)[:3]]
-        if not any(function.endswith(_DECORATED) for function in callers):
+        callers = analysis.stack(event.stack_id)[:3]
+        if not any(place.filename.endswith(_DECORATOR) for place in callers):
             return line or op.location
         # The frame of the decorated function is the one just inside its decorator's.
         inside = None
         for place in analysis.stack(op.stack_id):
-            if place.function.endswith(_DECORATED):
+            if place.filename.endswith(_DECORATOR):
                 break
             inside = place
         return (_decorator(inside) if inside is not None else None) or line

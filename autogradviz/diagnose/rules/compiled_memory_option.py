@@ -16,6 +16,7 @@ from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import join_names
+from autogradviz.events import MemoryBudgetChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +119,10 @@ def compiled_budget_ignored(evidence: Evidence) -> Iterator[Draft]:
         budget = region.memory_budget
         kept = [slot for slot in region.saved if slot.kind == "value" and _is_expensive(slot)]
         again = [op for op in region.recomputed if op_name(op).startswith(_EXPENSIVE)]
-        if budget is None or budget >= 1 or not kept or again or not region.differentiable:
+        if not kept or again or not region.differentiable:
+            continue
+        if budget is None or budget >= 1:
+            yield from _set_later(evidence, region, kept)
             continue
         line = _mention(evidence, "activation_memory_budget") or region.compiled_by
         inputs = sum(slot.nbytes for slot in region.saved if slot.kind == "input")
@@ -141,6 +145,42 @@ def compiled_budget_ignored(evidence: Evidence) -> Iterator[Draft]:
             confidence="hint",
             evidence=(*[run.seq for run in region.runs[:1]],),
         )
+
+
+def _set_later(
+    evidence: Evidence, region: CompiledRegion, kept: list[CompiledSlot]
+) -> Iterator[Draft]:
+    """Yield a draft if a region ran with a smaller budget than it was compiled with."""
+    changes = evidence.analysis.log.of(MemoryBudgetChanged)
+    for run in region.runs:
+        change = max((each for each in changes if each.seq < run.seq), key=_seq, default=None)
+        if run.early or change is None or change.memory_budget >= 1:
+            continue
+        line = _mention(evidence, "activation_memory_budget") or region.compiled_by
+        called = call_line(evidence, run)
+        yield Draft(
+            title=f"activation_memory_budget={change.memory_budget:g} was set after the "
+            f"{region_name(region)} had been compiled",
+            culprit=line,
+            victim=called,
+            explanation=[
+                "This line sets the budget:",
+                line,
+                f"The partitioner reads it when it compiles a region. The {region_name(region)} "
+                "had been compiled without it, and runs as before:",
+                called,
+                f"It still saves {describe_slots(kept)}.",
+            ],
+            fix="torch.compiler.reset()  # after setting the option, or set it before the first "
+            "call",
+            confidence="hint",
+            evidence=(change.seq, run.seq),
+        )
+        return
+
+
+def _seq(event: MemoryBudgetChanged) -> int:
+    return event.seq
 
 
 def _is_expensive(slot: CompiledSlot) -> bool:

@@ -71,7 +71,9 @@ def ctx_attribute_written(evidence: Evidence) -> Iterator[Draft]:
         node = nodes.get(op.backward_node_id) if op.backward_node_id is not None else None
         if op.recompute_id is not None:
             continue  # PyTorch's reentrant checkpoint is a custom Function too
-        if node is None or frame_in(evidence, op, class_name(node), "backward") is None:
+        if node is None or not node.name.endswith("Backward"):  # others are not custom Functions
+            continue
+        if frame_in(evidence, op, class_name(node), "backward") is None:
             continue
         for storage_id in _read(op):
             found = _written_since(evidence, node, op, storage_id)

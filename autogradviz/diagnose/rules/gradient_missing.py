@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numbers
+from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numbers, reads_numbers
 from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_reach_of_storages import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
@@ -259,7 +259,7 @@ class _Causes:
         if reach.end is not None:
             return _ended(reach.end, reach.first)
         last = reach.last or reach.first
-        recreated = self._recreated_after(last)
+        recreated = self._recreated_after(last) or self._copied_after(last)
         if recreated is not None:
             return _ended(recreated, reach.first)
         return _not_in_loss(reach.first, last)
@@ -280,6 +280,37 @@ class _Causes:
                 line = find_conversion_to_numbers(op.location) or op.location
                 return End("fresh", op, line, guessed=True)
         return None
+
+    def _copied_after(self, last: Op) -> End | None:
+        """Return the op that made a tensor from numbers which were read near an op's result.
+
+        ``tolist`` and ``numpy`` run no op. The new tensor must lead to a node, and the source must
+        read the numbers in the function that computed the result.
+        """
+        here = last.location
+        for op in self._flow.forward if here is not None else ():
+            if op.name != "lift_fresh" or op.seq < last.seq or op.location is None:
+                continue
+            line = find_conversion_to_numbers(op.location)
+            if line is None and reads_numbers(op.location):
+                line = op.location
+            stack = self._evidence.analysis.stack(op.stack_id)
+            same = here is not None and (here.filename, here.function) in [
+                (frame.filename, frame.function) for frame in stack
+            ]
+            if line is not None and same and self._leads_to_node(op):
+                return End("fresh", op, line, guessed=True)
+        return None
+
+    def _leads_to_node(self, made: Op) -> bool:
+        """Return whether an op with a node takes an op's result, or what was computed from it."""
+        reached = storages(made.outputs)
+        for op in self._flow.forward:
+            if op.seq > made.seq and storages(op.inputs) & reached:
+                if op.sequence_nr is not None:
+                    return True
+                reached |= storages(op.outputs)
+        return False
 
     def _unused(self, tensor_id: int) -> _Cause:
         owner = self._owners[tensor_id]
@@ -339,7 +370,7 @@ def _without_input(region: Region, first: Op) -> _Cause:
 
 def _ended(end: End, first: Op) -> _Cause:
     return _Cause(
-        f"the gradient path to them ends at {end.name}",
+        f"the gradient path ends at {end.name}",
         ("The gradient path from the loss to them ends here:", end.culprit, end.reason),
         end.culprit,
         first.location,

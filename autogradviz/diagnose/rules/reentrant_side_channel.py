@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.region_tensors_in_containers import is_nested_result
@@ -68,14 +69,10 @@ _IN_NO_GRAD: Final = (
 @rule("reentrant-side-channel", when=NoError(), priority=83, pages=(PAGE,), needs={"ops"})
 def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each loss computed from a tensor that a region did not return."""
+    regions = _regions_with_graph(evidence)
+    if not regions:
+        return
     flow, nodes_after = Flow(evidence), next_nodes(evidence)
-    nodes = evidence.analysis.graph.nodes.values()
-    with_graph = {node.location for node in nodes if node.name == REENTRANT_NODE}
-    regions: dict[int | None, Region] = {
-        r.region_id: r
-        for r in evidence.analysis.regions
-        if r.reentrant and r.location in with_graph
-    }
     with_node = differentiable_ops(regions.values())
     made: dict[int, Op] = {}  # by storage, the last op of a region that made it
     tainted: dict[int, tuple[Op, Op]] = {}  # by storage, the maker and its first user outside
@@ -94,18 +91,32 @@ def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
         if found is not None:
             tainted.update(dict.fromkeys(storages(op.outputs), found))
     tensors = evidence.analysis.tensors
-    for event in evidence.analysis.log.of(BackwardStarted):
-        for root in sorted(storages(tensors[t] for t in event.root_tensor_ids)):
-            if root in tainted:
-                maker, user = tainted[root]
-                yield _to_loss(evidence, regions[maker.region_id], maker, user)
+    started = evidence.analysis.log.of(BackwardStarted)
+    roots = (sorted(storages(tensors[t] for t in event.root_tensor_ids)) for event in started)
+    for root in chain.from_iterable(roots):
+        if root in tainted:
+            maker, user = tainted[root]
+            yield _to_loss(evidence, regions[maker.region_id], maker, user)
+
+
+def _regions_with_graph(evidence: Evidence) -> dict[int | None, Region]:
+    """Return the reentrant regions whose lines made a node."""
+    nodes = evidence.analysis.graph.nodes.values()
+    with_graph = {node.location for node in nodes if node.name == REENTRANT_NODE}
+    return {
+        r.region_id: r
+        for r in evidence.analysis.regions
+        if r.reentrant and r.location in with_graph
+    }
 
 
 @rule("reentrant-side-channel", when=NoError(), priority=84, needs={"ops"})
 def side_channel_to_region(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each tensor that a region took from another one past its arguments."""
-    flow, nodes_after = Flow(evidence), next_nodes(evidence)
     regions = [region for region in evidence.analysis.regions if region.reentrant]
+    if not regions:
+        return
+    flow, nodes_after = Flow(evidence), next_nodes(evidence)
     with_node = differentiable_ops(regions)
     made: dict[int, tuple[Region, Op]] = {}
     for region in regions:

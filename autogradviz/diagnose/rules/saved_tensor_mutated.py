@@ -233,13 +233,16 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     culprit = culprit or unrecorded_write(evidence)
     by = f"{_op_name(write)} at {short_location(culprit)}" if culprit is not None else "something"
     others = len(writes) - 1
+    described = describe_tensor(saved.tensor)
+    if name := evidence.named_memory(saved.tensor):
+        described = f"{name} ({described})"
     proven = write is not None and write.location is not None and not unrecorded
     return Draft(
         title=f"{named} was written before backward needed it",
         culprit=culprit,
         victim=victim,
         explanation=[
-            f"{node.name}{in_module(node.module)} saved {describe_tensor(saved.tensor)} as "
+            f"{node.name}{in_module(node.module)} saved {described} as "
             f'"{saved.slot}" at version {version}:',
             victim,
             f"Then {by} wrote the same memory, and its version is now {unpack.seen_version}:",

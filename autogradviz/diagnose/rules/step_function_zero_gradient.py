@@ -48,14 +48,15 @@ def gradient_zero(evidence: Evidence) -> Iterator[Draft]:
     if step is None or not zeros:
         return
     name = step.op.name if step.op is not None else step.name
+    weights = [gradient.name for gradient in zeros]
+    subject, them = (weights[0], "it") if len(weights) == 1 else (f"{len(weights)} weights", "them")
     yield Draft(
-        title=f"{len(zeros)} weights got a gradient of zeros: {name} has zero gradient everywhere",
+        title=f"{subject} got a gradient of zeros: {name} has zero gradient everywhere",
         culprit=step,
         victim=zeros[0].first,
         explanation=[
-            f"{join_names([gradient.name for gradient in zeros])}: every entry of the gradient is "
-            "0.",
-            f"The loss depends on them through {name}, which is constant between its steps, so "
+            f"{join_names(weights)}: every entry of the gradient is 0.",
+            f"The loss depends on {them} through {name}, which is constant between its steps, so "
             "its gradient is 0:",
             step,
         ],

@@ -14,7 +14,10 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.recorder.ops.op_origins import COMPILED, EAGER, LEFT_OUT
+import torch
+
+from autogradviz.recorder.ops.op_origins import ALL_LEFT_OUT, COMPILED, EAGER, LEFT_OUT
+from autogradviz.recorder.ops.op_schemas import signature_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import OpOverload
 
@@ -40,6 +43,9 @@ _PASS_ON: Final = {
     ("__torch_dispatch__", _RUNTIME), ("_fn", "eval_frame.py"), ("inner", "_compile.py"),
 }  # fmt: skip
 """Functions of a mode with which AOTAutograd checks the first run of a graph."""
+
+_ON_SIZES: Final = {"_operator", "operator"}
+"""Modules whose functions select results or compute sizes in graphs."""
 
 _COMPREHENSION: Final = "<listcomp>"
 _SAVES: Final = "save_from_forward"
@@ -118,5 +124,20 @@ class CompiledCode:
         region_id = self._regions.find(function)
         if region_id is None:
             return EAGER
-        known = self._regions.has_graph(region_id, graph)
-        return LEFT_OUT if known and self.can_leave_out else COMPILED
+        if not (self._regions.has_graph(region_id, graph) and self.can_leave_out):
+            return COMPILED
+        # The metadata of subclasses: their tensors are wrapped again after the graph has run.
+        wraps = getattr(function, "maybe_subclass_metadata", True) is not None
+        targets = self._regions.targets(region_id, graph)
+        return LEFT_OUT if wraps or not all(map(_repeats, targets)) else ALL_LEFT_OUT
+
+
+def _repeats(target: str) -> bool:
+    """Return whether no run of an op of a graph shows more than the graph."""
+    namespace, _, rest = target.partition(".")
+    name, _, overload = rest.partition(".")
+    if namespace != "aten":
+        return namespace in _ON_SIZES
+    packet = getattr(torch.ops.aten, name, None)
+    found = getattr(packet, overload or "default", None)
+    return found is not None and signature_of(found).repeats

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from autogradviz.recorder.compile.region_table import CompiledRegions
     from autogradviz.recorder.session import Session
 
+DEFAULT_BUDGET: Final = 1.0
+"""The value of ``activation_memory_budget`` with which no expensive op is computed again."""
+
 _BEFORE_HOOKS: Final = "Backward graph pre saved_tensors_hooks"
 _PACK: Final = "saved_tensors_pack_hook "
 _UNPACK: Final = "saved_tensors_unpack_hook "
@@ -92,7 +95,7 @@ class AotTable:
                 donated=getattr(metadata, "bw_donated_idxs", None) or (),
                 hooks=_inlined_hooks(pending, backward_ops),
                 sources=_input_sources(aot_config),
-                memory_budget=_memory_budget(),
+                memory_budget=memory_budget(),
             )
         )
 
@@ -141,7 +144,8 @@ class AotTable:
             self._session.emit(CacheDecided, compile_id, decision, key, "")
 
 
-def _memory_budget() -> float | None:
+def memory_budget() -> float | None:
+    """Return the option of the partitioner, None if this PyTorch lacks it."""
     config = sys.modules.get("torch._functorch.config")
     return getattr(config, "activation_memory_budget", None)
 

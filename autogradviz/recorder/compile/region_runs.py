@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from autogradviz.events import RegionRan
+from autogradviz.events import MemoryBudgetChanged, RegionRan
+from autogradviz.recorder.compile.observe_aot_autograd import DEFAULT_BUDGET, memory_budget
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
@@ -42,11 +43,16 @@ class RegionRuns:
         self._nodes = nodes
         self._regions = regions
         self._seen: set[int] = set()
+        self._budget = DEFAULT_BUDGET
 
     def on_run(self, state: Any, ctx: Any, outputs: Sequence[Any]) -> None:
         """Record that a forward of a region is about to save some of its outputs."""
         if not self._session.observes():
             return
+        budget = memory_budget()
+        if budget is not None and budget != self._budget:
+            self._budget = budget
+            self._session.emit(MemoryBudgetChanged, budget)
         metadata = state.metadata
         saved = [
             *outputs[getattr(metadata, _CHECKED)],

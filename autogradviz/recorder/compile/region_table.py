@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.compiled_graphs.region_events import emit_region
 from autogradviz.events import SlotPlanned
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from autogradviz.compiled_graphs.region_facts import RegionFacts
     from autogradviz.recorder.session import Session
 
+_NO_CALLS: Final = {"placeholder", "get_attr", "output"}
+
 
 class CompiledRegions:
     """Assigns ids to compiled regions, and records the facts about them."""
@@ -25,7 +27,8 @@ class CompiledRegions:
         self._session = session
         self._ids: dict[int, int] = {}
         self._unplanned: set[int] = set()
-        self._graphs: list[set[str]] = []  # that are known, by region
+        # The targets of the ops of each known graph, by region.
+        self._graphs: list[dict[str, frozenset[str]]] = []
 
     def find(self, function: Any) -> int | None:
         """Return the id of the region that a node's class belongs to, None if it is none.
@@ -44,7 +47,13 @@ class CompiledRegions:
         """Record a region; return its id."""
         region_id = self._ids[facts.aot_number] = len(self._ids)
         known = {"forward": facts.forward, "backward": facts.backward}
-        self._graphs.append({name for name, ops in known.items() if ops})
+        self._graphs.append(
+            {
+                name: frozenset(op.target for op in ops if op.op_kind not in _NO_CALLS)
+                for name, ops in known.items()
+                if ops
+            }
+        )
         emit_region(self._session.emit, region_id, facts)
         if not facts.backward and not facts.inference:
             self._unplanned.add(region_id)
@@ -57,6 +66,10 @@ class CompiledRegions:
     def has_graph(self, region_id: int, graph: str) -> bool:
         """Return whether the ops of a graph are known: "forward" or "backward"."""
         return graph in self._graphs[region_id]
+
+    def targets(self, region_id: int, graph: str) -> frozenset[str]:
+        """Return the targets of the ops of a known graph."""
+        return self._graphs[region_id][graph]
 
     def plan_from_run(self, region_id: int, tensors: Iterable[torch.Tensor]) -> None:
         """Record the slots of a region whose graphs are lost, as its first run shows them."""

@@ -29,13 +29,14 @@ from autogradviz.events import (
     StepNormRead,
 )
 from autogradviz.recorder.ids.tensor_ids import version_of
-from autogradviz.recorder.ops.fingerprints import below_autograd, readable
+from autogradviz.recorder.ops.fingerprints import below_autograd, is_plain, readable
 from autogradviz.recorder.ops.output_norms import sum_and_norm
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.events import Place
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session
 
     Reading = tuple[int, int, Place, torch.Tensor]  # backward, tensor, place, what is read
+    Loss = tuple[int, int, torch.Tensor | float]  # backward, tensor, the loss
 
 MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
 _WIDER: Final = {torch.float64: torch.float64, torch.complex128: torch.float64}
@@ -73,7 +75,7 @@ class GradientTable:
         self._leaves = leaves
         self._emit_norm = session.emitter(NormRead)
         self._losses: list[Reading] = []
-        self._losses_of_step: list[Reading] = []  # on the CPU
+        self._losses_of_step: list[Loss] = []  # on the CPU
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
         self._callers: set[int] = set()  # threads that called the engine
@@ -82,13 +84,14 @@ class GradientTable:
         native = session.native
         self._ordinary_nbytes = _ordinary_nbytes if native is None else native.ordinary_nbytes
         self._norm = None if native is None else native.norm
+        self._copy_number = None if native is None else native.copy_number
         self._last_reached = NO_ID  # the last leaf of those whose norms were read
 
     def engine_called(self) -> None:
         """Note that this thread calls the engine."""
         self._callers.add(get_ident())
 
-    def _may_read(self) -> bool:
+    def may_read(self) -> bool:
         """Return whether no other thread may write gradients.
 
         See NOTE [ Gradients of other threads ].
@@ -105,12 +108,22 @@ class GradientTable:
         for root in outputs:
             if not isinstance(root, torch.Tensor):
                 continue
+            if self._copy_number is not None and is_plain(root):
+                copied = self._copy_number(root)
+                if copied is not None:
+                    self._add_loss(backward_id, self._intern(root), *copied)
+                    continue
             with DisableTorchFunction(), below_autograd():
                 if readable(root) and root.numel() == 1:
-                    loss: Reading = (backward_id, self._intern(root), "root", root.clone())
-                    self._losses.append(loss)
-                    if root.is_cpu and not root.is_complex():
-                        self._losses_of_step.append(loss)
+                    loss = root.clone()
+                    known = loss if root.is_cpu and not root.is_complex() else None
+                    self._add_loss(backward_id, self._intern(root), loss, known)
+
+    def _add_loss(self, backward_id: int, tensor_id: int, loss: torch.Tensor, value: Any) -> None:
+        """Keep a copy of a loss, and what is read of it when the step ends."""
+        self._losses.append((backward_id, tensor_id, "root", loss))
+        if value is not None:
+            self._losses_of_step.append((backward_id, tensor_id, value))
 
     def losses_after(self, backward_id: int) -> list[Reading]:
         """Return the copies of the losses of backwards with larger ids."""
@@ -122,11 +135,10 @@ class GradientTable:
         losses, self._losses_of_step = self._losses_of_step, []
         if not losses:
             return
-        with DisableTorchFunction(), below_autograd():
-            for backward_id, tensor_id, _, loss in losses:
-                value = float(loss.item())
-                known = value if isfinite(value) else None
-                self._session.emit(LossRead, backward_id, tensor_id, known)
+        for backward_id, tensor_id, loss in losses:
+            value = loss if isinstance(loss, float) else _read(loss)
+            known = value if isfinite(value) else None
+            self._session.emit(LossRead, backward_id, tensor_id, known)
 
     def read_step_norms(self, first_backward_id: int) -> int:
         """Record the norms of the gradients on the CPU that the backwards of a step reached.
@@ -153,7 +165,7 @@ class GradientTable:
 
     def read_sums(self) -> None:
         """Record the sum and the norm of the gradient of each leaf, with ``record(norms=True)``."""
-        if not self._session.with_norms or not self._may_read():
+        if not self._session.with_norms or not self.may_read():
             return
         with DisableTorchFunction():
             for tensor_id in sorted(self._leaves.live_ids):
@@ -199,7 +211,7 @@ class GradientTable:
 
     def find_gradients(self) -> None:
         """Record the leaves that have a gradient although no backward reached them."""
-        if not self._may_read():
+        if not self.may_read():
             return
         known = self._ever_reached | self._found | self.reached.keys()
         with DisableTorchFunction():
@@ -224,13 +236,24 @@ class GradientTable:
                 known = norm if isfinite(norm) else None
                 self._session.emit(ParameterNormRead, tensor_id, known)
 
+    def reached_parameters(self, known: AbstractSet[int], more: AbstractSet[int]) -> set[int]:
+        """Return the live parameters that backwards reached, without the known ones."""
+        reached = chain(list(self.reached), self._ever_reached)
+        found = {each for each in reached if each not in known and each not in more}
+        return {
+            tensor_id
+            for tensor_id in found
+            if isinstance(leaf := self._leaves.get(tensor_id), torch.nn.Parameter)
+            and leaf.requires_grad
+        }
+
     def newest_leaf(self) -> torch.Tensor | None:
         """Return the leaf that a backward reached last, if it lives."""
         return self._leaves.get(next(reversed(self.reached), self._last_reached))
 
     def newest_gradient(self) -> tuple[int, int] | None:
         """Return the address and version of that leaf's gradient, None if it has none."""
-        if not self._may_read():
+        if not self.may_read():
             return None
         with DisableTorchFunction():
             leaf = self.newest_leaf()
@@ -251,7 +274,7 @@ class GradientTable:
         return {tensor_id for _, tensor_id, *_ in self._losses}
 
     def _gradients(self) -> list[Reading]:
-        if not self._may_read():
+        if not self.may_read():
             return []
         found: list[tuple[int, Reading]] = []  # by bytes
         for tensor_id, backward_id in list(self.reached.items()):
@@ -293,6 +316,11 @@ def _ordinary_nbytes(gradient: torch.Tensor) -> int:
     nbytes = gradient.numel() * itemsize
     allocated = storage.nbytes() - gradient.storage_offset() * itemsize >= nbytes
     return nbytes if allocated and gradient.is_contiguous() else 0
+
+
+def _read(loss: torch.Tensor) -> float:
+    with DisableTorchFunction(), below_autograd():
+        return float(loss.item())
 
 
 def _checked(norm: float, tensor: torch.Tensor) -> float | None:

@@ -5,6 +5,14 @@ backward between them, end one step together; those that step in hooks, while ba
 with the backward. Until the first optimizer steps, and in programs without one, each outermost
 backward is a step; its end is recorded when the next one begins.
 
+NOTE [ Tensors of an optimizer ]
+Which tensors an optimizer updates is recorded with each of its steps, since parameters are replaced
+and groups added during a training. This is done after the step, where there is a hook already:
+another one before the step would break the graph of a compiled optimizer once more.
+A parameter that got a gradient and is in none of the optimizers that have stepped may be in one
+that steps later. So all optimizers are searched for it, with the garbage collector's objects, while
+the variables of the training live: when the next backward begins.
+
 NOTE [ Gradients that wait for an optimizer ]
 A program that accumulates gradients runs several backwards before the first optimizer steps, and
 they are one step. It differs from a program without an optimizer in this: the gradients of the last
@@ -18,28 +26,39 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from autogradviz.events import StepEnded
+from autogradviz.events import NoOptimizerFound, OptimizerStepped, StepEnded
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from collections.abc import Set as AbstractSet
 
     import torch
 
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session
+
+MAX_SEARCHES: Final = 8  # for optimizers, in a recording: each takes some milliseconds
 
 
 class StepTable:
     """Counts steps and calls listeners when one has ended."""
 
-    def __init__(self, session: Session, gradients: GradientTable) -> None:
+    def __init__(self, session: Session, tensors: TensorTable, gradients: GradientTable) -> None:
         self._session = session
+        self._intern = tensors.intern
         self._gradients = gradients
+        # See NOTE [ Tensors of an optimizer ]
+        self._optimized: set[int] = set()  # the known tensors of optimizers
+        self._not_optimized: set[int] = set()  # the parameters that no optimizer has
+        self._may_search = False
+        self._searches = 0
         self._by_optimizer = False
         self._in_backward = False
         self._had_backward = False  # since the last step
@@ -56,6 +75,7 @@ class StepTable:
 
     def backward_began(self) -> None:
         """Note that an outermost backward begins."""
+        self._session.guarded("steps", self.find_optimizers)
         if self._backward_end is not None and not self._by_optimizer and not self._accumulates():
             self._end(self._backward_end)
         self._backward_end = None
@@ -72,13 +92,51 @@ class StepTable:
         if not self._by_optimizer:
             self._left = self._gradients.newest_gradient()
 
-    def optimizer_stepped(self) -> None:
-        """Note that an optimizer has stepped."""
+    def optimizer_stepped(self, optimizer: Optimizer) -> None:
+        """Record that an optimizer has stepped."""
+        self._session.guarded("steps", self._emit_stepped, optimizer)
         self._by_optimizer = True
         if self._in_backward:
             self._stepped_inside = True
         elif self._had_backward:
             self._end()
+
+    def _emit_stepped(self, optimizer: Optimizer) -> None:
+        """Record the tensors of an optimizer; see NOTE [ Tensors of an optimizer ]."""
+        with DisableTorchFunction():
+            parameters = _parameters(optimizer)
+            tensor_ids = tuple([self._intern(parameter) for parameter in parameters])
+            gradient_count = None
+            if self._gradients.may_read():
+                gradient_count = sum([each.grad is not None for each in parameters])
+        self._optimized.update(tensor_ids)
+        self._may_search = True
+        self._session.emit(
+            OptimizerStepped, type(optimizer).__name__, tensor_ids, gradient_count,
+            stack_id=self._session.stack_id(),
+        )  # fmt: skip
+
+    def find_optimizers(self) -> None:
+        """Record the parameters with a gradient that no optimizer has, if one has stepped."""
+        if not self._may_search or self._searches == MAX_SEARCHES:
+            return
+        self._may_search = False
+        found = self._gradients.reached_parameters(self._optimized, self._not_optimized)
+        if not found:
+            return
+        self._searches += 1
+        with DisableTorchFunction():
+            for optimizer in _optimizers():
+                self._optimized.update(map(self._intern, _parameters(optimizer)))
+        found -= self._optimized
+        self._not_optimized |= found
+        if found:
+            self._session.emit(NoOptimizerFound, tuple(sorted(found)))
+
+    def prune(self, live_leaves: AbstractSet[int]) -> None:
+        """Forget tensors that are no live leaves."""
+        self._optimized &= live_leaves
+        self._not_optimized &= live_leaves
 
     def _accumulates(self) -> bool:
         """Return whether the gradients of the last backward wait for more before a step."""
@@ -106,12 +164,21 @@ class StepTable:
 
 def _is_optimized(leaf: torch.Tensor) -> bool:
     """Return whether any optimizer of this process holds a leaf."""
+    return any(
+        leaf is parameter for optimizer in _optimizers() for parameter in _parameters(optimizer)
+    )
+
+
+def _optimizers() -> list[Optimizer]:
+    """Return all optimizers of this process."""
     kinds = set(map(id, _with_subclasses(Optimizer)))  # not hashed: a metaclass may define it
-    for found in [each for each in gc.get_objects() if id(type(each)) in kinds]:
-        for group in vars(found).get("param_groups", ()):
-            if any(leaf is parameter for parameter in group["params"]):
-                return True
-    return False
+    return [each for each in gc.get_objects() if id(type(each)) in kinds]
+
+
+def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+    """Return the tensors that an optimizer updates."""
+    groups = vars(optimizer).get("param_groups", ())
+    return [parameter for group in groups for parameter in group["params"]]
 
 
 def _with_subclasses(kind: type) -> list[type]:
@@ -119,11 +186,11 @@ def _with_subclasses(kind: type) -> list[type]:
     return [kind, *chain.from_iterable(map(_with_subclasses, below))]
 
 
-_listeners: list[Callable[[], None]] = []
+_listeners: list[Callable[[Optimizer], None]] = []
 
 
 @contextmanager
-def optimizer_step_listener(listener: Callable[[], None]) -> Iterator[None]:
+def optimizer_step_listener(listener: Callable[[Optimizer], None]) -> Iterator[None]:
     """Call a function after every ``Optimizer.step`` while the context is open.
 
     PyTorch gets one hook however many listeners there are: a listener may add or remove others.
@@ -139,18 +206,18 @@ def optimizer_step_listener(listener: Callable[[], None]) -> Iterator[None]:
 
 
 @skip_dynamo_recursive
-def _stepped(*_: Any) -> None:
+def _stepped(optimizer: Optimizer, *_: Any) -> None:
     # The newest first: a listener that opens and closes recordings comes after the recording's.
     for listener in _listeners[::-1]:
-        listener()
+        listener(optimizer)
 
 
 @contextmanager
 def observe_optimizers(session: Session, steps: StepTable) -> Iterator[None]:
     """Record the steps of optimizers while the context is open."""
 
-    def stepped() -> None:
-        session.guarded("steps", steps.optimizer_stepped)
+    def stepped(optimizer: Optimizer) -> None:
+        session.guarded("steps", steps.optimizer_stepped, optimizer)
 
     with optimizer_step_listener(stepped):
         yield

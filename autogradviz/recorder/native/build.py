@@ -36,6 +36,8 @@ HOW_TO_BUILD: Final = "run `autogradviz native build` once, for recordings at a 
 _FOLDER: Final = Path(__file__).parent
 _TORCH: Final = Path(torch.__file__).parent
 _TIMEOUT_S: Final = 600
+_FOLDER_VARIABLES: Final = ("AUTOGRADVIZ_CACHE", "XDG_CACHE_HOME", "HOME")
+"""The environment variables that determine the cache folder."""
 
 _loaded: dict[Path, Any] = {}
 
@@ -66,10 +68,15 @@ def sources() -> list[Path]:
 
 def library_path() -> Path:
     """Return the path of the extension for this PyTorch, this Python and this source."""
+    variables = tuple(map(os.environ.get, _FOLDER_VARIABLES))
+    return _library_path(variables, str(torch.__version__), str(torch.version.git_version))
+
+
+@cache
+def _library_path(_variables: tuple[str | None, ...], *torch_versions: str) -> Path:
     facts = (
-        _source_digest(),
-        str(torch.__version__), str(torch.version.git_version), sys.version,
-        str(sysconfig.get_config_var("SOABI")), platform.machine(),
+        _source_digest(), *torch_versions, sys.version, str(sysconfig.get_config_var("SOABI")),
+        platform.machine(),
     )  # fmt: skip
     digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()
     return cache_folder() / "native" / digest[:16] / f"{MODULE}.so"

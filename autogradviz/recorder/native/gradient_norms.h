@@ -21,6 +21,21 @@ bool is_ordinary(const at::Tensor& tensor) {
   return impl.is_contiguous() && impl.unsafe_storage().nbytes() >= needed;
 }
 
+// Return the first entry of an ordinary tensor.
+double first_value(const at::Tensor& tensor) {
+  const void* data = tensor.const_data_ptr();
+  switch (tensor.scalar_type()) {
+    case c10::kDouble:
+      return *static_cast<const double*>(data);
+    case c10::kHalf:
+      return *static_cast<const c10::Half*>(data);
+    case c10::kBFloat16:
+      return *static_cast<const c10::BFloat16*>(data);
+    default:
+      return *static_cast<const float*>(data);
+  }
+}
+
 template <class Number>
 double norm_of(const Number* values, int64_t count) {
   constexpr int LANES = 8;  // independent sums, so that they overlap

@@ -85,7 +85,7 @@ class StringTable {
 };
 
 StringTable& strings() {
-  static StringTable found;
+  static StringTable& found = *new StringTable;  // see NOTE [ End of the process ]
   return found;
 }
 
@@ -318,7 +318,7 @@ class KindTable {
 };
 
 KindTable& kinds() {
-  static KindTable found;
+  static KindTable& found = *new KindTable;  // see NOTE [ End of the process ]
   return found;
 }
 

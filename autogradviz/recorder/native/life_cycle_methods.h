@@ -219,7 +219,8 @@ PyObject* close(PyObject* self, PyObject*) {
     closed->freed.clear();
     closed->freed_hooked = {};
   }
-  for (PyCodeObject* code : closed->retired) Py_DECREF(code);
+  if (!is_interpreter_ending())  // else some are not kept alive; see ``keep_codes``
+    for (PyCodeObject* code : closed->retired) Py_DECREF(code);
   for (PyObject* list : closed->lists) Py_DECREF(list);
   closed->lists.clear();
   clear_recording(self);

@@ -17,6 +17,7 @@ namespace agv {
 namespace {
 
 struct RunContext : at::ObserverContext {
+  QuietScope scope;
   int64_t backward_id;
   int64_t node_id;
   int exceptions;

@@ -12,6 +12,7 @@
 
 #include "fingerprints.h"
 #include "output_norms.h"
+#include "quiet_regions.h"
 #include "tables.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -150,7 +151,7 @@ class Removals : public c10::OpRegistrationListener {
   }
 };
 
-// The registry of operators, for the whole process.
+// The registry of operators.
 class OpRegistry {
  public:
   OpRegistry() {
@@ -223,8 +224,9 @@ class OpRegistry {
     info.bumps_later = info.composite || handle.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
     info.is_clone = qualified.name == "aten::clone";
     info.is_detach = qualified.name == "aten::detach";
-    // Tagged, but it only chooses a kernel: _fused_sdp_choice.
-    info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice";
+    // Tagged, but one only chooses a kernel, and the other raises an exception if it should drop.
+    info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice" &&
+        plain != "_scaled_dot_product_flash_attention_for_cpu";
     bool writes = qualified.overload_name != "out" &&
         std::any_of(info.tensors.begin(), info.tensors.end(), [](const auto& each) { return each.second; });
     info.repeats = (space == "aten." || space == "prims.") && !writes && !info.draws && info.group < 0;
@@ -237,7 +239,7 @@ class OpRegistry {
 };
 
 inline OpRegistry& registry() {
-  static OpRegistry found;
+  static OpRegistry& found = *new OpRegistry;  // for the whole process; see NOTE [ End of the process ]
   return found;
 }
 
@@ -333,9 +335,9 @@ inline size_t read_own_stack(const Recording& recording, std::vector<Place>& pla
 // Keep code objects alive until the recording is cleared, so that no other gets their address.
 inline void keep_codes(const std::vector<PyCodeObject*>& codes) {
   if (codes.empty()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  for (PyCodeObject* code : codes) Py_INCREF(code);
-  PyGILState_Release(state);
+  HeldGil gil;
+  if (gil)
+    for (PyCodeObject* code : codes) Py_INCREF(code);
 }
 
 constexpr size_t CLONE_DEPTH = 12;
@@ -446,8 +448,9 @@ inline bool may_be_compiled(const PyCodeObject* code) {
 
 // Ask Python where operators come from that a code object calls. Their own frame is the innermost one.
 inline Origin ask_origin(Recording& recording, ThreadContext& thread, const void* code) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  HeldGil gil;
   Origin origin = Origin::eager;
+  if (!gil) return origin;
   if (PyObject* ask = recording.ask_origin) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
@@ -468,7 +471,6 @@ inline Origin ask_origin(Recording& recording, ThreadContext& thread, const void
     }
     PyErr_Restore(type, error, traceback);
   }
-  PyGILState_Release(state);
   return origin;
 }
 
@@ -488,6 +490,15 @@ inline Origin origin_of_call(Recording& recording, ThreadContext& thread) {
     if (known != recording.origins.end()) return known->second;
   }
   return ask_origin(recording, thread, code);
+}
+
+// The call of a region's custom Function.
+struct FunctionContext : at::ObserverContext {
+  QuietScope scope;
+};
+
+inline bool is_region(const at::RecordFunction& call) {
+  return !call.operator_name().has_value() && std::string_view(call.name()) == "CompiledFunction";
 }
 
 inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& call) {
@@ -510,8 +521,13 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   Origin origin = origin_of_call(*recording, thread);
   std::unique_lock<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
-  if (op == nullptr || !op->handle) return nullptr;
-  if (origin == Origin::left_out && op->repeats) {
+  if (op == nullptr || !op->handle) {
+    lock.unlock();
+    if (is_region(call)) return std::make_unique<FunctionContext>();
+    return nullptr;
+  }
+  if (origin >= Origin::left_out && op->repeats) {
+    if (origin == Origin::all_left_out) observe_no_more_operators();
     thread.sequence_nr = at::sequence_number::peek();
     thread.depth = 1;
     thread.in_left_out = true;
@@ -703,6 +719,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   Recording* recording = active().load(std::memory_order_acquire);
   if (recording == nullptr || (base == nullptr && is_worker())) return;
   ThreadContext& thread = thread_context(*recording);
+  if (dynamic_cast<FunctionContext*>(base) != nullptr) return;
   if (base == nullptr) {
     if (thread.depth > 1) {
       --thread.depth;

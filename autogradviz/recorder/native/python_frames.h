@@ -33,6 +33,39 @@ struct Place {
   int32_t offset;
 };
 
+// Return whether the interpreter is ending. A thread that asks for the GIL is then ended by Python,
+// in the middle of what it computes.
+inline bool is_interpreter_ending() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+// Holds the GIL while it exists, unless the interpreter is ending.
+class HeldGil {
+ public:
+  HeldGil() : is_held_(!is_interpreter_ending()) {
+    if (is_held_) state_ = PyGILState_Ensure();
+  }
+
+  HeldGil(const HeldGil&) = delete;
+  HeldGil& operator=(const HeldGil&) = delete;
+
+  ~HeldGil() {
+    if (is_held_) PyGILState_Release(state_);
+  }
+
+  explicit operator bool() const {
+    return is_held_;
+  }
+
+ private:
+  bool is_held_;
+  PyGILState_STATE state_ = PyGILState_UNLOCKED;
+};
+
 #if defined(AUTOGRADVIZ_PUBLIC_FRAMES)
 
 using Frame = PyFrameObject;
@@ -41,7 +74,7 @@ using Frame = PyFrameObject;
 // hold the GIL and wait for it.
 class FrameAccess {
  public:
-  FrameAccess() : is_open_(PyGILState_GetThisThreadState() != nullptr && !is_finalizing()) {
+  FrameAccess() : is_open_(PyGILState_GetThisThreadState() != nullptr && !is_interpreter_ending()) {
     if (!is_open_) return;
     state_ = PyGILState_Ensure();
     // Frames are objects: creating them must not run finalizers of Python.
@@ -58,14 +91,6 @@ class FrameAccess {
   }
 
  private:
-  static bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-    return Py_IsFinalizing();
-#else
-    return _Py_IsFinalizing();
-#endif
-  }
-
   bool is_open_;
   bool collects_ = false;
   PyGILState_STATE state_ = PyGILState_UNLOCKED;

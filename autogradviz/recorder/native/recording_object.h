@@ -25,7 +25,7 @@ struct RecordingObject {
 };
 
 std::vector<RecordingObject*>& objects() {
-  static std::vector<RecordingObject*> found;
+  static std::vector<RecordingObject*>& found = *new std::vector<RecordingObject*>;  // see NOTE [ End of the process ]
   return found;
 }
 

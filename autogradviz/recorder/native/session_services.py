@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
 
+    CopyNumber = Callable[[torch.Tensor], tuple[torch.Tensor, float] | None]
+
 
 class NativeSequence(EventSequence):
     """Numbers from C++, which also notices that many events were added."""
@@ -67,6 +69,7 @@ class NativeServices:
         self._module = module
         self.ordinary_nbytes: Callable[[torch.Tensor], int] = module.ordinary_nbytes
         self.norm: Callable[[torch.Tensor], float | None] = module.norm
+        self.copy_number: CopyNumber = module.copy_number
         self.hook_type: type = module.TracingHook
         self.take_snapshot: TakeSnapshot = partial(take_snapshot, module)
         self.recording: Any = module.Recording()

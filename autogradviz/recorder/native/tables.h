@@ -171,7 +171,7 @@ struct CreatorContents {
 struct OpContext;
 
 // Where an operator was called; see compile/compiled_code.py.
-enum class Origin : int64_t { eager, compiled, left_out };
+enum class Origin : int64_t { eager, compiled, left_out, all_left_out };
 
 // The state of one thread in one recording.
 struct ThreadContext {
@@ -193,15 +193,20 @@ struct ThreadContext {
 
 class Recording;
 
+// NOTE [ End of the process ]
+// A recording may be open when the process ends, and daemon threads may compute then. Their operators
+// end, and nodes die, while and after static objects are destroyed. So the objects that this needs
+// are never destroyed, and no thread asks for the GIL once the interpreter is ending.
+
 // Protects what the death of a node changes. Nothing else is locked while it is held.
 inline std::mutex& freed_mutex() {
-  static std::mutex found;
+  static std::mutex& found = *new std::mutex;
   return found;
 }
 
 // The recordings that are open; protected by ``freed_mutex``.
 inline std::vector<Recording*>& open_recordings() {
-  static std::vector<Recording*> found;
+  static std::vector<Recording*>& found = *new std::vector<Recording*>;
   return found;
 }
 
@@ -668,8 +673,9 @@ class Recording {
   // Return the id of a tensor that is not followed: all of one class, or of one class and shape.
   int64_t intern_bare(const at::Tensor& tensor, int64_t thread) {
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    const PyTypeObject* type = class_of(impl);
     bool opaque = impl.is_python_dispatch();
+    // Of other tensors, C++ code makes some before they have a Python object.
+    const PyTypeObject* type = opaque ? class_of(impl) : nullptr;
     std::string key(reinterpret_cast<const char*>(&type), sizeof(type));
     Sizes sizes;
     if (!opaque) {

@@ -93,7 +93,8 @@ class WrapperScope {
     if (!impl.is_python_dispatch()) return;
     PyObject* object = impl.pyobj_slot()->load_pyobj();
     if (object == nullptr) return;
-    PyGILState_STATE state = PyGILState_Ensure();
+    HeldGil gil;
+    if (!gil) return;
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     const char* attribute = inner_attribute(Py_TYPE(object));
@@ -104,7 +105,6 @@ class WrapperScope {
       known_wrappers().push_back({&impl, std::move(inner), {sizes.begin(), sizes.end()}, layout_number(object)});
     }
     PyErr_Restore(type, error, traceback);
-    PyGILState_Release(state);
   }
 
  private:

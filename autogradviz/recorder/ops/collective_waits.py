@@ -31,7 +31,7 @@ class _Waits:
     """The collectives that have started and that the program may wait for."""
 
     def __init__(self, session: Session, count: Callable[[str], int]) -> None:
-        self._session = session
+        self.session = session
         self._count = count
         self._works: dict[int, tuple[weakref.ref[Any], str, int | None]] = {}
 
@@ -53,10 +53,14 @@ class _Waits:
         if found is None or found[0]() is not work:
             return
         _, name, number = found
-        self._session.emit(
+        self.session.emit(
             CollectiveWaited, name, number, perf_counter_ns() - began_ns, failed,
-            stack_id=self._session.stack_id(),
+            stack_id=self.session.stack_id(),
         )  # fmt: skip
+
+
+_open: _Waits | None = None
+"""Those of the recording that is open."""
 
 
 @contextmanager
@@ -67,44 +71,67 @@ def observe_waits(session: Session, count: Callable[[str], int]) -> Iterator[Non
         session: the recording.
         count: returns how many collectives the group of a name has called.
     """
+    global _open  # noqa: PLW0603 - one recording a process
     classes: Final = process_group_classes()
     if classes is None:
         yield
         return
     group, work = classes
-    waits = _Waits(session, count)
-    starts = {name: _starter(session, waits, vars(group)[name]) for name in collective_methods()}
-    wait = _waiter(session, waits, vars(work)["wait"])
-    with patched(group, **starts), patched(work, wait=wait):
-        yield
+    starts = {name: _wrapper(_starter, vars(group)[name]) for name in collective_methods()}
+    wait = _wrapper(_waiter, vars(work)["wait"])
+    _open = _Waits(session, count)
+    try:
+        with patched(group, **starts), patched(work, wait=wait):
+            yield
+    finally:
+        _open = None
 
 
-def _starter(session: Session, waits: _Waits, original: Callable[..., Any]) -> Callable[..., Any]:
+_wrappers: Final[dict[int, tuple[Any, Callable[..., Any]]]] = {}
+"""By address of a method: the method, which keeps the address in use, and its wrapper."""
+
+
+def _wrapper(make: Callable[[Any], Callable[..., Any]], original: Any) -> Callable[..., Any]:
+    """Return the wrapper of a method. There are many, so they are made once in a process."""
+    known = _wrappers.get(id(original))
+    if known is None:
+        known = _wrappers[id(original)] = original, make(original)
+    return known[1]
+
+
+def _starter(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of a process group that also remembers the collective it started."""
 
     @skip_frame
     def start(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = session.guarded("collectives", waits.next_number, self)
+        waits = _open
+        if waits is None:
+            return original(self, *args, **kwargs)
+        guarded = waits.session.guarded
+        before = guarded("collectives", waits.next_number, self)
         work = original(self, *args, **kwargs)
         if before is not None and work is not None:
-            session.guarded("collectives", waits.started, work, *before)
+            guarded("collectives", waits.started, work, *before)
         return work
 
     return functools.wraps(original)(start)
 
 
-def _waiter(session: Session, waits: _Waits, original: Callable[..., Any]) -> Callable[..., Any]:
+def _waiter(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``Work.wait`` that also records the wait."""
 
     @skip_frame
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        waits = _open
+        if waits is None:
+            return original(self, *args, **kwargs)
         began_ns = perf_counter_ns()
         failed = True
         try:
             result = original(self, *args, **kwargs)
             failed = False
         finally:
-            session.guarded("collectives", waits.waited, self, began_ns, failed=failed)
+            waits.session.guarded("collectives", waits.waited, self, began_ns, failed=failed)
         return result
 
     return functools.wraps(original)(wait)

@@ -157,7 +157,7 @@ class OpMode(TorchDispatchMode):
         origin = EAGER
         if self.compiled_code is not None and not traced:
             origin = self.compiled_code.origin_of(sys._getframe(1))  # noqa: SLF001
-        if origin == LEFT_OUT and signature_of(func).repeats:
+        if origin >= LEFT_OUT and signature_of(func).repeats:
             state.sequence_nr = _sequence_nr()
             return self._run_unrecorded(func, types, args, kwargs)
         call = None if traced else self._begin(func, args, kwargs, state)

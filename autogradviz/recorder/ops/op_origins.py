@@ -12,9 +12,12 @@ COMPILED: Final = 1  # recorded
 LEFT_OUT: Final = 2
 """A compiled region whose ops are recorded with the region, not in each run."""
 
+ALL_LEFT_OUT: Final = 3
+"""The same if no op of its graph is recorded in a run."""
+
 
 class OpOrigins(Protocol):
     """The callers of operators; ``compile/compiled_code.py`` implements it."""
 
     def origin_of(self, frame: FrameType) -> int:
-        """Return ``EAGER``, ``COMPILED`` or ``LEFT_OUT`` for the operators that a frame calls."""
+        """Return one of the constants above for the operators that a frame calls."""

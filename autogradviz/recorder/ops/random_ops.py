@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 _RATES: Final = {"dropout_p", "dropout"}  # nothing is drawn if the rate is 0
 _SWITCHES: Final = {"train", "training"}
-_NEVER_DRAW: Final = {"aten::_fused_sdp_choice"}  # tagged, but only chooses a kernel
+_NEVER_DRAW: Final = {
+    "aten::_fused_sdp_choice",  # tagged, but only chooses a kernel
+    "aten::_scaled_dot_product_flash_attention_for_cpu",  # tagged, but raises if it should drop
+}
 
 
 class Draw(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.events import NO_ID, TensorMoved, TensorUnpacked
-from autogradviz.recorder.ids.tensor_ids import version_of
+from autogradviz.events import NO_ID, SavedStorageFreed, TensorMoved, TensorUnpacked
+from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import PackedTensors
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import HookedSave
     from autogradviz.recorder.session import Session, SessionRef
+
+_MAY_COPY: Final = frozenset({"user", "offload"})
+"""The kinds of pairs that may keep a copy of the tensor instead of the tensor."""
 
 Unpack: TypeAlias = "tuple[HookedSave, int | None]"
 """A save that is being unpacked, and the node that runs."""
@@ -62,6 +66,8 @@ class TracingPackHook:
         session.leave_hook(state)
         if save is not None:
             tracer.saves.packed(save, result)
+            if self._packed_by in _MAY_COPY:
+                session.guarded("saved tensors", _watch_storage, save, tensor)
             if self._packed_by == "user":
                 session.guarded("saved tensors", tracer.read_packed, save, result, tensor)
             if self._packed_by == "offload":
@@ -166,6 +172,10 @@ class HookTracer:
         save = self.saves.find(packed, node_id)
         if save is None:
             return None
+        if save.storage is not None:
+            if save.storage() is None:
+                self.session.emit(SavedStorageFreed, save.saved_id)
+            save.storage = None  # what was unpacked may have its memory again
         if save.packed:
             with DisableTorchFunction():
                 self._packed_tensors.emit_written(save)
@@ -214,6 +224,12 @@ class HookTracer:
             return self._local.state.running[-1][1]
         except IndexError:
             return None
+
+
+def _watch_storage(save: HookedSave, tensor: torch.Tensor) -> None:
+    """Keep a weak reference to the storage of a tensor that was packed."""
+    if type(tensor) in PLAIN_TENSORS and tensor.layout is torch.strided:
+        save.storage = weakref.ref(tensor.untyped_storage())
 
 
 def _copy_in(packed: Any) -> torch.Tensor | None:

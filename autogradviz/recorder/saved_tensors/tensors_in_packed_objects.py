@@ -49,6 +49,7 @@ class HookedSave:
         "saved_hash",
         "saved_id",
         "sequence_nr",
+        "storage",
         "unpacked",
         "version",
     )
@@ -73,6 +74,7 @@ class HookedSave:
         self.unpacked = 0
         self.holder: weakref.ref[Any] | None = None  # the object that the hook returned
         self.packed: tuple[PackedTensor, ...] = ()  # the tensors in it
+        self.storage: weakref.ref[torch.UntypedStorage] | None = None  # of the saved tensor
 
     def release(self, tensor: torch.Tensor) -> None:
         """Drop the weak references to a tensor."""

@@ -80,7 +80,6 @@ def _entries(scene: Scene, placement: Placement, theme: Theme) -> list[tuple[str
             "cloned before a write",
             _at(svg.two_squares, 16, 0, purple),
         ),
-        (any(n.recomputes for n in nodes), "recomputed", _at(svg.recompute_icon, 16, 0, purple)),
         (any(e.on_path for e in scene.edges), "path from loss", partial(_arrow, theme.path, 2.6)),
         (bool(placement.lines), "gradient flows up", partial(_arrow, theme.edge, 1.2)),
         (any(line.stub for line in placement.lines), "continues far away", partial(_stub, theme)),

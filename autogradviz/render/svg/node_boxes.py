@@ -41,7 +41,6 @@ class _Look(NamedTuple):
     hooked: bool
     cloned: bool
     not_finite: bool
-    recomputes: int
 
 
 def draw_node(node: SceneNode, box: Box, theme: Theme) -> str:
@@ -59,7 +58,6 @@ def draw_node(node: SceneNode, box: Box, theme: Theme) -> str:
         bool(node.hooks),
         bool(node.cloned),
         bool(node.not_finite),
-        node.recomputes,
     )
     body = _compact(look, theme) if node.compact else _two_parts(look, theme)
     return (
@@ -139,16 +137,10 @@ def _two_parts(look: _Look, theme: Theme) -> str:
 
 
 def _edge_badges(look: _Look, theme: Theme) -> str:
-    """Return the badges on a box's edges: recomputations, clones, values that are not finite."""
+    """Return the badges on a box's edges: clones, values that are not finite."""
     right, bottom = look.width, NODE_HEIGHT
     background = f'fill="{theme.page}"'
     parts = []
-    if look.recomputes:
-        count = str(look.recomputes)
-        width = text_width(count, 9.5, bold=True) + 16
-        parts.append(svg.rect(3, bottom - 7, width, 14, radius=7, style=background))
-        parts.append(svg.recompute_icon(10, bottom, theme.recompute))
-        parts.append(svg.text(16, bottom + 3.5, count, fill=theme.recompute, size=9.5, weight=600))
     if look.cloned:
         parts.append(svg.rect(right - 10, bottom - 7, 16, 14, radius=7, style=background))
         parts.append(svg.two_squares(right - 2, bottom, theme.recompute))

@@ -16,9 +16,10 @@ from autogradviz.runs.scene.op_differences import build_op_differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.event_log import RankSummary
+    from autogradviz.event_log import RankSummary, StepTotals
     from autogradviz.runs.odd_ranks import Aspect, OddRank
     from autogradviz.runs.run_interface import ReadableRun
 
@@ -38,16 +39,15 @@ _NAN: Final = float("nan")
 
 
 def build_run_scene(
-    run: ReadableRun, peaks: Mapping[int, Mapping[int, int]] | None = None
+    run: ReadableRun, totals: Mapping[int, StepTotals] | None = None
 ) -> schema.RunScene:
     """Return the scene of a run.
 
     Args:
         run: the run.
-        peaks: the most bytes saved for backward in each step, of the ranks whose recordings were
-            read; see ``saved_peaks``.
+        totals: saved bytes and norms of gradients of ranks; see ``read_totals``.
     """
-    peaks = peaks or {}
+    totals = totals or {}
     summaries = run.summaries
     odd = run.odd_ranks()
     by_rank: dict[int, list[OddRank]] = {}
@@ -57,10 +57,10 @@ def build_run_scene(
     steps = sorted({step.step for each in summaries.values() for step in each.steps})
     files = run.files
     lanes, hidden = build_lanes(files, tuple(find_collective_differences(files)))
-    cells = _build_cells(rows, steps, summaries, peaks)
+    cells = _build_cells(rows, steps, summaries, totals)
     groups = tuple(
         replace(
-            _mark_differences(group, rows, steps, summaries, cells.state),
+            _mark_differences(group, rows, steps, summaries, cells.state, by_rank.keys()),
             odd=sum(rank in by_rank for rank in group),
         )
         for group in run.groups
@@ -73,7 +73,7 @@ def build_run_scene(
         title=f"{run.folder.resolve().name}/",
         facts=_describe_run(run),
         verdict=f"{equal:,} equal{several}, {len(by_rank):,} odd",
-        notices=tuple(_notices(run, peaks)),
+        notices=tuple(_notices(run, totals)),
         steps=tuple(steps),
         groups=groups,
         ranks=tuple(
@@ -121,15 +121,15 @@ def _is_complete(summary: RankSummary) -> bool:
     return summary.is_complete and summary.error is None and summary.interrupted is None
 
 
-def _notices(run: ReadableRun, peaks: Mapping[int, Mapping[int, int]]) -> list[str]:
+def _notices(run: ReadableRun, totals: Mapping[int, StepTotals]) -> list[str]:
     notices = []
     missing = sorted(set(range(run.world_size)) - set(run.ranks))
     if missing:
         notices.append(f"{describe_ranks(missing)} wrote no recording")
-    if peaks and len(peaks) < len(run.ranks):
+    if len(totals) < len(run.ranks):
         notices.append(
-            f"saved bytes are those of {len(peaks):,} of {len(run.ranks):,} ranks: "
-            "the recordings of the others were not opened"
+            f"saved bytes and gradient norms are those of {len(totals):,} of {len(run.ranks):,} "
+            "ranks: the recordings of the others are too large to be read"
         )
     return notices
 
@@ -174,16 +174,15 @@ def _build_cells(
     rows: Sequence[int],
     steps: Sequence[int],
     summaries: Mapping[int, RankSummary],
-    peaks: Mapping[int, Mapping[int, int]],
+    totals: Mapping[int, StepTotals],
 ) -> schema.RunCells:
     """Return the values of all ranks and steps; the differences are not yet marked."""
     columns = {step: at for at, step in enumerate(steps)}
     size = len(steps) * len(rows)
     state, ops = array("B", bytes(size)), array("i", [-1]) * size
-    time_ms, first_ms, saved, loss = (array("f", [_NAN]) * size for _ in range(4))
+    time_ms, first_ms, saved, gradient, loss = (array("f", [_NAN]) * size for _ in range(5))
     for row, rank in enumerate(rows):
         before: int | None = 0
-        own_peaks = peaks.get(rank, {})
         for step in summaries[rank].steps:
             at = row * len(steps) + columns[step.step]
             state[at] = (
@@ -193,14 +192,25 @@ def _build_cells(
             )
             ops[at] = -1 if step.ops is None else step.ops
             loss[at] = _NAN if step.loss is None else step.loss
-            saved[at] = own_peaks.get(step.step, _NAN)
             if before is not None and step.ended:
                 time_ms[at] = (step.ended_ns - before) / 1e6
             if before is not None and step.collectives:
                 first_ms[at] = (min(each.first_ns for each in step.collectives) - before) / 1e6
             before = step.ended_ns if step.ended else None
+        if rank in totals:
+            for number, nbytes, norm in zip(*totals[rank], strict=True):
+                if number in columns:
+                    at = row * len(steps) + columns[number]
+                    saved[at] = _NAN if nbytes is None else nbytes
+                    gradient[at] = _NAN if norm is None else norm
     return schema.RunCells(
-        state=state, ops=ops, time_ms=time_ms, first_ms=first_ms, saved=saved, loss=loss
+        state=state,
+        ops=ops,
+        time_ms=time_ms,
+        first_ms=first_ms,
+        saved=saved,
+        gradient=gradient,
+        loss=loss,
     )
 
 
@@ -210,8 +220,9 @@ def _mark_differences(
     steps: Sequence[int],
     summaries: Mapping[int, RankSummary],
     state: array[int],
+    odd: AbstractSet[int],
 ) -> schema.RunGroup:
-    """Mark the cells of a group that differ from most; return the group, without its odd ranks."""
+    """Mark the cells of odd ranks that differ from most; return the group, without their count."""
     columns = {step: at for at, step in enumerate(steps)}
     row_of = {rank: at for at, rank in enumerate(rows)}
     usual: list[int | None] = [None] * len(steps)
@@ -219,7 +230,7 @@ def _mark_differences(
         column = columns[compared.step]
         usual[column] = compared.ranks[compared.reference["ops"]].ops
         for aspect, flag in _FLAGS.items():
-            for rank in compared.differing[aspect]:
+            for rank in odd & set(compared.differing[aspect]):
                 state[row_of[rank] * len(steps) + column] |= flag
     return schema.RunGroup(
         label=describe_ranks(group),

@@ -74,6 +74,7 @@ class RunCells:
     time_ms: array[float]  # from the end of the previous step
     first_ms: array[float]  # from the end of the previous step to the first collective
     saved: array[float]  # most bytes that were saved for backward
+    gradient: array[float]  # norm over all leaves that got one; infinite if it is not finite
     loss: array[float]  # norm of the last root of a backward
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.compiled_graphs.view_ops import is_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from autogradviz.analysis.compiled_region_types import CompiledRegion
     from autogradviz.scene.schema import SceneCompiledPicture, SceneCompiledRegion
+
+
+MAX_OPENED_OPS: Final = 5_000
+"""A region with more ops is not opened in the first picture."""
 
 
 def region_of_nodes(
@@ -45,6 +51,36 @@ def node_to_open(
     named = {each.region_id for each in regions_named(regions, name)}
     nodes = [node for node, at in region_of.items() if regions[at].region_id in named]
     return min(nodes, default=None)
+
+
+def dominating_node(
+    regions: Sequence[CompiledRegion], region_of: Mapping[int, int], node_count: int
+) -> int | None:
+    """Return the only node that runs a compiled region, if the region says more than the graph.
+
+    Args:
+        regions: the compiled regions of a recording.
+        region_of: the position of the region that each node runs.
+        node_count: number of drawn nodes.
+
+    Returns:
+        None if several nodes run regions, if the graph has more nodes than the region has ops, or
+        if the region is too large to be read at once.
+    """
+    if len(region_of) != 1:
+        return None
+    ((node, at),) = region_of.items()
+    ops = len(regions[at].forward_ops) + len(regions[at].backward_ops)
+    return node if node_count <= ops <= MAX_OPENED_OPS else None
+
+
+def region_contents(region: CompiledRegion) -> str:
+    """Return the numbers of ops of a region, forward + backward; nothing if they are unknown."""
+    if not region.forward_ops and not region.backward_ops:
+        return ""
+    counts = f"{len(region.forward_ops):,} + {len(region.backward_ops):,} ops"
+    again = sum(not is_view(op.target) for op in region.recomputed)
+    return f"{counts}, {again:,} recomputed" if again else counts
 
 
 def picture_sizes(

@@ -247,13 +247,9 @@ class _Picture:
             label = column.block
             if column.last_block != column.block:
                 label += f" – {column.last_block}"
-            notes = [f"{column.repeat} identical"] if column.repeat > 1 else []
-            notes += ["checkpoint"] if checkpointed else []
-            if not notes and self._detail == "lines":
-                notes = [column.module_type]
             self._mark("text", "strong", first.x, 15, text=_fit(label, width - 14, 12.0))
             room = width - 20 - text_width(label, 12.0, bold=True)
-            note = _fit(" · ".join(notes), room, SMALL)
+            note = self._block_note(column, room, checkpointed=checkpointed)
             self._mark(
                 "text",
                 "recompute-text" if checkpointed else "muted",
@@ -261,6 +257,19 @@ class _Picture:
                 15,
                 text=note,
             )
+
+    def _block_note(self, column: Column, room: float, *, checkpointed: bool) -> str:
+        """Return the longest text about a block that has room after its name."""
+        more = ["checkpoint"] if checkpointed else []
+        if column.repeat == 1:
+            notes = more or ([column.module_type] if self._detail == "lines" else [])
+            return _fit(" · ".join(notes), room, SMALL)
+        texts = [
+            " · ".join([count, *rest])
+            for rest in ([more, []] if more else [more])
+            for count in (f"{column.repeat:,} identical", f"×{column.repeat:,}")
+        ]
+        return next((each for each in texts if text_width(each, SMALL) <= room), "")
 
     def _draw_header(self, place: Place) -> None:
         column, location = place.column, place.column.location

@@ -12,6 +12,7 @@ from autogradviz.analysis.formatting import (
     short_op_name,
 )
 from autogradviz.scene.compiled.columns import slot_hook
+from autogradviz.scene.compiled.guard_tree import guard_tree
 from autogradviz.scene.compiled.picture import Tables, draw_region
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.schema import (
@@ -64,7 +65,8 @@ def build_compiled_tables(
         at, first_slot = len(rows), len(tables.slots)
         tables.slots += slot_rows(region, at, storage_index)
         draw_pictures(tables, region, at, first_slot)
-        rows.append(describe_region(region, at, node_index))
+        guards = guard_tree(region, analysis.recompiles) if only is None else ()
+        rows.append(describe_region(region, at, node_index, guards))
     return {
         "compiled_regions": tuple(rows),
         "compiled_pictures": tuple(tables.pictures),
@@ -91,7 +93,7 @@ def draw_pictures(tables: Tables, region: CompiledRegion, index: int, first_slot
 
 
 def describe_region(
-    region: CompiledRegion, index: int, node_index: Mapping[int, int]
+    region: CompiledRegion, index: int, node_index: Mapping[int, int], guards: tuple[str, ...] = ()
 ) -> SceneCompiledRegion:
     """Return the row of a region."""
     counts = [region.backend, plural(len(region.forward_ops), "forward op")]
@@ -118,6 +120,7 @@ def describe_region(
         subtitle=" · ".join(part for part in counts if part),
         planned=PLANNED if region.planned else "",
         notes=tuple(notes),
+        guards=guards,
         nbytes=region.saved_nbytes,
         filename=filename,
         lineno=lineno,

@@ -40,6 +40,7 @@ TRACK_TOP: Final = 13.0  # from the row above to the first track
 TRACK_BOTTOM: Final = 6.0
 LABEL_ROOM: Final = 14.0
 HEADER_HEIGHT: Final = 30.0
+HEADER_GAP: Final = 6.0  # below a header, unless lines enter there
 PADDING: Final = 14.0
 PILL_ROOM: Final = 126.0  # "1 recompute" on the right of a header
 PORT_STEP: Final = 40.0  # between the ends of lines on one side of a box
@@ -274,7 +275,7 @@ def _place_rows(group: SceneGroup, geometry: GroupGeometry) -> None:
             label = LABEL_ROOM if labels[r - 1] else 0.0
             bottom += _place_gap(geometry, steps[r - 1], bottom + header, label)
         if not is_port or r:
-            bottom += header
+            bottom += header + (HEADER_GAP if header and not r else 0.0)
             header = 0.0
         height = max(geometry.box_height[cell] for cell in row)
         for cell in row:

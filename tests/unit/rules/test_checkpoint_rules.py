@@ -84,6 +84,32 @@ def test_weight_that_is_only_read_gives_no_finding():
     assert captured(op("mul", (6,), inputs=(1,), at="t.py:5")) == []
 
 
+def copied(source, *, write=(1,)):
+    return op("copy_", (1,), inputs=(1, source), writes=write, at="t.py:5")
+
+
+def captured_copy(*between):
+    return run_rule(
+        checkpoint_captured_tensor_mutated,
+        copied(7),
+        region(
+            op("mm", (3,), inputs=(1, 2), nr=1, at="t.py:2", region=4),
+            between=between,
+            again=op("mm", (5,), inputs=(1, 2), at="t.py:2", region=4, recompute=1),
+        ),
+    )
+
+
+def test_copy_of_the_same_values_again_is_no_finding():
+    assert captured_copy(copied(7), copied(7)) == []
+
+
+def test_copy_of_other_values_is_reported():
+    assert len(captured_copy(copied(8))) == 1
+    assert len(captured_copy(op("mul_", (7,), inputs=(7,), writes=(7,)), copied(7))) == 1
+    assert len(captured_copy(op("mul_", (1,), inputs=(1,), writes=(1,)), copied(7))) == 1
+
+
 # --- checkpoint-effect-repeated -----------------------------------------------------------------
 
 

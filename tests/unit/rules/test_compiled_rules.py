@@ -35,6 +35,7 @@ from autogradviz.diagnose.rules.compiled_memory_option import (
     compiled_policy_ignored,
     compiled_value_expensive,
 )
+from autogradviz.diagnose.rules.compiled_output_bypassed import compiled_output_bypassed
 from autogradviz.diagnose.rules.compiled_recompile_storm import recompile_storm
 from autogradviz.diagnose.rules.compiled_recompute_at_once import recompute_at_once
 from autogradviz.diagnose.rules.compiled_recompute_differs import compiled_recompute_differs
@@ -460,6 +461,55 @@ def test_budget_that_makes_nothing_expensive_run_again_is_reported():
     assert run_rule(compiled_budget_ignored, saving("addmm")) == []
     assert run_rule(compiled_budget_ignored, saving("addmm", budget=0.5, again=["mm"])) == []
     assert run_rule(compiled_budget_ignored, saving("exp", budget=0.5)) == []
+
+
+def test_budget_that_was_set_after_compiling_is_reported():
+    smaller = fact(e.MemoryBudgetChanged, memory_budget=0.5)
+    (finding,) = run_rule(
+        compiled_budget_ignored, saving("addmm"), smaller, region_ran(8, at="t.py:6")
+    )
+    assert finding.slug == "compiled-budget-ignored"
+    assert finding.victim.lineno == 6
+    assert "0.5 was set after" in finding.title
+    default = fact(e.MemoryBudgetChanged, memory_budget=1.0)
+    assert run_rule(compiled_budget_ignored, smaller, default, saving("addmm")) == []
+    assert run_rule(compiled_budget_ignored, saving("addmm"), smaller) == []
+    assert (
+        run_rule(compiled_budget_ignored, saving("addmm", again=["mm"]), smaller, region_ran(8))
+        == []
+    )
+
+
+def with_hook(*, incoming=(3, -1), uses=("relu",)):
+    """Return the findings of a hook on the second output of a region, which is saved."""
+    return run_rule(
+        compiled_output_bypassed,
+        region(),
+        graph_op("relu"),
+        graph_op("mm", at=("net.py", 4), argument_names=uses),
+        graph_op("output", kind="output", argument_names=("mm", "relu", "relu")),
+        planned("relu"),
+        tensor(2),
+        region_ran(7, tensors=(2,), at="t.py:5"),
+        fact(
+            e.HookRegistered, hook_id=1, hook_kind="retain_grad", hook_name="retain_grad",
+            tensor_id=2, early=False, at="t.py:6",
+        ),
+        node(7, NODE),
+        backward(1, roots=(7,), at="t.py:7"),
+        started(7, inputs=incoming),
+    )  # fmt: skip
+
+
+def test_hook_on_an_output_that_the_gradient_bypasses_is_reported():
+    (finding,) = with_hook()
+    assert finding.slug == "compiled-output-bypassed"
+    assert lines(finding) == ("t.py:6", "t.py:5")
+    assert "relu (net.py:3)" in finding.explanation
+    assert (finding.confidence, finding.nodes) == ("likely", (7,))
+    assert with_hook(incoming=(3, 4)) == []
+    assert with_hook(incoming=(-1, -1)) == []
+    assert with_hook(uses=("primals_1",)) == []
 
 
 def with_policy(policy, *, count=1):

@@ -97,15 +97,35 @@ def test_detach_on_the_gradient_path_is_reported():
     assert finding.slug == "gradient-missing"
     assert lines(finding) == ("t.py:3", "t.py:2")
     assert finding.confidence == "hint"
-    assert finding.title.startswith(
-        "encoder.weight got no gradient: the gradient path to them ends"
-    )
+    assert finding.title == "encoder.weight got no gradient: the gradient path ends at detach"
 
 
 def test_result_not_used_by_the_loss_is_reported():
     (finding,) = missing(op("mm", (3,), inputs=(1,), nr=0, at="t.py:2"))
     assert "the loss does not use their results" in finding.title
     assert lines(finding) == ("t.py:2", "t.py:2")
+
+
+def copied(tmp_path, text):
+    """Return the findings of a program that makes tensor 4 from numbers in its line 3."""
+    path = tmp_path / "t.py"
+    path.write_text(f"def forward():\n    h = x @ w\n    {text}\n    z @ v\n")
+    return missing(
+        op("mm", (3,), inputs=(1,), nr=0, at=f"{path}:2"),
+        op("lift_fresh", (4,), inputs=(4,), at=f"{path}:3"),
+        op("mm", (5,), inputs=(4, 2), nr=9, at=f"{path}:4"),
+    )
+
+
+def test_tensor_made_of_the_numbers_of_another_one_is_reported(tmp_path):
+    (finding,) = copied(tmp_path, "z = torch.tensor(h.tolist())")
+    assert finding.title == "encoder.weight got no gradient: the gradient path ends at a new tensor"
+    assert finding.culprit.lineno == 3
+
+
+def test_tensor_made_of_other_numbers_is_not_reported(tmp_path):
+    (finding,) = copied(tmp_path, "z = torch.tensor([1.0, 2.0])")
+    assert "the loss does not use their results" in finding.title
 
 
 def test_backward_with_inputs_gives_no_finding():
@@ -212,7 +232,7 @@ def test_step_function_before_gradients_of_zeros_is_reported():
     assert finding.slug == "gradient-zero"
     assert lines(finding) == ("t.py:30", "t.py:1")
     assert finding.title == (
-        "1 weights got a gradient of zeros: round has zero gradient everywhere"
+        "layers.1.weight got a gradient of zeros: round has zero gradient everywhere"
     )
 
 

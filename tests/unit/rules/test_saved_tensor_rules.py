@@ -24,6 +24,7 @@ from autogradviz import events as e
 from autogradviz.diagnose.rules import saved_tensor_detached_or_freed
 from autogradviz.diagnose.rules.ctx_attribute_written import ctx_attribute_written
 from autogradviz.diagnose.rules.ctx_or_hook_kept_alive import kept_alive_after_backward
+from autogradviz.diagnose.rules.function_input_written import function_input_written
 from autogradviz.diagnose.rules.inference_tensor import inference_tensor
 from autogradviz.diagnose.rules.inplace_write_refused import inplace_refused
 from autogradviz.diagnose.rules.leaf_data_replaced import data_reassigned
@@ -31,6 +32,7 @@ from autogradviz.diagnose.rules.opaque_node_input_modified import backward_read_
 from autogradviz.diagnose.rules.pack_hook_buffer_reused import hook_buffer_reused
 from autogradviz.diagnose.rules.saved_sparse_values_written import sparse_parts_written
 from autogradviz.diagnose.rules.saved_tensor_hooks_key_collision import hooks_wrong_tensor
+from autogradviz.diagnose.rules.saved_tensor_mutated import saved_tensor_mutated
 from autogradviz.diagnose.rules.shared_gradient_written import shared_gradient_written
 from autogradviz.diagnose.rules.silent_write_to_saved_tensor import silent_write
 
@@ -252,6 +254,49 @@ def test_node_that_ran_before_the_write_is_not_a_victim():
     assert shared(after=False) == []
 
 
+def passed_on(*between, giver="CloneBackward0", edges=(10,), waiting=True):
+    """Node 8 passed gradient 20 on to node 10 before a hook of node 9 writes it."""
+    return run_rule(
+        shared_gradient_written,
+        op("mul", (1,), nr=1, at="t.py:1"),
+        op("clone", (2,), nr=2, at="t.py:2"),
+        node(7, "AddBackward0", nr=4, to=(8, 9)),
+        node(8, giver, nr=2, to=edges),
+        node(9, "CloneBackward0", nr=3, to=(10,)),
+        node(10, "MulBackward0", nr=1),
+        node(11, "SinBackward0", nr=0),
+        backward(roots=(7,), at="t.py:5"),
+        started(7, inputs=(20,)),
+        started(8, inputs=(20,)),
+        between,
+        [] if waiting else started(10, inputs=(20,)),
+        tensor(20),
+        op("mul_", (20,), inputs=(20,), writes=(20,), phase="backward", at="t.py:8"),
+        fact(e.HookRan, hook_kind="tensor", node_id=9),
+        started(9, inputs=(20,)),
+        started(10, inputs=(21,)) if waiting else [],
+    )  # fmt: skip
+
+
+def test_write_to_a_gradient_that_another_node_passed_on_before_is_reported():
+    (finding,) = passed_on()
+    assert finding.slug == "shared-gradient-written"
+    assert lines(finding) == ("t.py:8", "t.py:1")
+    assert finding.nodes == (10, 8)
+
+
+def test_write_after_the_passed_on_gradient_was_used_gives_no_finding():
+    accumulated = op("add", (22,), inputs=(20, 21), phase="backward", node=8, at="t.py:5")
+    assert passed_on(waiting=False) == []
+    assert passed_on(accumulated) == []
+
+
+def test_node_that_made_a_new_gradient_or_passes_it_to_an_unknown_input_gives_no_finding():
+    scaled = op("mul", (22,), inputs=(20,), phase="backward", node=8, at="t.py:5")
+    assert passed_on(scaled) == []
+    assert passed_on(giver="PassBackward", edges=(10, 11)) == []
+
+
 # --- context-keeps-tensor, hooks-pile-up ---------------------------------------------------------
 
 
@@ -430,3 +475,92 @@ def test_write_to_a_tensor_kept_on_ctx_is_reported():
 
 def test_unwritten_tensor_on_ctx_gives_no_finding():
     assert in_function(method="backward", write=False) == []
+
+
+# --- saved-tensor-mutated -----------------------------------------------------------------------
+
+
+def written_after_save(*names):
+    """A view (tensor 3) of the storage of tensor 1 is saved, then written; ``names`` own it."""
+    message = "a variable needed for gradient computation has been modified by an inplace operation"
+    (finding,) = run_rule(
+        saved_tensor_mutated,
+        [tensor(tensor_id, storage=1) for tensor_id in (1, 3, 4)],
+        names,
+        op("addmm", (2,), inputs=(3,), nr=1, at="t.py:2"),
+        saved(1, 3, nr=1, node=7, slot="mat2"),
+        op("add_", (1,), inputs=(1,), writes=(1,), at="t.py:4"),
+        bumped("add_", 1, version=1),
+        node(7, "AddmmBackward0", nr=1),
+        backward(roots=(7,), at="t.py:5"),
+        started(7),
+        unpacked(1, node=7, version=0, seen=1, failed=True),
+        raised("RuntimeError", message, node=7, backward=1),
+    )
+    return finding
+
+
+def test_saved_view_of_a_parameter_is_described_by_its_name():
+    finding = written_after_save(parameter(1, "body.weight"))
+    assert finding.slug == "saved-tensor-mutated"
+    assert 'saved body.weight (float32 8) as "mat2" at version 0:' in finding.explanation
+
+
+def test_saved_view_of_a_storage_with_two_parameters_has_no_name():
+    finding = written_after_save(parameter(1, "body.weight"), parameter(4, "body.bias"))
+    assert 'saved float32 8 as "mat2" at version 0:' in finding.explanation
+
+
+# --- function-input-written ---------------------------------------------------------------------
+
+FORWARD = ("t.py:5", "t.py:9")
+
+
+def custom_forward(*ops, marks=()):
+    """Record a custom Function; tensor 1 is its input, computed from a leaf."""
+    # ``make_log`` calls every function "forward"; the class is in the definition of the frame.
+    frame = fact(
+        e.FrameSeen, frame_id=1, filename="t.py", lineno=5, function="Scale.forward", text="x",
+    )  # fmt: skip
+    return run_rule(
+        function_input_written,
+        op("mul", (1,), inputs=(7,), nr=0, at="t.py:3"),
+        ops,
+        marks,
+        op("sum", (6,), inputs=(1,), nr=2, at="t.py:10"),
+        node(20, "MulBackward0", nr=0),
+        node(21, "ScaleBackward", nr=1, to=(20,)),
+        node(22, "SumBackward0", nr=2, to=(21,)),
+        saved(1, 1, node=21, nr=1, slot="saved_tensors[0]"),
+        backward(roots=(22,), at="t.py:11"),
+        frame,
+    )
+
+
+def marked_dirty(*tensor_ids):
+    return fact(
+        e.FunctionMarked, function="Scale", mark="mark_dirty", sequence_nr=1, tensor_ids=tensor_ids
+    )
+
+
+def test_input_written_in_the_forward_of_a_function_is_reported():
+    (finding,) = custom_forward(op("mul_", (1,), inputs=(1,), writes=(1,), at=FORWARD))
+    assert finding.slug == "function-input-written"
+    assert str(finding.culprit) == "t.py:5"
+    assert finding.confidence == "likely"
+    assert 'saved the same memory as "saved_tensors[0]"' in finding.explanation
+
+
+@pytest.mark.parametrize(
+    "facts",
+    {
+        "marked as dirty": [
+            marked_dirty(1), op("mul_", (1,), inputs=(1,), writes=(1,), at=FORWARD)
+        ],
+        "its own memory": op("mul_", (5,), inputs=(5, 1), writes=(5,), at=FORWARD),
+        "an input without a gradient": op("add_", (4,), inputs=(4, 1), writes=(4,), at=FORWARD),
+        "outside the forward": op("mul_", (1,), inputs=(1,), writes=(1,), at="t.py:3"),
+    }.values(),
+)  # fmt: skip
+def test_other_writes_in_a_function_give_no_finding(facts):
+    assert custom_forward(facts) == []

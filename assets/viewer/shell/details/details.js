@@ -6,10 +6,10 @@ import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList, section } from "../../dom.js";
 import { findingSections, nodeLink, titleSection } from "./parts.js";
 import { excerpt } from "../../views/source/excerpt.js";
-import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
+import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
-import { savedText } from "../../scene/saved_bytes.js";
+import { contentsText, savedText } from "../../scene/saved_bytes.js";
 import { storageDetails } from "./storage.js";
 import { recordingDetails } from "./recording.js";
 import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tables.js";
@@ -153,14 +153,10 @@ function groupDetails(store, index) {
   const nodes = nodesWithin(sceneIndex, index);
   const saved = nodes.flatMap((node) => sceneIndex.savedTensors[node]);
   const parts = [
-    titleSection(
-      group.label,
-      plural(group.node_count, "node"),
-      group.type_name,
-      "",
-      !!group.error,
-      [...(group.path ? [copyButton("path", group.path)] : []), gradientPathButton(store)],
-    ),
+    titleSection(group.label, contentsText(group), group.type_name, "", !!group.error, [
+      ...(group.path ? [copyButton("path", group.path)] : []),
+      gradientPathButton(store),
+    ]),
     section(
       "Group",
       "",

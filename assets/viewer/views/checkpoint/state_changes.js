@@ -33,7 +33,7 @@ function changeRows({ name, before, after, by_forward, filename, lineno }) {
   const row = h(
     "tr",
     {},
-    h("td", { class: "agv-mono agv-mutation agv-strong agv-change-name", text: `≠ ${name}` }),
+    h("td", { class: "agv-mono agv-mutation agv-strong agv-change-name", text: `≠\u00a0${name}` }),
     h("td", { class: "agv-mono agv-wrap", text: before }),
     h("td", { class: "agv-mono agv-wrap agv-mutation", text: after }),
   );

@@ -19,6 +19,12 @@ export function regionCard(store, region) {
     slot.region === region.index ? [at] : [],
   );
   const cards = [saved(store, slots)];
+  if (region.guards.length) {
+    const text = region.guards.join("\n");
+    cards.unshift(
+      section("Compiled again", "", h("pre", { class: "agv-text agv-mono agv-guards", text })),
+    );
+  }
   if (region.notes.length) {
     const lines = region.notes.map((text) => h("p", { class: "agv-text", text }));
     cards.unshift(section("Region", "", ...lines));

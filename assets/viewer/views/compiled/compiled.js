@@ -2,6 +2,7 @@
 /** The strip of compiled regions, the picture of one, and a card for the selected part. */
 
 import { choice, h, listen } from "../../dom.js";
+import { formChoice } from "./form_choice.js";
 import { icon } from "../../canvas/icons.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
 import { itemCard, regionCard } from "./cards.js";
@@ -16,6 +17,7 @@ export class Compiled {
     this.store = store;
     /** Indices of the selected items: one, or all that hold the selected storage. */
     this.items = /** @type {number[]} */ ([]);
+    this.form = formChoice(store);
     this.strip = h("div", { class: "agv-list", attrs: { "aria-label": "Compiled regions" } });
     this.main = h("div", { class: "agv-main agv-compiled" });
     this.card = h("aside", {
@@ -30,6 +32,7 @@ export class Compiled {
       this.card,
     );
     store.subscribe(["compiled"], () => this.#fill());
+    store.subscribe(["savedForm"], () => this.#showForm());
     store.subscribe(["selected"], () => this.#follow());
     this.#fill();
     this.#follow();
@@ -63,8 +66,7 @@ export class Compiled {
       this.#mark();
     };
     const initial = pictures.find((each) => each.initial) ?? pictures[0];
-    const hooks = (/** @type {string} */ name) =>
-      scroll.classList.toggle("agv-compiled-before", name === "before hooks");
+    this.#showForm();
     this.main.replaceChildren(
       h(
         "div",
@@ -73,12 +75,17 @@ export class Compiled {
         h("span", { class: "agv-muted", text: region.subtitle }),
         region.planned !== "" && h("span", { class: "agv-pill", text: region.planned }),
         pictures.length > 1 && choice(["blocks", "lines"], initial.detail, draw),
-        initial.hooks && choice(["after hooks", "before hooks"], "after hooks", hooks),
+        initial.hooks && this.form,
       ),
       scroll,
     );
     listen(scroll, "scroll", () => this.picture?.pin(scroll.scrollLeft));
     draw(initial.detail);
+  }
+
+  /** Draw the saved values before or after the hooks that the compiler has inlined. */
+  #showForm() {
+    this.main.classList.toggle("agv-compiled-before", this.store.savedForm === "before hooks");
   }
 
   /**

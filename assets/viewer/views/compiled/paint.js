@@ -65,8 +65,9 @@ export function itemAt(scene, box, x, y) {
  * @param {Pen} pen
  * @param {Scene} scene
  * @param {Box} box of the node
+ * @param {import("../../store.js").SavedForm} savedForm
  */
-export function paintRegion(pen, scene, box) {
+export function paintRegion(pen, scene, box, savedForm) {
   const { ctx, palette } = pen;
   const { surface, text, text2 } = palette;
   const { error, state } = scene.nodes[box.ref];
@@ -85,7 +86,7 @@ export function paintRegion(pen, scene, box) {
     const styles = mark.style.split(" ");
     const [kind] = styles;
     const has = (/** @type {string} */ style) => styles.includes(style);
-    if (has("before")) continue;
+    if (has(savedForm === "after hooks" ? "before" : "after")) continue;
     const hue = styles.some((style) => RECOMPUTED.includes(style) && !has("note"))
       ? palette.recompute
       : has("value")

@@ -12,7 +12,7 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { fittingIndex } from "./narrow.js";
+import { fitsAcross, fittingIndex } from "./narrow.js";
 import { stepFrom } from "./navigation.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";
@@ -31,8 +31,12 @@ const CHANGES = [
   "time",
   "colorBy",
   "nodePart",
+  "savedForm",
   "gradientPath",
 ];
+
+/** Modules with more boxes are not opened in the first picture. */
+const MAX_OPENED = 20;
 
 export class GraphCanvas {
   /**
@@ -113,7 +117,20 @@ export class GraphCanvas {
     if (this.moved ? change < 1.25 : width === wide && height === high) return;
     this.fitted = [width, height];
     const victim = store.scene.findings[0]?.nodes[0];
-    const fitting = fittingIndex(store.sceneIndex, store.open, width, height, victim);
+    const fit = () => fittingIndex(store.sceneIndex, store.open, width, height, victim);
+    let fitting = fit();
+    // Of separate graphs side by side, those without room are closed; the modules of the first one
+    // are opened instead, which makes it narrower.
+    const { groups } = store.scene;
+    const graphs = [...store.open].filter((group) => groups[group].kind === "graph");
+    while (!this.moved && graphs.length && !fitsAcross(fitting, store.open, width)) {
+      const last = /** @type {number} */ (graphs.pop());
+      if (graphs.length) store.toggle(last, false);
+      for (const { kind, ref } of groups[graphs[0] ?? last].cells) {
+        if (kind === "group" && groups[ref].cells.length < MAX_OPENED) store.toggle(ref, true);
+      }
+      fitting = fit();
+    }
     if (fitting === this.sceneIndex) return;
     this.sceneIndex = fitting;
     this.scheduler.destroy();
@@ -209,7 +226,7 @@ export class GraphCanvas {
     const progress = this.offsets.size ? elapsed : 1;
     if (progress >= 1) this.offsets.clear();
     // For programs that drive the page.
-    this.canvas.dataset.camera = `${camera.x} ${camera.y} ${camera.scale}`;
+    this.canvas.dataset["camera"] = `${camera.x} ${camera.y} ${camera.scale}`;
     Object.assign(this.canvas, { drawn: placement.boxes });
     const family = getComputedStyle(this.canvas).fontFamily;
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
@@ -227,12 +244,12 @@ export class GraphCanvas {
    * @returns {import("./paint/graph.js").Look}
    */
   look(progress) {
-    const { selected, time, nodePart, gradientPath } = this.store;
+    const { selected, time, nodePart, savedForm, gradientPath } = this.store;
     const { sceneIndex, camera, placement, hovered, coloring, width, height } = this;
     const rest = (1 - progress) ** 3;
     const offsets = new Map();
     for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
-    const state = { selected, hovered, time, nodePart, gradientPath, coloring };
+    const state = { selected, hovered, time, nodePart, savedForm, gradientPath, coloring };
     const linesAlpha = progress ** 2;
     return { sceneIndex, placement, camera, ...state, offsets, linesAlpha, width, height };
   }

@@ -1,16 +1,10 @@
 // @ts-check
 /** A short summary of a node, group or storage, for tooltips and screen readers. */
 
-import {
-  formatBytes,
-  formatCount,
-  formatDuration,
-  formatPlace,
-  plural,
-} from "../../scene/format.js";
+import { formatBytes, formatCount, formatDuration, formatPlace } from "../../scene/format.js";
 import { groupsAround } from "../../scene/scene_index.js";
 
-import { savedText } from "../../scene/saved_bytes.js";
+import { contentsText, savedText } from "../../scene/saved_bytes.js";
 
 /** @typedef {import("../../store.js").Item} Item */
 
@@ -62,7 +56,7 @@ function groupLines(group) {
   return [
     group.path || group.label,
     group.type_name,
-    [plural(group.node_count, "node"), saved].filter(Boolean).join(" · "),
+    [contentsText(group), saved].filter(Boolean).join(" · "),
     group.repeat > 1 ? `${formatCount(group.repeat)} identical blocks` : "",
     group.checkpointed ? `checkpointed, recomputed ${group.recomputes}×` : "",
   ];

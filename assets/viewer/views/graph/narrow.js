@@ -3,7 +3,7 @@
 
 import { place } from "../../layout/coordinates.js";
 import { rowWith } from "../../payload/rows.js";
-import { savedText } from "../../scene/saved_bytes.js";
+import { largerSavedText, savedText } from "../../scene/saved_bytes.js";
 import { fitTo } from "./camera.js";
 import { READABLE, READABLE_VICTIM } from "./initial_camera.js";
 import { BADGE_DISTANCE, BADGE_GAP } from "./paint/badges.js";
@@ -61,14 +61,14 @@ export function fittingIndex(sceneIndex, open, width, height, victim) {
   let narrowest = sceneIndex;
   for (const isWhole of [true, false]) {
     for (const narrowness of /** @type {Narrowness[]} */ ([0, 1, 2, 3, 4, 5, 6, 7])) {
-      const plain = narrowIndex(sceneIndex, narrowness, 1, crowded);
+      const plain = narrowIndex(sceneIndex, open, narrowness, 1, crowded);
       const { height: high } = place(plain.scene, open);
       const down = fitTo({ x: 0, y: 0, w: 1, h: high }, width, height).scale;
       if (isWhole && down < least) break;
       const scale = Math.min(isWhole ? down : 1, SCROLLED);
       // Small text is enlarged to a readable size; its box needs the same.
       const growth = Math.max(1, Math.min(MAX_GROWTH, MIN_TEXT / SMALL_TEXT / scale));
-      narrowest = growth > 1 ? narrowIndex(sceneIndex, narrowness, growth, crowded) : plain;
+      narrowest = growth > 1 ? narrowIndex(sceneIndex, open, narrowness, growth, crowded) : plain;
       const { width: wide } = place(narrowest.scene, open);
       const across = fitTo({ x: 0, y: 0, w: wide, h: 1 }, width, height).scale;
       const enough = scale * (narrowness < 6 ? TOLERANCE : LAST_TOLERANCE);
@@ -76,6 +76,18 @@ export function fittingIndex(sceneIndex, open, width, height, victim) {
     }
   }
   return narrowest;
+}
+
+/**
+ * Return whether a picture is as wide as the view, with readable text.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @param {Set<number>} open groups
+ * @param {number} width of the view in pixels
+ * @returns {boolean}
+ */
+export function fitsAcross({ scene }, open, width) {
+  return fitTo({ x: 0, y: 0, w: place(scene, open).width, h: 1 }, width, width).scale >= READABLE;
 }
 
 /**
@@ -111,61 +123,77 @@ function crowdedItems({ scene }, open) {
 /**
  * Return an index in which less is drawn, in boxes that are wider by a factor.
  *
+ * Only what the open groups draw is changed: a scene may have a hundred thousand other nodes.
+ *
  * @param {SceneIndex} sceneIndex
+ * @param {Set<number>} open groups
  * @param {Narrowness} narrowness
  * @param {number} growth
  * @param {Set<string>} crowded nodes and groups next to others
  * @returns {SceneIndex}
  */
-function narrowIndex(sceneIndex, narrowness, growth, crowded) {
+function narrowIndex(sceneIndex, open, narrowness, growth, crowded) {
   if (!narrowness && growth === 1) return sceneIndex;
   const isCrowded = (/** @type {number} */ node) => crowded.has(`node ${node}`);
-  const savedTensors = sceneIndex.savedTensors.map((badges, at) => {
-    const shown =
-      badges.find(({ state }) => state === "broken") ??
-      badges.reduce((a, b) => (b.width && b.nbytes > a.nbytes ? b : a), badges[0]);
-    const resized = badges.map((badge) => {
-      const few = narrowness < 3 || (narrowness < 7 && !isCrowded(at));
-      const kept = !narrowness || (badge === shown && few);
-      return badge.width ? rowWith(badge, { width: kept ? badge.width * growth : 0 }) : badge;
-    });
-    return narrowness ? resized.sort((a, b) => b.width - a.width) : resized;
-  });
-  const parameters = sceneIndex.parameters.map((badges, at) => {
-    const most = narrowness > 3 ? MAX_PARAMETER : Infinity;
-    const none = narrowness > 4 || (narrowness > 1 && isCrowded(at));
-    return none
-      ? []
-      : badges.map((badge) => rowWith(badge, { width: Math.min(most, badge.width) * growth }));
-  });
+  const savedTensors = [...sceneIndex.savedTensors];
+  const parameters = [...sceneIndex.parameters];
+  const nodes = [...sceneIndex.scene.nodes];
+  const groups = [...sceneIndex.scene.groups];
   const widthOf = (/** @type {{width: number}[]} */ badges) => {
     const visible = badges.filter(({ width }) => width);
     const sum = visible.reduce((all, { width }) => all + width + BADGE_DISTANCE, 0);
     return visible.length ? BADGE_GAP + sum - BADGE_DISTANCE : 0;
   };
-  const nodes = sceneIndex.scene.nodes.map((node, at) => {
-    const badges = savedTensors[at];
-    const hidden = badges.some(({ width }) => !width);
+  const narrowNode = (/** @type {number} */ at) => {
+    const badges = sceneIndex.savedTensors[at];
+    const shown =
+      badges.find(({ state }) => state === "broken") ??
+      badges.reduce((a, b) => (b.width && b.nbytes > a.nbytes ? b : a), badges[0]);
+    const resized = badges.map((badge) => {
+      const few = narrowness < 3 || (narrowness < 7 && !isCrowded(at));
+      const kept = !narrowness || (badge === shown && (few || badge.state === "broken"));
+      return badge.width ? rowWith(badge, { width: kept ? badge.width * growth : 0 }) : badge;
+    });
+    savedTensors[at] = narrowness ? resized.sort((a, b) => b.width - a.width) : resized;
+    const most = narrowness > 3 ? MAX_PARAMETER : Infinity;
+    const none = narrowness > 4 || (narrowness > 1 && isCrowded(at));
+    parameters[at] = none
+      ? []
+      : sceneIndex.parameters[at].map((badge) =>
+          rowWith(badge, { width: Math.min(most, badge.width) * growth }),
+        );
+    const node = sceneIndex.scene.nodes[at];
+    const hidden = resized.some(({ width }) => !width);
     const count = hidden ? COUNT_WIDTH * growth + BADGE_DISTANCE : 0;
     const twoParts = narrowness < 6 || node.writes || !node.name_width;
     const least = narrowness > 5 ? Math.max(110, nameWidth(node.name)) : Infinity;
-    return rowWith(node, {
+    nodes[at] = rowWith(node, {
       left_width: widthOf(parameters[at]),
-      right_width: node.compact ? node.right_width * growth : widthOf(badges) + count,
+      right_width: node.compact ? node.right_width * growth : widthOf(resized) + count,
       op_width: node.compact ? node.op_width : twoParts ? node.op_width * growth : 0,
       name_width: Math.min(node.name_width, least) * growth,
     });
-  });
-  const groups = sceneIndex.scene.groups.map((group) => {
+  };
+  const narrowGroup = (/** @type {number} */ at) => {
+    const group = sceneIndex.scene.groups[at];
     const pills = (+(group.repeat > 1) + +(group.recomputes > 0)) * PILL_ROOM;
-    const text = group.label.length * LETTER + savedText(group).length * NOTE_LETTER;
+    const saved = narrowness > 6 ? largerSavedText(group) : savedText(group);
+    const text = group.label.length * LETTER + saved.length * NOTE_LETTER;
     const tight = Math.min(group.width, CLOSED_ROOM + pills + text);
     const isAlone = narrowness === 6 || !crowded.has(`group ${group.index}`);
     const grown = narrowness > 5 ? Math.max(growth, CLOSED_GROWTHS[+isAlone]) : growth;
     const width = (narrowness < 3 ? group.width : tight) * grown;
     const header = narrowness < 5 ? group.header_width * growth : 0;
-    return rowWith(group, { width, header_width: header });
-  });
+    groups[at] = rowWith(group, { width, header_width: header });
+  };
+  const drawn = { node: new Set(), group: new Set(open) };
+  for (const index of open) {
+    for (const { kind, ref } of sceneIndex.scene.groups[index].cells) {
+      if (kind === "node" || kind === "group") drawn[kind].add(ref);
+    }
+  }
+  drawn.node.forEach(narrowNode);
+  drawn.group.forEach(narrowGroup);
   const scene = { ...sceneIndex.scene, nodes, groups };
   return Object.assign(Object.create(sceneIndex), { scene, savedTensors, parameters });
 }

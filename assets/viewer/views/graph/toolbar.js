@@ -2,6 +2,7 @@
 /** Controls of the graph: zoom, halves of nodes, color scale, highlighted path. */
 
 import { makeColoring } from "../../scene/colors.js";
+import { formChoice } from "../compiled/form_choice.js";
 import { button, choice, h } from "../../dom.js";
 import { plural } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
@@ -26,6 +27,7 @@ export function makeToolbar(graph, store) {
     button("Zoom out", "agv-icon-button", () => graph.zoom(0.8, ...center()), icon("minus")),
     button("Fit the whole graph (f)", "agv-icon-button", () => graph.fit(), icon("fit")),
     choice(["full", "forward", "backward"], "full", setPart),
+    store.scene.compiled_pictures.some((each) => each.hooks && each.initial) && formChoice(store),
   );
   return [toolbar, makeColorScale(store), makePathLabel(store)];
 }

@@ -154,6 +154,7 @@ export class WhatIf {
         ["predicted", this.chosen.size ? formatBytes(after.peak) : "choose modules in the table"],
         ["freed", this.chosen.size ? `${signedBytes(freed)}${percent}` : ""],
         ["recomputed", after.recomputeNs ? `${formatDuration(after.recomputeNs)} added` : ""],
+        ["recorded steps", after.recomputeNs ? spread(after) : ""],
         [
           "copied",
           after.copied
@@ -222,6 +223,15 @@ export class WhatIf {
     ctx.textAlign = "left";
     ctx.fillText("events", 12, height - 5);
   }
+}
+
+/**
+ * @param {Prediction} prediction
+ * @returns {string} how much its time varies between the recorded steps
+ */
+function spread({ steps, recomputeRangeNs: [least, most] }) {
+  if (steps < 2) return "1, so the time is uncertain: record several";
+  return `${steps}, ${formatDuration(least)} to ${formatDuration(most)}`;
 }
 
 /**

@@ -30,7 +30,10 @@ const COLUMNS = ["saved", "held at peak", "recomputed", "time"];
 export function makeSource(store) {
   const costs = lineCosts(store);
   const compiled = compilerNotes(store);
-  const files = [...store.sceneIndex.source].filter(([file]) => file);
+  const rank = (/** @type {string} */ file) => +!costs.has(file);
+  const files = [...store.sceneIndex.source]
+    .filter(([file]) => file)
+    .sort(([a], [b]) => rank(a) - rank(b));
   const empty = h("p", {
     class: "agv-empty-text",
     text: "This recording has no source lines. record(model, stacks=True) records them.",
@@ -38,11 +41,22 @@ export function makeSource(store) {
   const parts = files.map(([file, lines]) =>
     fileSection(store, file, lines, costs.get(file) ?? new Map(), compiled),
   );
-  return h(
+  const scroller = h(
     "div",
     { class: "agv-main agv-files", attrs: { tabindex: 0 } },
     ...(parts.length ? parts : [empty]),
   );
+  // The line that is to blame is brought into view, or else the selected one.
+  const show = () => {
+    const line =
+      scroller.querySelector(".agv-culprit") ?? scroller.querySelector(".agv-selected-line");
+    if (store.view !== "source" || !line) return;
+    const top = line.getBoundingClientRect().top - scroller.getBoundingClientRect().top;
+    scroller.scrollTop += top - scroller.clientHeight / 3;
+  };
+  store.subscribe(["view"], () => requestAnimationFrame(show));
+  requestAnimationFrame(show);
+  return scroller;
 }
 
 /**
@@ -135,6 +149,7 @@ function fileSection(store, file, lines, costs, compiled) {
   numbers.forEach((number, at) => {
     if (at && number > numbers[at - 1] + 1) block.append(h("div", { class: "agv-source-gap" }));
     const line = costLine(store, number, lines.get(number) ?? "", costs.get(number), largest);
+    if (isBlamed(store, file, number)) line.classList.add("agv-culprit");
     const note = compiled.get(placeKey({ filename: file, lineno: number }));
     if (compiled.size) line.lastElementChild?.append(compilerCell(store, note));
     block.append(line);
@@ -150,6 +165,17 @@ function fileSection(store, file, lines, costs, compiled) {
     ),
     h("div", { class: "agv-scroll" }, block),
   );
+}
+
+/**
+ * @param {Store} store
+ * @param {string} file
+ * @param {number} number
+ * @returns {boolean} whether the first finding blames the line
+ */
+function isBlamed({ scene: { findings } }, file, number) {
+  const [first] = findings;
+  return first?.culprit_line === number && first.culprit_file === file;
 }
 
 /**

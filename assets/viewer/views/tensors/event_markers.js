@@ -30,16 +30,17 @@ export function paintEventMarker(pen, event, x, middle, hue, free, isLast) {
   const failed = event.kind === "unpacked" && !event.ok;
   const movable = failed || event.kind === "written" || isLast;
   if (x < free && !movable) return free;
+  const next = Math.max(x, free + 2);
   switch (event.kind) {
     case "saved":
     case "recomputed": {
       ctx.fillStyle = hue;
-      ctx.fillRect(x - 2, middle - 7, 4, 14);
-      if (event.version === null) return x + 6;
-      return paintVersion(pen, `v${event.version}`, x + 5, middle, hue) + 4;
+      ctx.fillRect(next - 2, middle - 7, 4, 14);
+      if (event.version === null) return next + 6;
+      return paintVersion(pen, `v${event.version}`, next + 5, middle, hue) + 4;
     }
     case "written": {
-      const at = Math.max(x, free + 2) + 6;
+      const at = next + 6;
       paintDot(ctx, at, middle, 8, palette.surface);
       const color = event.ok ? palette.text2 : palette.mutation;
       paintGlyph(ctx, "pencil", at, middle, 13, color);
@@ -48,16 +49,17 @@ export function paintEventMarker(pen, event, x, middle, hue, free, isLast) {
     }
     case "unpacked":
       if (failed) {
-        paintGlyph(ctx, "failed", x, middle, 16, palette.mutation, palette.surface);
-      } else {
-        paintDot(ctx, x, middle, 7, palette.surface);
-        paintGlyph(ctx, "check", x, middle, 13, palette.saved);
+        const at = Math.max(x, free + 8);
+        paintGlyph(ctx, "failed", at, middle, 16, palette.mutation, palette.surface);
+        return at + 8;
       }
-      return x + 8;
+      paintDot(ctx, next, middle, 7, palette.surface);
+      paintGlyph(ctx, "check", next, middle, 13, palette.saved);
+      return next + 8;
     case "cloned":
-      paintDot(ctx, x, middle, 8, palette.surface);
-      paintGlyph(ctx, "clone", x, middle, 13, palette.recompute);
-      return x + 9;
+      paintDot(ctx, next, middle, 8, palette.surface);
+      paintGlyph(ctx, "clone", next, middle, 13, palette.recompute);
+      return next + 9;
     default: {
       // One circle stands for all releases at about the same time.
       if (free - x > MAX_SHIFT) return free;

@@ -5,7 +5,7 @@ import { clipped, paintTimes, paintTorn, startDrawing } from "../../canvas/chart
 import { claim, h, listen } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
-import { write } from "../../canvas/text.js";
+import { widthOf, write } from "../../canvas/text.js";
 import { paintPhases } from "./phases.js";
 import { sameItem } from "../../store.js";
 import { mix } from "../../canvas/theme.js";
@@ -86,17 +86,28 @@ export class Lifelines {
     return this.window.x(time);
   }
 
-  /** Scroll to the first row whose unpack failed. */
-  #scrollToBroken() {
+  /**
+   * Scroll to the first row whose unpack failed, and zoom to its events.
+   *
+   * @returns {boolean} whether that drew the view
+   */
+  #showBroken() {
     const at = this.rows.findIndex((row) => row.state === "broken");
+    if (at < 0) return false;
     if (at > 3) this.scroller.scrollTop = (at - 3) * ROW_HEIGHT;
+    const events = this.store.sceneIndex.storageEvents[this.rows[at].index];
+    if (events.length < 2) return false;
+    this.window.show(events[0].time_ns, events[events.length - 1].time_ns);
+    return true;
   }
 
   draw() {
     const drawing = startDrawing(this.canvas, this.palette());
     if (!drawing) return;
-    if (!this.drawn) this.#scrollToBroken();
-    this.drawn = true;
+    if (!this.drawn) {
+      this.drawn = true; // showing draws again
+      if (this.#showBroken()) return;
+    }
     this.paint(drawing);
   }
 
@@ -154,12 +165,11 @@ export class Lifelines {
     write(pen, storage.name, 12, middle, { size: 11.5, weight: 600, color, room: nameWidth - 16 });
     if (twoColumns) {
       const slot = storage.slots[0] ?? "";
-      const use = storage.module ? `${storage.module} · ${slot}` : slot;
-      write(pen, use, nameWidth, middle, {
-        size: 10.5,
-        color: palette.text2,
-        room: left - 66 - nameWidth,
-      });
+      const room = left - 66 - nameWidth;
+      const parts = storage.module.split(".");
+      const forms = parts.map((_, at) => `${parts.slice(at).join(".")} · ${slot}`);
+      const use = forms.find((form) => parts[0] && widthOf(pen, form, 10.5) <= room) ?? slot;
+      write(pen, use, nameWidth, middle, { size: 10.5, color: palette.text2, room });
     }
     write(pen, formatBytes(storage.nbytes), left - 10, middle, {
       size: 11,

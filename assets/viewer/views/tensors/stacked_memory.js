@@ -5,7 +5,7 @@ import { paintTimes, startDrawing, ticks } from "../../canvas/charts.js";
 import { h, listen } from "../../dom.js";
 import { blockPrefix, formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
 import { proportionalAxis } from "../../scene/time_axis.js";
-import { write } from "../../canvas/text.js";
+import { widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../types.js").SceneCountedStorage} CountedStorage */
@@ -112,7 +112,7 @@ export class StackedMemory {
     const { ctx, palette } = pen;
     const below = this.times.map(() => 0);
     const selected = this.#selectedLayer();
-    /** @type {{label: string, at: number, value: number, on: boolean}[]} */
+    /** @type {{label: string, on: boolean, isInside: boolean}[]} */
     const labels = [];
     this.layers.forEach((layer, index) => {
       const on = layer.label === selected;
@@ -129,21 +129,46 @@ export class StackedMemory {
       const share = on ? 0.85 : index % 2 ? 0.28 : 0.45;
       ctx.fillStyle = mix(palette.saved, palette.surface, share);
       ctx.fill();
-      const widest = layer.values.indexOf(layer.peak);
-      labels.push({
-        label: layer.label,
-        at: y(below[widest] + layer.peak / 2),
-        value: layer.peak,
-        on,
-      });
+      labels.push({ label: layer.label, on, isInside: this.#paintInside(pen, layer, below, x, y) });
       layer.values.forEach((value, at) => (below[at] += value));
     });
     this.#paintLabels(pen, labels);
   }
 
   /**
+   * Write the label of a layer where the layer is longest, if it has room there.
+   *
    * @param {import("../../canvas/text.js").Pen} pen
-   * @param {{label: string, at: number, value: number, on: boolean}[]} labels
+   * @param {Layer} layer
+   * @param {number[]} below bytes of the layers below it
+   * @param {(time: number) => number} x
+   * @param {(nbytes: number) => number} y
+   * @returns {boolean} whether it is written
+   */
+  #paintInside(pen, { label, values }, below, x, y) {
+    const room = widthOf(pen, label, 9.5) + 8;
+    /** @type {{from: number, low: number, high: number} | null} */
+    let run = null; // of times at which the layer has a common part that is high enough
+    for (let at = 0; at < this.times.length; at++) {
+      const [low, high] = [y(below[at]), y(below[at] + values[at])];
+      const left = x(this.times[at]);
+      /** @type {{from: number, low: number, high: number}} */
+      const next = run
+        ? { from: run.from, low: Math.min(run.low, low), high: Math.max(run.high, high) }
+        : { from: left, low, high };
+      run = next.low - next.high >= 12 ? next : low - high >= 12 ? { from: left, low, high } : null;
+      const right = x(this.times[at + 1] ?? this.times[at]);
+      if (!run || right - run.from < room) continue;
+      const style = { size: 9.5, color: pen.palette.text };
+      write(pen, label, run.from + 4, (run.low + run.high) / 2, style);
+      return true;
+    }
+    return false;
+  }
+
+  /**
+   * @param {import("../../canvas/text.js").Pen} pen
+   * @param {{label: string, on: boolean, isInside: boolean}[]} labels
    */
   #paintLabels(pen, labels) {
     const { palette } = pen;
@@ -151,7 +176,8 @@ export class StackedMemory {
     const bottom = holder.clientHeight - AXIS_HEIGHT;
     const step = Math.min(14, (bottom - TOP) / Math.max(1, labels.length));
     const x = holder.clientWidth - RIGHT + 8;
-    labels.forEach(({ label, on }, at) => {
+    labels.forEach(({ label, on, isInside }, at) => {
+      if (isInside) return;
       if (step < 11 && at % 2 && !on) return; // every other label fits
       const y = bottom - step / 2 - at * step;
       pen.ctx.fillStyle = mix(palette.saved, palette.surface, on ? 0.85 : at % 2 ? 0.28 : 0.45);

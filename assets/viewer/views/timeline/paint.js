@@ -288,6 +288,7 @@ function paintScale(pen, scene, top, plotLeft) {
   const y = curveScale(scene, top);
   for (const nbytes of ticks(0, peak, 3)) {
     if (y(nbytes) < top + 10 && nbytes < peak * 0.9) continue;
+    if (y(nbytes) < top + 32 && plotLeft < 120) continue; // below the peak
     write(pen, formatBytes(nbytes), plotLeft - 6, y(nbytes), {
       size: 9.5,
       color: palette.text2,

@@ -65,7 +65,12 @@ export class RangeProfilePanel {
       "bytes released",
     ].map((text, at) => h("th", { text, class: at > 2 && at !== 5 ? "agv-right" : "" }));
     const longest = Math.max(1, ...rows.map((row) => row.time));
-    const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, end - start, longest));
+    const { idle_ns: idle } = sceneIndex.scene.summary;
+    let busy = end - start;
+    for (let at = 0; at < idle.length; at += 2) {
+      busy -= Math.max(0, Math.min(end, idle[at + 1]) - Math.max(start, idle[at]));
+    }
+    const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, busy, longest));
     this.table.replaceChildren(
       h(
         "table",
@@ -79,7 +84,7 @@ export class RangeProfilePanel {
 
   /**
    * @param {ProfileRow} row
-   * @param {number} duration of the range
+   * @param {number} duration of the range, without idle intervals
    * @param {number} longest time of all rows
    * @returns {HTMLElement}
    */

@@ -157,13 +157,15 @@ function paintParameterBadge(pen, badge, x, y) {
   ctx.stroke();
   const glyph = badge.grad === "unknown" ? 0 : 14;
   const room = right - 9 - glyph;
-  write(pen, badge.label, x + 7, middle, {
+  const isLong = widthOf(pen, badge.label, BADGE_TEXT_SIZE, 600) > room - x - 7;
+  const label = isLong ? badge.label.replace(/^[^,]*\./, "") : badge.label;
+  write(pen, label, x + 7, middle, {
     size: BADGE_TEXT_SIZE,
     weight: 600,
     color: palette.leaf,
     room: room - x - 7,
   });
-  const after = x + 7 + widthOf(pen, `${badge.label} `, BADGE_TEXT_SIZE, 600);
+  const after = x + 7 + widthOf(pen, `${label} `, BADGE_TEXT_SIZE, 600);
   if (after + widthOf(pen, badge.shape, BADGE_TEXT_SIZE) <= room) {
     write(pen, badge.shape, after, middle, { size: BADGE_TEXT_SIZE, color: palette.text2 });
   }

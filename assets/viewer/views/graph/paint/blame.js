@@ -31,45 +31,103 @@ export function paintBlame(pen, look, boxes) {
     return node && node.writes && node.lineno === finding?.culprit_line;
   });
   if (!victim || !culprit || victim === culprit) return;
-  const { ctx, palette } = pen;
+  const { palette } = pen;
   const badges = savedTensors[victim.ref];
   const badge = badges.filter(isBroken)[0];
   const left = badgeX(victim, badges, badge);
   const badgeY = victim.y + victim.height / 2;
   const y = culprit.y + culprit.height / 2;
   const up = Math.sign(badgeY - y);
-  const rightOf = (/** @type {Box} */ box) =>
-    box.x + box.width + (box.kind === "node" ? scene.nodes[box.ref].right_width : 0);
+  const extents = boxes.filter(({ kind }) => kind !== "frame").map((box) => extentOf(look, box));
+  const rightOf = (/** @type {Box} */ box) => extentOf(look, box).right;
   const between = boxes.filter(
     (box) => box.kind !== "frame" && (box.y - victim.y) * (box.y - culprit.y) < 0,
   );
-  const start = rightOf(culprit) + 4;
-  const lane = LANE + Math.max(rightOf(culprit), left, ...between.map(rightOf));
-  const under = lane < left + badge.width - 6;
-  const end = under
-    ? { x: lane, y: badgeY - (up * BADGE_HEIGHT) / 2 - up * 2 }
-    : { x: left + badge.width + 2, y: badgeY };
-  const corner = under ? lane : Math.max(lane, end.x + LANE);
-  ctx.strokeStyle = ctx.fillStyle = palette.mutation;
-  ctx.lineWidth = 1.6;
-  ctx.beginPath();
-  ctx.moveTo(start, y);
-  ctx.lineTo(corner, y);
-  ctx.lineTo(corner, end.y - (under ? up * 6 : 0));
-  if (!under) ctx.lineTo(end.x + 6, end.y);
-  ctx.stroke();
-  const [dx, dy] = under ? [0, up] : [-1, 0];
-  ctx.beginPath();
-  ctx.moveTo(end.x, end.y);
-  ctx.lineTo(end.x - 7 * dx - 4 * dy, end.y - 7 * dy - 4 * dx);
-  ctx.lineTo(end.x - 7 * dx + 4 * dy, end.y - 7 * dy + 4 * dx);
-  ctx.fill();
+  /** @type {[x: number, y: number][]} */
+  let points;
+  if (!up && culprit.x > left) {
+    points = [
+      [extentOf(look, culprit).left - 2, y],
+      [left + badge.width + 2, badgeY],
+    ];
+  } else {
+    const start = rightOf(culprit) + 4;
+    // In a row with others, the line leaves between the rows.
+    const next = extents.filter((each) => each.left > start && each.top < y && each.bottom > y);
+    const side = up || -1;
+    const exit = next.length ? y + side * (culprit.height / 2 + 5) : y;
+    const lane =
+      LANE + Math.max(next.length ? start : rightOf(culprit), left, ...between.map(rightOf));
+    const under = !up || lane < left + badge.width - 6;
+    points = [
+      [start, y],
+      [next.length ? start + 5 : start, y],
+    ];
+    if (under) {
+      const at = up ? lane : left + badge.width / 2;
+      points.push([points[1][0], exit], [at, exit], [at, badgeY - side * (BADGE_HEIGHT / 2 + 2)]);
+    } else {
+      const end = left + badge.width + 2;
+      const corner = Math.max(lane, end + LANE);
+      points.push([points[1][0], exit], [corner, exit], [corner, badgeY], [end, badgeY]);
+    }
+  }
+  paintArrow(pen, points);
   const { slot, version } = savedTensorLabel(badge);
   const text = `${scene.nodes[culprit.ref].op} writes ${slot} ${version}`;
   const width = widthOf(pen, text, TEXT_SIZE, 600);
   const edge = look.camera.x + look.width / look.camera.scale - 4;
-  const below = corner + BADGE_GAP + width > edge;
-  const at = below ? Math.min(start, edge - width) : corner + BADGE_GAP;
-  const style = { size: TEXT_SIZE, weight: 600, color: palette.mutation };
-  paintText(pen, text, at, below ? y - up * 17 : y, style);
+  const corner = Math.max(...points.map(([x]) => x)) + BADGE_GAP;
+  const start = Math.min(rightOf(culprit) + 4, edge - width);
+  /** @type {[x: number, y: number][]} */
+  const places = [
+    [corner, y],
+    [corner, (y + badgeY) / 2],
+    [Math.max(corner, rightOf(victim) + BADGE_GAP), badgeY],
+    [start, y - up * 21],
+    [start, y + 21],
+    [start, y - 21],
+  ];
+  const isFree = (/** @type {[number, number]} */ [x, middle]) =>
+    x + width <= edge &&
+    extents.every(
+      (each) =>
+        each.right < x ||
+        each.left > x + width ||
+        each.bottom < middle - 8 ||
+        each.top > middle + 8,
+    );
+  const [x, middle] = places.find(isFree) ?? places[4];
+  paintText(pen, text, x, middle, { size: TEXT_SIZE, weight: 600, color: palette.mutation });
+}
+
+/**
+ * @param {import("./graph.js").Look} look
+ * @param {Box} box
+ * @returns {{left: number, right: number, top: number, bottom: number}} with its badges
+ */
+function extentOf({ sceneIndex: { scene } }, { kind, ref, x, y, width, height }) {
+  const { left_width: before, right_width: after } =
+    kind === "node" ? scene.nodes[ref] : { left_width: 0, right_width: 0 };
+  return { left: x - before, right: x + width + after, top: y, bottom: y + height };
+}
+
+/**
+ * @param {import("../../../canvas/text.js").Pen} pen
+ * @param {[x: number, y: number][]} points the last one is the tip
+ */
+function paintArrow({ ctx, palette }, points) {
+  const [tip, before] = [points[points.length - 1], points[points.length - 2]];
+  const [dx, dy] = [Math.sign(tip[0] - before[0]), Math.sign(tip[1] - before[1])];
+  ctx.strokeStyle = ctx.fillStyle = palette.mutation;
+  ctx.lineWidth = 1.6;
+  ctx.beginPath();
+  for (const [x, y] of points.slice(0, -1)) ctx.lineTo(x, y);
+  ctx.lineTo(tip[0] - 6 * dx, tip[1] - 6 * dy);
+  ctx.stroke();
+  ctx.beginPath();
+  ctx.moveTo(...tip);
+  ctx.lineTo(tip[0] - 7 * dx - 4 * dy, tip[1] - 7 * dy - 4 * dx);
+  ctx.lineTo(tip[0] - 7 * dx + 4 * dy, tip[1] - 7 * dy + 4 * dx);
+  ctx.fill();
 }

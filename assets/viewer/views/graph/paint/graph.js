@@ -33,6 +33,7 @@ const MIN_TEXT_HEIGHT = 12;
  * @property {number} linesAlpha lines fade in during a transition
  * @property {import("../../../scene/colors.js").Coloring | null} coloring
  * @property {import("../../../store.js").NodePart} nodePart
+ * @property {import("../../../store.js").SavedForm} savedForm
  * @property {import("../../../scene/gradient_path.js").GradientPath | null} gradientPath
  * @property {number | null} time replayed; null is the end of the recording
  * @property {number} width of the canvas, in pixels
@@ -121,7 +122,7 @@ function paintBox(pen, look, box) {
   }
   const node = sceneIndex.scene.nodes[box.ref];
   if (sceneIndex.scene.groups[node.group].picture_width) {
-    return paintRegion(pen, sceneIndex.scene, box);
+    return paintRegion(pen, sceneIndex.scene, box, look.savedForm);
   }
   const nodeNow = time === null ? node : nodeAt(node, time);
   const tint = look.coloring?.node(box.ref) ?? null;

@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
-import { savedText } from "../../../scene/saved_bytes.js";
+import { contentsText, largerSavedText, savedText } from "../../../scene/saved_bytes.js";
 import { formatCount, plural } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
@@ -189,7 +189,7 @@ function paintClosedText(pen, box, height, group) {
   paintGlyph(pen.ctx, "right", box.x + 14, middle, 14, palette.text2);
   const color = ran ? palette.text : palette.text2;
   const saved = savedText(group);
-  const nodes = plural(group.node_count, "node");
+  const nodes = contentsText(group);
   const labelWidth = widthOf(pen, group.label, 12.5, 600);
   const repeats =
     group.repeat > 1
@@ -200,7 +200,12 @@ function paintClosedText(pen, box, height, group) {
   // The first combination that has room; the name and the multiplicity come first.
   const fits = (/** @type {string} */ note, /** @type {string} */ repeat) =>
     labelWidth + pill(repeat) + counterWidth + widthOf(pen, note, 10.5) + 34 <= box.width;
-  const notes = [[nodes, saved].filter(Boolean).join(" · "), saved || nodes, ""];
+  const notes = [
+    [nodes, saved].filter(Boolean).join(" · "),
+    saved || nodes,
+    largerSavedText(group),
+    "",
+  ];
   const forms = notes.flatMap((note) => repeats.map((repeat) => ({ note, repeat })));
   const { note: count, repeat } = forms.find((form) => fits(form.note, form.repeat)) ?? {
     note: "",
@@ -215,7 +220,7 @@ function paintClosedText(pen, box, height, group) {
   at += widthOf(pen, group.label, 12.5, 600) + 8;
   if (repeat) at = paintRepeat(pen, at, middle, repeat, room);
   if (group.recomputes) paintCount(pen, at, middle, group.recomputes, room);
-  else if (group.type_name && group.repeat === 1) {
+  else if (group.repeat === 1 && widthOf(pen, group.type_name, 10.5) <= room - at) {
     write(pen, group.type_name, at, middle, { size: 10.5, color: palette.text3, room: room - at });
   }
 }

@@ -79,7 +79,7 @@ export function paintNode(pen, box, node, look) {
 }
 
 /**
- * Paint the badges on the edges of a node: clones and recomputations below, NaN above.
+ * Paint the badges on the edges of a node: clones below, NaN above.
  *
  * @param {Pen} pen
  * @param {Box} box
@@ -96,24 +96,6 @@ function paintNodeBadges(pen, box, node) {
     paintBackground(pen, right - 18, box.y, 16);
     paintGlyph(ctx, "nan", right - 18, box.y - 0.5, 13, palette.mutation, palette.surface);
   }
-  if (node.recomputes && !node.compact) paintRecomputes(pen, box, node.recomputes);
-}
-
-/**
- * Paint the number of recomputations of a node.
- *
- * @param {Pen} pen
- * @param {Box} box
- * @param {number} count
- */
-function paintRecomputes(pen, box, count) {
-  const { ctx, palette } = pen;
-  const text = String(count);
-  const [x, y] = [box.x + 11, box.y + box.height];
-  const width = widthOf(pen, text, 9.5, 600) + 16;
-  paintBackground(pen, x - 8 + width / 2, y, width);
-  paintGlyph(ctx, "checkpoint", x - 1, y, 10, palette.recompute);
-  write(pen, text, x + 5, y, { size: 9.5, weight: 600, color: palette.recompute });
 }
 
 /**

@@ -10,7 +10,7 @@ from autogradviz.events import EVENT_TYPES, Event, field_names
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.event_log import Log
+    from autogradviz.event_log.log import Log
 
 E = TypeVar("E", bound=Event)
 _TIME: Final = field_names(Event).index("time_ns")  # the same in every event type

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.formatting import short_op_name
-from autogradviz.analysis.named_tuple_rows import rows_of
+from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import MutationCloned, NodeSeen, OpCalled
 
 if TYPE_CHECKING:
-    from autogradviz.event_log import Log
+    from autogradviz.event_log.log import Log
 
 
 @cache
 def _op_stem(overload: str) -> str:
-    return re.sub(r"[_\d]", "", short_op_name(overload)).lower()
+    parts = overload.split(".")
+    return re.sub(r"[_\d]", "", parts[1] if len(parts) > 1 else overload).lower()
 
 
 @cache

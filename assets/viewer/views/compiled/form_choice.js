@@ -1,0 +1,20 @@
+// @ts-check
+/** The switch between saved values before and after hooks that a compiler has inlined. */
+
+import { choice } from "../../dom.js";
+
+/**
+ * @param {import("../../store.js").Store} store
+ * @returns {HTMLElement} pressed like all other switches of the same store
+ */
+export function formChoice(store) {
+  const group = choice(["after hooks", "before hooks"], store.savedForm, (name) =>
+    store.set("savedForm", /** @type {import("../../store.js").SavedForm} */ (name)),
+  );
+  store.subscribe(["savedForm"], () => {
+    for (const each of group.children) {
+      each.setAttribute("aria-pressed", String(each.textContent === store.savedForm));
+    }
+  });
+  return group;
+}

@@ -1,0 +1,78 @@
+"""Gradients of leaves: the memory that they are in, and the steps of optimizers that use them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from math import prod
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.evidence.facts import is_view
+from autogradviz.diagnose.evidence.requires_grad_flow import storages
+from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, OptimizerStepped
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import Op
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_CLEARING: Final = frozenset({"zero_", "_foreach_zero_", "fill_"})
+_seq = attrgetter("seq")
+
+
+def optimizer_steps(evidence: Evidence) -> list[OptimizerStepped]:
+    """Return the steps of all optimizers, oldest first."""
+    return sorted(evidence.analysis.log.of(OptimizerStepped), key=_seq)
+
+
+def accumulations(evidence: Evidence) -> dict[int, list[GradAccumulated]]:
+    """Return the gradients that each leaf got, oldest first, by tensor id."""
+    found: dict[int, list[GradAccumulated]] = defaultdict(list)
+    for event in sorted(evidence.analysis.log.of(GradAccumulated), key=_seq):
+        found[event.tensor_id].append(event)
+    return found
+
+
+def gradient_storages(evidence: Evidence) -> dict[int, set[int]]:
+    """Return the storages that may be in the ``.grad`` of each leaf, by tensor id.
+
+    ``AccumulateGrad`` keeps the gradient that it receives, or a copy that it makes.
+    """
+    analysis = evidence.analysis
+    leaf_of = {event.node_id: event.tensor_id for event in analysis.log.of(GradAccumulated)}
+    found: dict[int, set[int]] = defaultdict(set)
+    for event in analysis.log.of(NodeStarted):
+        if event.node_id in leaf_of:
+            found[leaf_of[event.node_id]] |= storages(
+                analysis.tensors[tensor_id] for tensor_id in event.inputs if tensor_id != NO_ID
+            )
+    for op in analysis.ops:
+        if op.phase == "backward" and op.backward_node_id in leaf_of:
+            found[leaf_of[op.backward_node_id]] |= storages(op.outputs)
+    return found
+
+
+def between(events: list[GradAccumulated], after: int, before: int) -> list[GradAccumulated]:
+    """Return the events between two event numbers."""
+    first = bisect_left(events, after, key=_seq)
+    return events[first : bisect_left(events, before, lo=first, key=_seq)]
+
+
+def gradients_in_use(evidence: Evidence, gradients: set[int]) -> set[int]:
+    """Return the storages of gradients that are used for something.
+
+    Norms and other single numbers, clipping, clearing and exchanges with other ranks do not count.
+    """
+    return {
+        storage_id
+        for op in evidence.analysis.ops
+        if op.phase == "forward"
+        for storage_id in storages(op.inputs) & gradients
+        if not _only_looks(op) and not evidence.in_optimizer(op)
+    }
+
+
+def _only_looks(op: Op) -> bool:
+    exchange = op.overload.startswith(("c10d.", "_c10d_functional."))
+    number = bool(op.outputs) and all(prod(tensor.shape) == 1 for tensor in op.outputs)
+    return exchange or op.name in _CLEARING or is_view(op) or (number and not op.written)

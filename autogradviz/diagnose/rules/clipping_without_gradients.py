@@ -1,0 +1,83 @@
+"""Clipping that found no gradients: a hint."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.events import GradAccumulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_FILE: Final = "torch/nn/utils/clip_grad.py"
+_MAKE_ZERO: Final = frozenset({"lift_fresh", "detach_"})
+"""The ops of ``torch.tensor(0.0)``, the norm of no gradients."""
+
+PAGE: Final = Page(
+    slug="clip-without-gradients",
+    title="Gradient clipping found no gradients",
+    means="""clip_grad_norm_ got parameters of which none had a gradient, each time that it was
+    called, so it clipped nothing and returned 0. Nothing is raised. A hint.""",
+    happens="""It is called between zero_grad() and backward(), or with a generator of parameters
+    that the optimizer has used up already.""",
+    fix="""Call it after backward() and before step(), with model.parameters() or a list.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with autogradviz.record(net) as trace:
+    for step in range(2):
+        optimizer.zero_grad()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # <-- named
+        net(torch.rand(2, 3)).sum().backward()
+        optimizer.step()
+""",
+)
+
+
+@rule("clip-without-gradients", when=NoError(), priority=306, pages=(PAGE,), needs={"ops"})
+def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint for a line whose calls of ``clip_grad_norm_`` all found no gradients."""
+    accumulated = evidence.analysis.log.of(GradAccumulated)
+    by_line: dict[SourceLocation | None, list[Op]] = defaultdict(list)
+    for op in evidence.analysis.ops:
+        if _clips(evidence, op):
+            by_line[op.location].append(op)
+    for line, ops in by_line.items():
+        if line is not None and accumulated and all(op.name in _MAKE_ZERO for op in ops):
+            yield _draft(line, ops)
+
+
+def _clips(evidence: Evidence, op: Op) -> bool:
+    """Return whether the functions that clip gradients called an op themselves."""
+    innermost = next(iter(evidence.analysis.stack(op.stack_id)), None)
+    return innermost is not None and innermost.filename.replace("\\", "/").endswith(_FILE)
+
+
+def _draft(line: SourceLocation, ops: list[Op]) -> Draft:
+    count = sum(op.name == "lift_fresh" for op in ops)
+    return Draft(
+        title="clip_grad_norm_ found no gradients, and clipped nothing",
+        culprit=line,
+        victim=None,
+        explanation=[
+            "None of the parameters that it got had a gradient here"
+            + (f", in each of its {count} calls:" if count > 1 else ":"),
+            line,
+            "Backward did compute gradients in this recording: after this line, or for other "
+            "parameters. A generator of parameters can be used only once.",
+        ],
+        fix="loss.backward()\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "optimizer.step()",
+        confidence="hint",
+        evidence=(ops[0],),
+    )

@@ -1,0 +1,167 @@
+"""FSDP converts the inputs of a module in the forward, and not in its recomputation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from autogradviz.analysis.types import Op
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.text_formatting import describe_op, describe_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Analysis, Recomputation, Region, SavedTensor
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+    _Readers: TypeAlias = tuple[Op, Op] | tuple[SavedTensor, SavedTensor]
+
+_CONVERSIONS: Final = ("_to_copy", "to")
+_FSDP: Final = "torch/distributed/fsdp/"
+
+PAGE: Final = Page(
+    slug="fsdp-recompute-dtype",
+    title="FSDP converts the inputs of a checkpointed module in the forward only",
+    means="""With mixed precision, FSDP converts the inputs of a module to the dtype of its
+    parameters before its forward. If the checkpoint is around the sharded module, the
+    recomputation runs while FSDP prepares the backward of that module, and FSDP then leaves out
+    what it does before a forward. The recomputation reads the inputs in their own dtype, and the
+    parameters in the lower one.""",
+    happens="""A checkpoint around FullyShardedDataParallel with MixedPrecision(param_dtype=...),
+    whose inputs have another dtype; fully_shard with MixedPrecisionPolicy(param_dtype=...) in
+    versions of PyTorch before 2.13.""",
+    fix="""Put the checkpoint inside the sharded module, so that its inputs are converted before the
+    region is entered, or convert the inputs before the call of the checkpoint.""",
+    example="""
+import warnings
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+half = MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)
+device = torch.device("cpu")
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        block = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(4, 4), torch.nn.Tanh())
+        self.block = FullyShardedDataParallel(block, mixed_precision=half, device_id=device)
+
+    def forward(self, x):
+        return checkpoint(self.block, self.first(x), use_reentrant=False)  # <-- named
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # one process does not shard
+    net = FullyShardedDataParallel(Net(), device_id=device)
+try:
+    with autogradviz.record(net) as trace:
+        net(torch.ones(2, 4)).sum().backward()
+finally:
+    dist.destroy_process_group()
+""",
+)
+
+
+@rule(
+    "fsdp-recompute-dtype",
+    when=ErrorMessage(),
+    priority=35,
+    pages=(PAGE,),
+    at_most=1,
+    supersedes=(
+        "checkpoint-state-changed",
+        "checkpoint-different-number",
+        "checkpoint-different-metadata",
+        "checkpoint-more-saved",
+        "checkpoint-not-repeatable",
+    ),
+)
+def fsdp_recompute_dtype(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each region whose recomputation read an input that was not converted."""
+    for region in evidence.analysis.regions:
+        for again in region.recomputations:
+            for conversion in region.ops:
+                if _changes_dtype(conversion) and _is_called_by_fsdp(evidence.analysis, conversion):
+                    readers = _readers(region, again, conversion)
+                    if readers is not None:
+                        yield _draft(region, conversion, *readers)
+
+
+def _readers(region: Region, again: Recomputation, conversion: Op) -> _Readers | None:
+    """Return the op or save that read a converted input, and the one of the recomputation."""
+    before, after = conversion.inputs[0].dtype, conversion.outputs[0].tensor_id
+    for op in region.ops:
+        for at, tensor in enumerate(op.inputs):
+            if tensor.tensor_id == after and op.seq > conversion.seq:
+                for other in again.ops:
+                    if _is_same_call(op, other) and other.inputs[at].dtype == before:
+                        return op, other
+    # The check of saved tensors raises before the op that saves them is complete.
+    for saved, resaved in zip(region.saved, again.saved, strict=False):
+        if saved.tensor.tensor_id == after and resaved.tensor.dtype == before:
+            return saved, resaved
+    return None
+
+
+def _changes_dtype(op: Op) -> bool:
+    return (
+        op.name in _CONVERSIONS
+        and bool(op.inputs and op.outputs)
+        and op.inputs[0].dtype != op.outputs[0].dtype
+    )
+
+
+def _is_called_by_fsdp(analysis: Analysis, op: Op) -> bool:
+    """Return whether FSDP is the innermost caller that is not a helper or the user's code."""
+    user = set(analysis.user_stack(op.stack_id))
+    for line in analysis.stack(op.stack_id):
+        if line in user:
+            return False
+        if _FSDP in line.filename.replace("\\", "/"):
+            return True
+    return False
+
+
+def _is_same_call(first: Op, second: Op) -> bool:
+    return (
+        first.overload == second.overload
+        and first.location == second.location
+        and len(first.inputs) == len(second.inputs)
+    )
+
+
+def _draft(
+    region: Region, conversion: Op, forward: Op | SavedTensor, recomputed: Op | SavedTensor
+) -> Draft:
+    before, after = conversion.inputs[0].dtype, conversion.outputs[0].dtype
+    return Draft(
+        title=f"FSDP converted an input to {after} in the forward of a checkpoint, and not in its "
+        "recomputation",
+        culprit=region,
+        victim=forward,
+        explanation=[
+            "This region contains a sharded module:",
+            region,
+            f"In the forward, FSDP converted its input from {before} to {after}. The recomputation "
+            "did not, because it runs within the backward of that module:",
+            f"  forward:       {_describe(forward)}",
+            f"  recomputation: {_describe(recomputed)}",
+            forward,
+        ],
+        fix="# put the checkpoint inside the sharded module:\n"
+        "FullyShardedDataParallel(checkpoint_wrapper(block), mixed_precision=...)\n"
+        f"# or convert the input before: checkpoint(block, x.to(torch.{after}), ...)",
+        evidence=[conversion, forward, recomputed, region],
+    )
+
+
+def _describe(reader: Op | SavedTensor) -> str:
+    """Return "tanh → float32 2×4, net.py:8" or "saves float32 2×4"."""
+    if isinstance(reader, Op):
+        return describe_op(reader)
+    return f"saves {describe_tensor(reader.tensor)}"

@@ -1,0 +1,161 @@
+"""Gradients that were cleared before any optimizer used them, as in a broken accumulation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
+from autogradviz.diagnose.evidence.leaf_gradients import (
+    gradient_storages,
+    gradients_in_use,
+    optimizer_steps,
+)
+from autogradviz.diagnose.evidence.requires_grad_flow import storages
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.events import BackwardStarted, GradAccumulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.events import OptimizerStepped
+
+_WINDOWS: Final = 2  # steps: one batch may be skipped on purpose
+_ADDING: Final = frozenset({"add", "add_"})
+_ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
+
+PAGE: Final = Page(
+    slug="gradients-discarded",
+    title="Gradients were cleared before a step used them",
+    means="""Several backward passes run before each step of the optimizer, and the gradients of
+    the earlier ones are cleared before the next one: only the last pass has an effect. The culprit
+    is the line that clears them. A hint.""",
+    happens="""zero_grad() is called for each micro batch of a gradient accumulation, or between
+    the backward passes of two losses.""",
+    fix="""Call zero_grad() once for each step.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with autogradviz.record(net) as trace:
+    for batch in range(8):
+        optimizer.zero_grad()  # <-- named
+        net(torch.rand(2, 3)).sum().backward()
+        if batch % 4 == 3:
+            optimizer.step()
+""",
+)
+
+
+class _Backward(NamedTuple):
+    """The leaves that one backward reached, with the event of each."""
+
+    started: BackwardStarted
+    reached: dict[int, GradAccumulated]
+
+
+@rule("gradients-discarded", when=NoError(), priority=308, pages=(PAGE,), needs={"ops"})
+def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if each step of a single optimizer had only the gradients of its last backward.
+
+    With several optimizers, gradients that one of them discards may belong to another one's loss.
+    """
+    steps = optimizer_steps(evidence)
+    if len({event.tensor_ids for event in steps}) != 1:
+        return
+    windows = _windows(evidence, steps)
+    pairs = [pair for window in windows for pair in pairwise(window)]
+    if len(windows) < _WINDOWS or not all(len(window) > 1 for window in windows):
+        return
+    memory = gradient_storages(evidence)
+    used = gradients_in_use(evidence, {each for found in memory.values() for each in found})
+    held = set(steps[0].tensor_ids)
+    if all(_discarded(evidence, *pair, held, memory, used) for pair in pairs):
+        yield _draft(evidence, *pairs[0], steps[0], len(windows[0]))
+
+
+def _windows(evidence: Evidence, steps: list[OptimizerStepped]) -> list[list[_Backward]]:
+    """Return the backwards before each step that reached any leaf."""
+    log = evidence.analysis.log
+    reached: dict[int, dict[int, GradAccumulated]] = defaultdict(dict)
+    for event in log.of(GradAccumulated):
+        reached[event.backward_id][event.tensor_id] = event
+    backwards = [_Backward(e, reached[e.backward_id]) for e in log.of(BackwardStarted)]
+    found, after = [], -1
+    for step in steps:
+        found.append([b for b in backwards if b.reached and after < b.started.seq < step.seq])
+        after = step.seq
+    return found
+
+
+def _discarded(
+    evidence: Evidence,
+    earlier: _Backward,
+    later: _Backward,
+    held: set[int],
+    memory: dict[int, set[int]],
+    used: set[int],
+) -> bool:
+    """Return whether the gradients of a backward were cleared, unused, before the next one.
+
+    If it reached other leaves, it may have run for their gradients: an adversarial input.
+    """
+    if not earlier.reached.keys() <= held & later.reached.keys():
+        return False
+    tensors = evidence.analysis.tensors
+    for tensor_id, event in earlier.reached.items():
+        kept, again = memory.get(tensor_id, set()), later.reached[tensor_id]
+        written = evidence.writes_between(tensors[tensor_id].storage_id, event.seq, again.seq)
+        if not kept or kept & used or written:
+            return False
+        zeroed = any(
+            op.name in _ZEROING
+            for storage_id in kept
+            for op in evidence.writes_between(storage_id, event.seq, again.seq)
+        )
+        if not zeroed and _added(evidence, later, again, kept):
+            return False
+    return True
+
+
+def _added(evidence: Evidence, later: _Backward, event: GradAccumulated, kept: set[int]) -> bool:
+    """Return whether a backward added its gradient to the one that the leaf had."""
+    return any(
+        op.backward_node_id == event.node_id
+        and op.name in _ADDING
+        and later.started.seq < op.seq < event.seq
+        and storages(op.inputs) & kept
+        for op in evidence.analysis.ops
+    )
+
+
+def _draft(
+    evidence: Evidence, earlier: _Backward, later: _Backward, step: OptimizerStepped, count: int
+) -> Draft:
+    analysis = evidence.analysis
+    cleared = gradients_cleared_at(evidence, earlier.started.stack_id, later.started.stack_id)
+    computed = analysis.location(earlier.started.stack_id)
+    stepped = analysis.location(step.stack_id)
+    return Draft(
+        title=f"Only the last of {count} backward passes has an effect on each step: the gradients "
+        "of the others were cleared",
+        culprit=cleared or computed,
+        victim=computed,
+        explanation=[
+            f"{count} backward passes ran before a step of {step.optimizer_name}:",
+            computed,
+            stepped,
+            "Each replaced the gradients of the one before instead of adding to them, because "
+            "they were cleared in between:",
+            cleared or "    (on a line that was not recorded)",
+            "No operator had used them.",
+        ],
+        fix="optimizer.step()\noptimizer.zero_grad()  # once for each step",
+        confidence="hint",
+        evidence=(next(iter(later.reached.values())), step),
+    )

@@ -1,0 +1,202 @@
+"""Graphs of earlier steps that stay alive: their saved tensors add up, step by step."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.diagnose.evidence.leaf_gradients import optimizer_steps
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.events import BackwardStarted, StepEnded, TensorReleased
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Node
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_LINKED: Final = 2  # earlier steps in a row; one may be a difference between two losses
+_SHARE: Final = 0.1  # of the bytes that a step saves
+
+PAGE: Final = Page(
+    slug="graph-kept",
+    title="The graphs of earlier steps stay alive",
+    means="""A tensor keeps the graph that computed it, and the graph keeps the tensors that it
+    saved, until a backward without retain_graph frees them. Each step adds its own, so memory grows
+    until it is full. The culprit is the line that continues the graph of an earlier step, or the
+    one that computed the tensor that is kept.""",
+    happens="""total += loss, or an average of losses, without detach(); a list of losses, outputs
+    or features; a state that is carried from step to step.""",
+    fix="""Keep loss.detach() or loss.item() instead. Remove retain_graph=True if one backward
+    is enough.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+total = torch.zeros(())
+with autogradviz.record(net) as trace:
+    for step in range(4):
+        loss = net(torch.rand(2, 3)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total = total + loss  # <-- named
+""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The saved tensors of each step that were alive after the next one, in bytes by step."""
+
+    nbytes: dict[int, int]
+    node_ids: frozenset[int]  # that saved them
+
+
+@rule("graph-kept", when=NoError(), priority=348, pages=(PAGE,), needs={"ops"})
+def graph_kept(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft if the graph of each step continues that of earlier ones, or is kept."""
+    ends = _ends(evidence)
+    if len(ends) <= _LINKED or any(
+        e.create_graph for e in evidence.analysis.log.of(BackwardStarted)
+    ):
+        return  # a graph through several steps, for gradients of gradients, is meant
+    kept, link = _kept(evidence, ends), _link(evidence, ends)
+    if link is not None:
+        yield _draft(evidence, link, kept, linked=True)
+    elif kept is not None:
+        root = _root(evidence, kept)
+        if root is not None:
+            yield _draft(evidence, root, kept, linked=False)
+
+
+def _ends(evidence: Evidence) -> list[int]:
+    """Return the first events after each step in which an optimizer stepped."""
+    stepped = [event.seq for event in optimizer_steps(evidence)]
+    found, before = [], 0
+    for end in sorted(event.end_seq for event in evidence.analysis.log.of(StepEnded)):
+        until = bisect_right(stepped, end)
+        if until > before:
+            found.append(end)
+        before = until
+    return found
+
+
+def _kept(evidence: Evidence, ends: list[int]) -> _Kept | None:
+    """Return the saved tensors that steps left, if all but the last one did; else None.
+
+    A storage counts that the step itself created: parameters stay anyway. If anything was released
+    later than in the next step, only the last few steps are kept, as in a pipeline.
+    """
+    analysis, created = evidence.analysis, evidence.created_seq
+    if _released_late(evidence, ends[0]):
+        return None
+    total: dict[int, int] = defaultdict(int)
+    left: dict[int, int] = defaultdict(int)
+    saved_ids = set()
+    for hold in analysis.memory.holds:
+        step = bisect_right(ends, hold.start_seq)
+        made = created.get(hold.storage_id)
+        if step >= len(ends) - 1 or made is None or bisect_right(ends, made) != step:
+            continue
+        total[step] += hold.nbytes
+        if hold.end_seq is None or hold.end_seq >= ends[-1]:
+            left[step] += hold.nbytes
+            saved_ids.add(hold.saved_id)
+        elif hold.end_seq >= ends[step + 1]:
+            return None
+    grown = [left[step] for step in range(len(ends) - 1) if left[step] > _SHARE * total[step]]
+    if len(grown) < max(_LINKED, len(ends) - 1):
+        return None
+    nodes = (analysis.saved[saved_id].node_id for saved_id in saved_ids)
+    return _Kept(dict(left), frozenset(each for each in nodes if each is not None))
+
+
+def _released_late(evidence: Evidence, end: int) -> bool:
+    """Return whether tensors were released after an event whose saves are not in the log."""
+    oldest = min(evidence.analysis.saved, default=0)
+    released = evidence.analysis.log.of(TensorReleased)
+    return any(event.saved_id < oldest and event.seq >= end for event in released)
+
+
+def _link(evidence: Evidence, ends: list[int]) -> Node | None:
+    """Return the last node that continues a graph of two or more earlier steps."""
+    graph = evidence.analysis.graph
+    below: dict[int, list[int]] = defaultdict(list)
+    for edge in graph.edges:
+        below[edge.source].append(edge.target)
+    depth: dict[int, int] = {}  # earlier steps that a node's graph leads to
+    found = None
+    for node in sorted(graph.nodes.values(), key=lambda each: each.order):
+        if node.op is None or node.op.phase != "forward":
+            continue
+        step = bisect_right(ends, node.op.seq)
+        longest = 0
+        for target_id in below[node.node_id]:
+            target = graph.nodes[target_id]
+            if target.op is not None and target.parameter is None:
+                earlier = bisect_right(ends, target.op.seq) < step
+                longest = max(longest, depth.get(target_id, 0) + earlier)
+                if earlier and longest >= _LINKED:
+                    found = node
+        depth[node.node_id] = longest
+    return found
+
+
+def _root(evidence: Evidence, kept: _Kept) -> Node | None:
+    """Return the last node of a kept graph: the one that computed the tensor that is kept."""
+    graph = evidence.analysis.graph
+    users: dict[int, list[int]] = defaultdict(list)
+    for edge in graph.edges:
+        users[edge.target].append(edge.source)
+    above, waiting = set(kept.node_ids), list(kept.node_ids)
+    while waiting:
+        for user in users[waiting.pop()]:
+            if user not in above:
+                above.add(user)
+                waiting.append(user)
+    roots = [graph.nodes[each] for each in above if not users[each]]
+    known = [node for node in roots if node.location is not None]
+    return max(known, key=lambda node: node.order, default=None)
+
+
+def _draft(evidence: Evidence, node: Node, kept: _Kept | None, *, linked: bool) -> Draft:
+    analysis = evidence.analysis
+    retaining = next((e for e in analysis.log.of(BackwardStarted) if e.retain_graph), None)
+    place = analysis.location(retaining.stack_id) if retaining is not None else None
+    size = format_bytes(min(kept.nbytes.values())) if kept is not None else ""
+    return Draft(
+        title=f"Each step leaves {size} of saved tensors alive: their graph is kept"
+        if kept is not None
+        else "Each step continues the graph of the earlier steps, which all stay alive",
+        culprit=node.location,
+        victim=place if kept is not None else None,
+        explanation=[
+            "This op takes a tensor from the graph of an earlier step, which led to a still "
+            "earlier one, and so on:"
+            if linked
+            else "This line computed a tensor whose graph was alive after the next step:",
+            node,
+            f"Each step computed and saved {size} of tensors that were still alive when the next "
+            "step had ended. Memory grows by as much in every step."
+            if kept is not None
+            else "The saved tensors were freed by backward; the nodes of all steps and the "
+            "tensors that they lead to were not. Memory grows in every step.",
+            *(
+                ("Backward did not free them, because retain_graph was set:", place)
+                if kept is not None and place is not None
+                else ()
+            ),
+        ],
+        fix="total += loss.detach()  # or loss.item(): a value without its graph"
+        if linked
+        else "kept.append(tensor.detach())  # or .item(): a value without its graph",
+        confidence="likely" if linked and kept is not None else "hint",
+        evidence=(node,),
+    )

@@ -1,0 +1,72 @@
+"""Lines that create optimizers, and later lines that put other parameters into a model."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.source import source_index as source
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from autogradviz.analysis import SourceLocation
+
+_REPLACING_CALLS: Final = frozenset({
+    "parametrize", "register_parametrization", "weight_norm", "spectral_norm", "orthogonal",
+    "add_module", "register_module", "register_parameter", "set_submodule", "deepcopy",
+})  # fmt: skip
+"""Functions that give a module other parameters, by their last name."""
+
+
+def optimizer_lines(filename: str, class_names: Collection[str]) -> list[tuple[int, str]]:
+    """Return line and function of the calls that create an optimizer, by the names of classes."""
+    return sorted(
+        (node.lineno, function)
+        for function, node in source.nodes(filename)
+        if isinstance(node, ast.Call) and source.last_name(node.func) in class_names
+    )
+
+
+def replacements_after(
+    filename: str, function: str, lineno: int, parameter_names: Collection[str]
+) -> list[SourceLocation]:
+    """Return the later lines of a function that give a model the parameters with some names.
+
+    They assign the parameter, a module that contains it, or an item of one, or call a function
+    that replaces parameters.
+    """
+    parts = {part for name in parameter_names for part in name.split(".")}
+    return [
+        source.location(filename, line, function)
+        for line in sorted(set(_replacements(filename, function, parts)))
+        if line > lineno
+    ]
+
+
+def _replacements(filename: str, function: str, parts: set[str]) -> Iterator[int]:
+    for name, node in source.nodes(filename):
+        if name != function:
+            continue
+        if isinstance(node, ast.Assign):
+            if any(_last_part(target) in parts for target in node.targets):
+                yield node.lineno
+        elif isinstance(node, ast.Call):
+            called = source.last_name(node.func)
+            named = any(isinstance(a, ast.Constant) and a.value in parts for a in node.args)
+            assigned = any(word.arg == "assign" for word in node.keywords)
+            if (
+                called in _REPLACING_CALLS
+                or (called == "setattr" and named)
+                or (called == "load_state_dict" and assigned)
+            ):
+                yield node.lineno
+
+
+def _last_part(target: ast.expr) -> str:
+    """Return the last part of the name that is assigned: "2" for ``net[2]``, "head"; else ""."""
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        return str(target.slice.value)
+    return ""

@@ -1,0 +1,262 @@
+"""Totals of each training step: the most bytes saved for backward, and the norm of the gradients.
+
+The bytes are the same as those of ``analysis.memory``, which has the definition. They are computed
+here from rows in linear time, so that a file can have them and the picture of a run can show them
+for all ranks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from itertools import chain
+from math import hypot, inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
+from autogradviz.event_log.named_tuple_rows import rows_of
+from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
+    Event,
+    GradAccumulated,
+    MutationCloned,
+    NodeSeen,
+    NodeStarted,
+    NormRead,
+    OpCalled,
+    ParameterSeen,
+    SavedStorageFreed,
+    SlotSeen,
+    StepEnded,
+    StepNormRead,
+    TensorMoved,
+    TensorReleased,
+    TensorSaved,
+    TensorSeen,
+    TensorUnpacked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from autogradviz.event_log.log import Log
+
+TOTALED: Final[tuple[type[Event], ...]] = (
+    StepEnded, ParameterSeen, TensorSeen, OpCalled, MutationCloned, NodeSeen, TensorSaved, SlotSeen,
+    SavedStorageFreed, TensorMoved, TensorReleased, TensorUnpacked, BackwardStarted, NodeStarted,
+    BackwardEnded, GradAccumulated, StepNormRead, NormRead,
+)  # fmt: skip
+"""The kinds of events that the totals are computed from."""
+
+
+class StepTotals(NamedTuple):
+    """Totals of the steps that ended, one value for each step."""
+
+    steps: tuple[int, ...]  # from 0
+    saved_nbytes: tuple[int | None, ...]  # the most; None if nothing changed, or is not recorded
+    gradient_norms: tuple[float | None, ...]  # infinite if one is not finite; None if unknown
+
+
+def step_totals(log: Log) -> StepTotals:
+    """Return the totals of the steps of a log.
+
+    The norm of the gradients is the square root of the sum of squares over all leaves that got a
+    gradient in the step. It is known if the norms of all of them were read after the last backward
+    that reached them.
+    """
+    log.decode(*TOTALED)
+    ends = [end.end_seq for end in rows_of(log, StepEnded)]
+    return StepTotals(
+        steps=tuple(end.step for end in rows_of(log, StepEnded)),
+        saved_nbytes=_peaks(_saved_bytes(log), ends) if ends else (),
+        gradient_norms=_gradient_norms(log, ends),
+    )
+
+
+# --- saved bytes ------------------------------------------------------------------------------
+
+
+class _Saved(NamedTuple):
+    """One saved tensor: storage, bytes, and when it was saved and released."""
+
+    seq: int
+    time_ns: int
+    released: int | None
+    region: tuple[int | None, int | None]  # region, and position in it
+    is_forward: bool  # at a position of a region, and saved by its forward
+    is_recomputed: bool
+    is_held: bool
+    storage_id: int | None
+    nbytes: int  # of the storage
+
+
+def _saved_bytes(log: Log) -> list[tuple[int, int]]:
+    """Return the sum of the bytes of all storages that are held, after each event that changes it.
+
+    Returns:
+        Numbers of events and bytes, oldest first.
+    """
+    saved = _read_saved(log)
+    released = _released_recomputed(log, saved)
+    tensors = {each.tensor_id: each.storage_id for each in rows_of(log, TensorSeen)}
+    owned = {tensors.get(each.tensor_id) for each in rows_of(log, ParameterSeen)}
+    times = {row[0]: row[1] for kind in (TensorReleased, TensorUnpacked) for row in log.rows(kind)}
+    changes: list[tuple[int, int, int, int]] = []  # event, +1 or -1, time, saved id
+    for saved_id, each in saved.items():
+        if each.is_held and each.storage_id not in owned:
+            changes.append((each.seq, +1, each.time_ns, saved_id))
+            end = released.get(saved_id, each.released)
+            if end is not None:
+                changes.append((end, -1, times.get(end, each.time_ns), saved_id))
+    changes.sort()
+    holders: dict[int | None, int] = defaultdict(int)
+    points: dict[int, int] = {}
+    nbytes = 0
+    for seq, change, _, saved_id in changes:
+        storage_id = saved[saved_id].storage_id
+        before = holders[storage_id]
+        holders[storage_id] = before + change
+        if before == 0 or before + change == 0:
+            nbytes += change * saved[saved_id].nbytes
+            points[seq] = nbytes
+    return list(points.items())
+
+
+def _read_saved(log: Log) -> dict[int, _Saved]:
+    matches = match_ops_to_nodes(log)
+    times = {op.seq: op.time_ns for op in rows_of(log, OpCalled)}
+    nodes = {each.saved_id: each.node_id for each in rows_of(log, SlotSeen)}
+    released = {each.saved_id: each.seq for each in rows_of(log, TensorReleased)}
+    copied = {each.saved_id for each in rows_of(log, SavedStorageFreed)}
+    copied.update(each.saved_id for each in rows_of(log, TensorMoved))
+    tensors = {each.tensor_id: each for each in rows_of(log, TensorSeen)}
+    saved: dict[int, _Saved] = {}
+    for each in rows_of(log, TensorSaved):
+        node_id = nodes.get(each.saved_id, each.node_id)
+        op_seq = matches.op_of_save(node_id, each.thread, each.sequence_nr)
+        is_known = op_seq is not None and op_seq in times
+        tensor = tensors.get(each.tensor_id)
+        at_position = each.position is not None
+        saved[each.saved_id] = _Saved(
+            seq=op_seq if is_known and op_seq is not None else each.seq,
+            time_ns=times[op_seq] if is_known and op_seq is not None else each.time_ns,
+            released=released.get(each.saved_id),
+            region=(each.region_id, each.position),
+            is_forward=at_position and each.recompute_id is None,
+            is_recomputed=at_position and each.packed_by == "recompute",
+            is_held=tensor is not None
+            and tensor.storage_id is not None
+            and each.saved_id not in copied
+            and not (at_position and each.packed_by == "checkpoint"),
+            storage_id=None if tensor is None else tensor.storage_id,
+            nbytes=0 if tensor is None else tensor.storage_nbytes,
+        )
+    return saved
+
+
+def _released_recomputed(log: Log, saved: Mapping[int, _Saved]) -> dict[int, int | None]:
+    """Return when recomputed tensors were released, by their ids."""
+    recomputed = {saved_id: each for saved_id, each in saved.items() if each.is_recomputed}
+    if not recomputed:
+        return {}
+    forward = {each.region: saved_id for saved_id, each in saved.items() if each.is_forward}
+    unpacks = _read_unpacks(log)
+    ended = {each.backward_id: each.seq for each in rows_of(log, BackwardEnded)}
+    found: dict[int, int | None] = {}
+    for saved_id, each in recomputed.items():
+        if not each.released:
+            original = forward.get(each.region)
+            found[saved_id] = (
+                each.seq
+                if original is None
+                else _release(each, saved[original].released, unpacks.get(original, ()), ended)
+            )
+    return found
+
+
+def _release(
+    recomputed: _Saved,
+    released: int | None,
+    unpacks: Sequence[tuple[int, int | None]],
+    ended: Mapping[int, int],
+) -> int | None:
+    """Return when a recomputed tensor was released.
+
+    Args:
+        recomputed: the tensor.
+        released: when the tensor that the forward saved at its position was released.
+        unpacks: of that one; the event and the backward of each.
+        ended: when each backward ended.
+    """
+    used, backward_id = next((each for each in unpacks if each[0] > recomputed.seq), (None, None))
+    if released is None or released <= recomputed.seq:
+        return used
+    if used is None or backward_id is None:
+        return released
+    return used if released > ended.get(backward_id, released) else released
+
+
+def _read_unpacks(log: Log) -> dict[int, list[tuple[int, int | None]]]:
+    """Return event and running backward of each unpack, by saved tensor."""
+    parents = {each.backward_id: each.parent_backward_id for each in rows_of(log, BackwardStarted)}
+    moments: list[tuple[int, int, int | None, int | None]] = []  # event, thread, backward, saved id
+    began: Iterator[BackwardStarted | NodeStarted] = chain(
+        rows_of(log, BackwardStarted), rows_of(log, NodeStarted)
+    )
+    moments += [(each.seq, each.thread, each.backward_id, None) for each in began]
+    moments += [
+        (each.seq, each.thread, parents.get(each.backward_id), None)
+        for each in rows_of(log, BackwardEnded)
+    ]
+    moments += [
+        (each.seq, each.thread, None, each.saved_id) for each in rows_of(log, TensorUnpacked)
+    ]
+    moments.sort(key=lambda each: each[0])
+    running: dict[int, int | None] = {}  # by thread
+    found: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
+    for seq, thread, backward_id, saved_id in moments:
+        if saved_id is None:
+            running[thread] = backward_id
+        else:
+            found[saved_id].append((seq, running.get(thread)))
+    return found
+
+
+def _peaks(points: Sequence[tuple[int, int]], ends: Sequence[int]) -> tuple[int | None, ...]:
+    """Return the most bytes in each step, also of what is held when it begins."""
+    seqs = [seq for seq, _ in points]
+    found: list[int | None] = []
+    start = 0
+    for end in ends:
+        first, until = bisect_left(seqs, start), bisect_left(seqs, end)
+        held = max(0, first - 1)
+        found.append(max(nbytes for _, nbytes in points[held:until]) if first < until else None)
+        start = end
+    return tuple(found)
+
+
+# --- norms of gradients -----------------------------------------------------------------------
+
+
+def _gradient_norms(log: Log, ends: Sequence[int]) -> tuple[float | None, ...]:
+    """Return the norm of the gradients of each step, None if not all norms were read."""
+    newest: list[dict[int, int]] = [{} for _ in ends]  # leaf -> the last backward that reached it
+    for each in rows_of(log, GradAccumulated):
+        at = bisect_right(ends, each.seq)
+        if at < len(ends):
+            newest[at][each.tensor_id] = each.backward_id
+    norms = {
+        (each.tensor_id, each.backward_id): each.norm
+        for each in rows_of(log, NormRead)
+        if each.place == "gradient"
+    }
+    norms |= {(each.tensor_id, each.backward_id): each.norm for each in rows_of(log, StepNormRead)}
+    return tuple(_norm_of([norms.get(leaf, -1.0) for leaf in each.items()]) for each in newest)
+
+
+def _norm_of(norms: Sequence[float | None]) -> float | None:
+    """Return the norm of some gradients; a negative norm is not known, None is not finite."""
+    if not norms or any(norm is not None and norm < 0 for norm in norms):
+        return None
+    return hypot(*[inf if norm is None else norm for norm in norms])

@@ -1,0 +1,119 @@
+"""The failing step: the arrow to the broken tensor, its lifeline, and the line that is to blame."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import recordings
+from viewer_page import Stage
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+import training_programs
+
+RECORD_TEXTS = """() => {
+  window.texts = [];
+  const { fillRect, fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillRect = function (x, y, ...size) {
+    if (!x && !y) texts = texts.filter(({ canvas }) => canvas !== this.canvas);
+    fillRect.call(this, x, y, ...size);
+  };
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, room) {
+    const width = this.measureText(text).width;
+    texts.push({ canvas: this.canvas, text, x, y, width });
+    fillText.call(this, text, x, y, room);
+  };
+}"""
+TEXTS = "name => texts.filter(({canvas}) => canvas.matches(name)).map(({canvas, ...rest}) => rest)"
+
+
+class Gate(recordings.nn.Module):
+    """Writes a saved result in a row of the graph that has another node."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = recordings.nn.Linear(8, 4)
+        self.value = recordings.nn.Linear(8, 4)
+
+    def forward(self, x):
+        gate = self.score(x).softmax(-1)
+        gate.mul_(0.5)
+        return gate * self.value(x)
+
+
+@recordings.reproducible
+def gated():
+    model = Gate()
+    x = recordings.torch.ones(3, 8)
+    return recordings.record(model, lambda: model(x).sum().backward(), RuntimeError)
+
+
+def failing_transformer():
+    return training_programs.failing()._scene
+
+
+def drawn_texts(page, selector):
+    return page.evaluate(TEXTS, selector)
+
+
+@pytest.mark.parametrize("make", [gated, failing_transformer, recordings.failing])
+def test_arrow_label_is_clear_of_the_nodes(open_page, picture, make):
+    page = open_page(viewport={"width": 1280, "height": 760})
+    page.add_init_script(f"({RECORD_TEXTS})()")
+    page.evaluate(RECORD_TEXTS)
+    stage = Stage(page, make())
+    page.mouse.move(5, 5)
+    stage.settle()
+    page.screenshot(path=picture(f"blame-{make.__name__}-light"))
+    (label,) = [t for t in drawn_texts(page, ".agv-canvas") if " writes " in t["text"]][-1:]
+    left, right, middle = label["x"], label["x"] + label["width"], label["y"]
+    for box in page.evaluate("document.querySelector('.agv-canvas').drawn"):
+        if box["kind"] in {"node", "group"}:
+            next_to = box["x"] > right or box["x"] + box["width"] < left
+            apart = box["y"] > middle + 4 or box["y"] + box["height"] < middle - 4
+            assert next_to or apart, box
+
+
+@pytest.mark.parametrize("width", [1280, 680, 360])
+def test_broken_version_is_in_the_picture_at_every_width(open_page, width):
+    page = open_page(viewport={"width": width, "height": 700})
+    page.evaluate(RECORD_TEXTS)
+    Stage(page, failing_transformer()).settle()
+    assert any("v0 → v1" in text["text"] for text in drawn_texts(page, ".agv-canvas"))
+
+
+def test_tensors_open_at_the_events_of_the_broken_tensor(open_page):
+    page = open_page(viewport={"width": 1280, "height": 760})
+    page.evaluate(RECORD_TEXTS)
+    stage = Stage(page, failing_transformer())
+    stage.show("tensors")
+    stage.settle()
+    texts = drawn_texts(page, ".agv-lifelines canvas")
+    assert any(text["text"].endswith("expected v0, found v1") for text in texts)
+    stage.page.focus(".agv-lifelines-scroll")
+    page.evaluate("texts.length = 0")
+    stage.page.keyboard.press("f")  # the whole recording has no room for that text
+    stage.settle()
+    versions = [t for t in drawn_texts(page, ".agv-lifelines canvas") if t["text"] in {"v0", "v1"}]
+    rows = {}
+    for text in versions:
+        rows.setdefault(text["y"], set()).add((text["x"], text["x"] + text["width"]))
+    assert rows
+    for row in rows.values():
+        assert all(before[1] < after[0] for before, after in pairwise(sorted(row)))
+
+
+@pytest.mark.parametrize("make", [failing_transformer, recordings.diverging])
+def test_source_opens_at_the_line_that_is_to_blame(open_page, make):
+    scene = make()
+    page = open_page(viewport={"width": 1280, "height": 420})
+    stage = Stage(page, scene)
+    stage.show("source")
+    stage.settle()
+    line = page.locator(".agv-files .agv-culprit").first
+    assert line.locator(".agv-source-number").text_content() == str(scene.findings[0].culprit_line)
+    pane, at = page.locator(".agv-files").bounding_box(), line.bounding_box()
+    assert pane["y"] <= at["y"] <= pane["y"] + pane["height"] - at["height"]
