@@ -5,6 +5,13 @@
 #include "hooked_saves.h"
 #include "recording_object.h"
 
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
 namespace agv {
 namespace {
 
@@ -139,6 +146,32 @@ void stop_observing() {
   remove_callback(node_observer);
 }
 
+// Whether PyTorch still has the callbacks of the parent, in a forked child.
+inline bool inherited = false;
+
+// Remove the callbacks in a forked child. A thread of the parent may have held PyTorch's lock for
+// callbacks at the fork, so that nobody releases it: another thread waits for it. Without a
+// recording the callbacks do nothing.
+void stop_in_child() {
+  struct Removal {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool done = false;
+  };
+  std::array<at::CallbackHandle, 2> handles{observer, node_observer};
+  observer = node_observer = at::INVALID_CALLBACK_HANDLE;
+  if (handles[1] == at::INVALID_CALLBACK_HANDLE) return;
+  auto removal = std::make_shared<Removal>();
+  std::thread([handles, removal]() mutable {
+    for (at::CallbackHandle& handle : handles) remove_callback(handle);
+    std::lock_guard<std::mutex> lock(removal->mutex);
+    removal->done = true;
+    removal->ended.notify_one();
+  }).detach();
+  std::unique_lock<std::mutex> lock(removal->mutex);
+  inherited = !removal->ended.wait_for(lock, std::chrono::seconds(2), [&] { return removal->done; });
+}
+
 // start(): observe nodes that run, and operators.
 PyObject* start(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
@@ -148,6 +181,10 @@ PyObject* start(PyObject* self, PyObject*) {
     return nullptr;
   }
   observed().store(recording, std::memory_order_release);
+  if (inherited) {
+    if (recording->with_ops) active().store(recording, std::memory_order_release);
+    Py_RETURN_NONE;
+  }
   node_observer = at::addGlobalCallback(at::RecordFunctionCallback(on_node_start, on_node_end)
                                             .needsInputs(true)
                                             .scopes({at::RecordScope::BACKWARD_FUNCTION}));
@@ -164,7 +201,10 @@ PyObject* start(PyObject* self, PyObject*) {
 // stop(): observe nothing more; the events stay.
 PyObject* stop(PyObject* self, PyObject*) {
   Recording* recording = reinterpret_cast<RecordingObject*>(self)->recording;
-  if (recording == nullptr || observed().load() == recording) stop_observing();
+  if (recording == nullptr)
+    stop_in_child();
+  else if (observed().load() == recording)
+    stop_observing();
   Py_RETURN_NONE;
 }
 
@@ -305,6 +345,11 @@ PyObject* attach(PyObject* self, PyObject* arguments) {
   thread.modules = modules;
   thread.regions = regions;
   return PyLong_FromLongLong(thread.number);
+}
+
+// Let PyTorch copy the callbacks for this thread now: in the child nobody may release their lock.
+void before_fork() {
+  if (observed().load() != nullptr) at::getStepCallbacks(at::RecordScope::FUNCTION);
 }
 
 void in_child() {
