@@ -94,10 +94,13 @@ def test_interpreter_ends_with_an_open_recording_and_a_graph(in_process):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_child_computes_and_records_although_threads_recorded_at_the_fork(native):
-    ended = threading.Event()
+    ended, running = threading.Event(), threading.Barrier(3)
 
     def train():
         layer = torch.nn.Linear(3, 3)
+        layer(torch.ones(1, 3)).sum().backward()
+        # The first operator of a thread takes a lock of PyTorch, which a child could not release.
+        running.wait()
         while not ended.is_set():
             layer(torch.ones(1, 3)).sum().backward()
 
@@ -112,6 +115,7 @@ def test_child_computes_and_records_although_threads_recorded_at_the_fork(native
         threads = [threading.Thread(target=train) for _ in range(2)]
         for thread in threads:
             thread.start()
+        running.wait()
         try:
             results = {answer_of_child(in_child) for _ in range(20)}
         finally:
