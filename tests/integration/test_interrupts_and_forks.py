@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from forked_child import run_in_child
 from interpreters import run_forked
 from interrupted_step import step
 from patch_points import all_patch_points
@@ -109,24 +110,6 @@ def test_interrupted_installation_of_a_patch_is_undone():
         with pytest.raises(KeyboardInterrupt), patch(Owner, first="ours", second="ours"):
             pytest.fail("the block runs")
         assert (Owner.first, Owner.second) == ("original", "original")
-
-
-def run_in_child(work):
-    """Run a function in a forked child; return its result as text."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(write, str(work()).encode())
-        except BaseException as error:
-            os.write(write, f"{type(error).__name__}: {error}".encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        output = pipe.read()
-    os.waitpid(child, 0)
-    return output
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

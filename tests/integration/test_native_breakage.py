@@ -13,12 +13,11 @@ import warnings
 import pytest
 import special_tensors
 import torch
+from forked_child import run_in_child
 from test_native_engine import pytestmark  # noqa: F401 - applies here too
 
 import autogradviz
 from autogradviz.events import BackwardStarted, OpCalled, RecorderFailed
-
-CHILD_SECONDS = 60
 
 EXIT_WHILE_COMPUTING = """
 import contextlib, os, sys, threading
@@ -117,7 +116,7 @@ def test_child_computes_and_records_although_threads_recorded_at_the_fork(native
             thread.start()
         running.wait()
         try:
-            results = {answer_of_child(in_child) for _ in range(20)}
+            results = {run_in_child(in_child) for _ in range(20)}
         finally:
             ended.set()
             for thread in threads:
@@ -127,26 +126,6 @@ def test_child_computes_and_records_although_threads_recorded_at_the_fork(native
     x.exp().sum().backward()
     assert results == {str((x.grad.tolist(), 1))}
     assert not trace.log.of(RecorderFailed)
-
-
-def answer_of_child(work):
-    """Return the result of a function in a forked child; a child that hangs is killed."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(CHILD_SECONDS)
-        try:
-            os.write(write, str(work()).encode())
-        except BaseException as error:
-            os.write(write, f"{type(error).__name__}: {error}".encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    return answer
 
 
 def test_events_of_threads_that_have_ended_are_complete_and_in_order(native):

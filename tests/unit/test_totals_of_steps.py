@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from math import inf
 
 import pytest
 from event_strategies import events_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_peaks import peaks_of_steps
 
 from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log, step_totals
@@ -16,17 +16,6 @@ from autogradviz.event_log.step_totals import TOTALED
 from autogradviz.events import GradAccumulated, NormRead, StepEnded, StepNormRead
 
 COMMON = {"time_ns": 0, "thread": 0, "stack_id": None}
-
-
-def peaks_of(analysis):
-    """Return the most bytes of the memory curve in each step."""
-    curve, start, peaks = analysis.memory, 0, []
-    for end in analysis.log.of(StepEnded):
-        first, until = bisect_left(curve.seqs, start), bisect_left(curve.seqs, end.end_seq)
-        held = curve.nbytes[first - 1 : first] if first else ()
-        peaks.append(max(held + curve.nbytes[first:until]) if first < until else None)
-        start = end.end_seq
-    return tuple(peaks)
 
 
 @settings(max_examples=300, deadline=None)
@@ -43,7 +32,7 @@ def test_saved_bytes_of_random_logs_are_those_of_the_memory_curve(events, ends):
         for number, at in enumerate(ends)
     ]
     analysis = Analysis(Log.from_events([*events, *ended]))
-    assert step_totals(analysis.log).saved_nbytes == peaks_of(analysis)
+    assert step_totals(analysis.log).saved_nbytes == peaks_of_steps(analysis)
 
 
 def gradient(seq, leaf, backward):

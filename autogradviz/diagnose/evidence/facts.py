@@ -176,6 +176,14 @@ class Evidence:
             found[edge.source].append(edge)
         return found
 
+    @cached_property
+    def edges_to(self) -> defaultdict[int, list[Edge]]:
+        """The edges along which each node receives gradients, by node."""
+        found: defaultdict[int, list[Edge]] = defaultdict(list)
+        for edge in self.analysis.graph.edges:
+            found[edge.target].append(edge)
+        return found
+
     def created_in(self, storage_id: int | None, region: Region) -> bool:
         """Return whether the forward of a region created a storage."""
         seq = self.created_seq.get(storage_id) if storage_id is not None else None
@@ -245,7 +253,8 @@ class Evidence:
 
     def name_of(self, storage_id: int) -> str:
         """Return the first parameter or buffer name of a storage, "" if it has none."""
-        return self._names.get(storage_id, "")
+        owners = self._owners.get(storage_id)
+        return self.leaf_name(owners[0]) if owners else ""
 
     def leaf_name(self, tensor_id: int) -> str:
         """Return the first parameter or buffer name of a tensor, "a leaf" if it has none."""
@@ -258,7 +267,7 @@ class Evidence:
         """
         if names := self.analysis.parameters.get(tensor.tensor_id):
             return names[0]
-        owners = self._owners[tensor.storage_id] if tensor.storage_id is not None else []
+        owners = self._owners.get(tensor.storage_id, ()) if tensor.storage_id is not None else ()
         return self.leaf_name(owners[0]) if len(owners) == 1 else ""
 
     @cached_property
@@ -270,15 +279,6 @@ class Evidence:
             if storage_id is not None:
                 owners[storage_id].append(tensor_id)
         return owners
-
-    @cached_property
-    def _names(self) -> dict[int, str]:
-        names: dict[int, str] = {}
-        for tensor_id, found in self.analysis.parameters.items():
-            storage_id = self.analysis.tensors[tensor_id].storage_id
-            if storage_id is not None:
-                names.setdefault(storage_id, found[0])
-        return names
 
     def shared_name(self, write: Op, read: Op) -> str:
         """Return the name of a parameter or buffer that one op writes and another reads, or ""."""

@@ -7,7 +7,6 @@ checkpoint lost the gradient.
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -331,14 +330,11 @@ class _Causes:
         """Return the cause if a node ran in backward and returned None towards a leaf."""
         analysis = self._evidence.analysis
         received = {event.node_id: event.inputs for event in analysis.log.of(NodeStarted)}
-        above = defaultdict(list)
-        for edge in analysis.graph.edges:
-            above[edge.target].append(edge)
         waiting, seen = [leaf.node_id], {leaf.node_id}
         while waiting:
             node_id = waiting.pop()
             inputs = received.get(node_id, ())
-            for edge in above[node_id]:
+            for edge in self._evidence.edges_to[node_id]:
                 outer = received.get(edge.source, ())
                 none = edge.input < len(inputs) and inputs[edge.input] == NO_ID
                 if none and any(tensor_id != NO_ID for tensor_id in outer):

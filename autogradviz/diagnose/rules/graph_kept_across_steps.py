@@ -128,9 +128,6 @@ def _released_late(evidence: Evidence, end: int) -> bool:
 def _link(evidence: Evidence, ends: list[int]) -> Node | None:
     """Return the last node that continues a graph of two or more earlier steps."""
     graph = evidence.analysis.graph
-    below: dict[int, list[int]] = defaultdict(list)
-    for edge in graph.edges:
-        below[edge.source].append(edge.target)
     depth: dict[int, int] = {}  # earlier steps that a node's graph leads to
     found = None
     for node in sorted(graph.nodes.values(), key=lambda each: each.order):
@@ -138,7 +135,7 @@ def _link(evidence: Evidence, ends: list[int]) -> Node | None:
             continue
         step = bisect_right(ends, node.op.seq)
         longest = 0
-        for target_id in below[node.node_id]:
+        for target_id in (edge.target for edge in evidence.edges_from[node.node_id]):
             target = graph.nodes[target_id]
             if target.op is not None and target.parameter is None:
                 earlier = bisect_right(ends, target.op.seq) < step
@@ -152,16 +149,13 @@ def _link(evidence: Evidence, ends: list[int]) -> Node | None:
 def _root(evidence: Evidence, kept: _Kept) -> Node | None:
     """Return the last node of a kept graph: the one that computed the tensor that is kept."""
     graph = evidence.analysis.graph
-    users: dict[int, list[int]] = defaultdict(list)
-    for edge in graph.edges:
-        users[edge.target].append(edge.source)
     above, waiting = set(kept.node_ids), list(kept.node_ids)
     while waiting:
-        for user in users[waiting.pop()]:
+        for user in (edge.source for edge in evidence.edges_to[waiting.pop()]):
             if user not in above:
                 above.add(user)
                 waiting.append(user)
-    roots = [graph.nodes[each] for each in above if not users[each]]
+    roots = [graph.nodes[each] for each in above if not evidence.edges_to[each]]
     known = [node for node in roots if node.location is not None]
     return max(known, key=lambda node: node.order, default=None)
 

@@ -19,7 +19,7 @@ from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from autogradviz.analysis import Edge, Node, Op, Tensor
+    from autogradviz.analysis import Node, Op, Tensor
     from autogradviz.diagnose.evidence.facts import Evidence
 
     _Kind = Literal["shared", "passed on"]
@@ -78,15 +78,12 @@ class _IncomingGradients:
         self._tensors = analysis.tensors
         self._ops = analysis.ops
         self._nodes = analysis.graph.nodes
+        self._sources = evidence.edges_to
+        self._targets = evidence.edges_from
         self._starts = analysis.log.of(NodeStarted)
         self._started = [event.seq for event in self._starts]
         self._hooks = analysis.log.of(HookRan)
         self._hooked = [event.seq for event in self._hooks]
-        self._sources: dict[int, list[Edge]] = defaultdict(list)
-        self._targets: dict[int, list[Edge]] = defaultdict(list)
-        for edge in analysis.graph.edges:
-            self._sources[edge.target].append(edge)
-            self._targets[edge.source].append(edge)
         self._receivers: dict[int | None, list[tuple[NodeStarted, int]]] = defaultdict(list)
         for event in self._starts:
             for place, tensor_id in enumerate(event.inputs):

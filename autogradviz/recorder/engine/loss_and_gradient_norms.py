@@ -120,7 +120,7 @@ class GradientTable:
                     self._add_loss(backward_id, self._intern(root), loss, known)
 
     def _add_loss(self, backward_id: int, tensor_id: int, loss: torch.Tensor, value: Any) -> None:
-        """Keep a copy of a loss, and what is read of it when the step ends."""
+        """Add the copy of a loss, and the value or tensor to read when the step ends."""
         self._losses.append((backward_id, tensor_id, "root", loss))
         if value is not None:
             self._losses_of_step.append((backward_id, tensor_id, value))
