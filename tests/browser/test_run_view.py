@@ -136,7 +136,9 @@ def cell(page, row, column):
 def color(page, point):
     x, y = point
     return page.evaluate(
-        """([x, y]) => {
+        """async ([x, y]) => {
+          // A change is drawn in the next frame.
+          await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
           const canvas = document.querySelector(".agv-run-main canvas");
           const box = canvas.getBoundingClientRect();
           return [...canvas.getContext("2d").getImageData(x - box.x, y - box.y, 1, 1).data];
