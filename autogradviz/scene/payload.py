@@ -9,8 +9,11 @@
 Each table of the scene becomes one object of columns, in the order of the schema's fields. A
 column named in ``string_columns`` holds indices into ``strings``. The ``cells`` of groups become
 two columns, ``cells_kind`` (indices into ``strings``) and ``cells_ref``; their ``links`` become
-one column for each field of a link, ``links_path`` and so on. Booleans are 0 and 1. In a packed
-payload each column is JSON text.
+one column for each field of a link, ``links_path`` and so on. Booleans are 0 and 1.
+
+In a packed payload each column is text: the JSON of its values, ``=`` and the JSON of one value and
+its number if all are equal, or ``~`` and the JSON of the first integer and of the differences of
+the others from the one before. Ids and times mostly count up, so their differences are short.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import json
 import zlib
 from dataclasses import fields
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
 from autogradviz.pause_gc import collector_waiting
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 PAYLOAD_SCHEMA: Final = 1
 """1: the first."""
+MAX_EXACT: Final = 2**53
+"""Integers up to this one are exact in JavaScript."""
 
 TABLES: Final[dict[str, type[Any]]] = {
     "groups": schema.SceneGroup,
@@ -86,13 +91,25 @@ def to_payload(scene: Scene) -> dict[str, Any]:
 def pack(scene: Scene) -> bytes:
     """Return the payload of a scene as JSON in zlib format.
 
-    Each column is JSON text inside the JSON, so that the viewer parses only the columns that it
-    reads: half of the values are of views that are not on display.
+    Each column is text inside the JSON, so that the viewer parses only the columns that it reads:
+    half of the values are of views that are not on display.
     """
     payload = to_payload(scene)
     for name in TABLES:
-        payload[name] = {column: _dump(values) for column, values in payload[name].items()}
+        payload[name] = {column: column_text(values) for column, values in payload[name].items()}
     return zlib.compress(_dump(payload).encode(), level=6)
+
+
+def column_text(values: list[Any]) -> str:
+    """Return the text of a column in a packed payload."""
+    if len(values) > 1:
+        if values.count(values[0]) == len(values):
+            return f"={_dump([values[0], len(values)])}"
+        if set(map(type, values)) == {int} and max(map(abs, values)) <= MAX_EXACT:
+            differences = [values[0], *map(sub, values[1:], values)]
+            if sum(map(abs, differences)) * 4 < sum(map(abs, values)):
+                return f"~{_dump(differences)}"
+    return _dump(values)
 
 
 def _dump(value: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import make_log as m
 
@@ -126,5 +127,15 @@ def unpack(packed):
     """Return a packed payload as it was before packing."""
     payload = json.loads(zlib.decompress(packed))
     for table in payload["string_columns"]:
-        payload[table] = {name: json.loads(text) for name, text in payload[table].items()}
+        payload[table] = {name: column_values(text) for name, text in payload[table].items()}
     return payload
+
+
+def column_values(text):
+    """Return the values of a column of a packed payload."""
+    if text.startswith("="):
+        value, count = json.loads(text[1:])
+        return [value] * count
+    if text.startswith("~"):
+        return list(accumulate(json.loads(text[1:])))
+    return json.loads(text)

@@ -57,6 +57,21 @@ test("columns that are JSON text are parsed when a row reads them", () => {
   assert.throws(() => rows[0].broken, SyntaxError);
 });
 
+test("columns of equal values and of differences have their values again", () => {
+  const columns = { index: "~[900,-1,0,3]", op: '=[[1,"a"],4]', name: "~[4]" };
+  const rows = makeRows(columns, [], []);
+  assert.deepEqual(
+    rows.map(({ index }) => index),
+    [900, 899, 899, 902],
+  );
+  assert.deepEqual(
+    rows.map(({ op }) => op),
+    Array(4).fill([1, "a"]),
+  );
+  assert.equal(rows[0].name, 4);
+  assert.equal(makeRows({ index: "=[null,2]" }, [], []).length, 2);
+});
+
 test("rows have the values of their columns, with decoded text", () => {
   const { nodes } = toScene(PAYLOAD);
   assert.equal(nodes.length, 2);

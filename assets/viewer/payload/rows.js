@@ -5,8 +5,8 @@
  * Return the rows of a table. A row holds only its index and reads the columns on access: creating
  * 100,000 objects of 25 fields each would take most of a second.
  *
- * @param {Record<string, any[] | string>} columns those of a packed payload are JSON text, which is
- *   parsed when a row reads it
+ * @param {Record<string, any[] | string>} columns those of a packed payload are text, which is parsed
+ *   when a row reads it
  * @param {string[]} textColumns those that hold indices into `strings`
  * @param {string[]} strings
  * @returns {any[]}
@@ -22,7 +22,7 @@ export function makeRows(columns, textColumns, strings) {
     /** @type {any} */
     let values = column;
     const read = (/** @type {number} */ at) => {
-      if (typeof values === "string") values = JSON.parse(values);
+      if (typeof values === "string") values = parseColumn(values);
       return values[at];
     };
     /** @this {Row} */
@@ -37,8 +37,21 @@ export function makeRows(columns, textColumns, strings) {
     Object.defineProperty(Row.prototype, name, { get: textColumns.includes(name) ? text : plain });
   }
   const [first = []] = Object.values(columns);
-  const count = (typeof first === "string" ? JSON.parse(first) : first).length;
-  return Array.from({ length: count }, (_, at) => new Row(at));
+  const { length } = typeof first === "string" ? parseColumn(first) : first;
+  return Array.from({ length }, (_, at) => new Row(at));
+}
+
+/**
+ * @param {string} text of a column; `autogradviz/scene/payload.py` describes it
+ * @returns {any[]} its values
+ */
+function parseColumn(text) {
+  const isEqual = text[0] === "=";
+  const isDifferences = text[0] === "~";
+  const values = JSON.parse(isEqual || isDifferences ? text.slice(1) : text);
+  if (isEqual) return Array(values[1]).fill(values[0]);
+  if (isDifferences) for (let at = 1; at < values.length; at++) values[at] += values[at - 1];
+  return values;
 }
 
 /**
