@@ -12,8 +12,8 @@ The oldest rows of a long recording are compressed to a twentieth of their size
 from __future__ import annotations
 
 import threading
-from itertools import chain, compress, starmap
-from operator import attrgetter
+from itertools import chain, compress, repeat, starmap
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from autogradviz.event_log.compressed_rows import CompressedRows
@@ -91,6 +91,19 @@ class Log:
         """
         columns, every = self.columns(kind), field_names(kind)
         return zip(*[columns[every.index(name)] for name in names], strict=True)
+
+    def merged_fields(self, kinds: Sequence[type[Event]], *names: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the kind and some fields of each event of some kinds, oldest event first.
+
+        A field that a kind does not have is None.
+        """
+        rows: list[tuple[Any, ...]] = []
+        for kind in kinds:
+            columns = dict(zip(field_names(kind), self.columns(kind), strict=True))
+            chosen = [columns.get(name, repeat(None)) for name in names]
+            rows += zip(columns["seq"], repeat(kind), *chosen, strict=False)
+        rows.sort(key=itemgetter(0))
+        return (row[1:] for row in rows)
 
     def rows(self, kind: type[Event]) -> list[Row]:
         """Return the rows of a kind, oldest first, as tuples in the order of its fields."""
