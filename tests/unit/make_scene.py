@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass, field
+from itertools import accumulate, islice
 
 import make_log as m
 
@@ -126,5 +127,16 @@ def unpack(packed):
     """Return a packed payload as it was before packing."""
     payload = json.loads(zlib.decompress(packed))
     for table in payload["string_columns"]:
-        payload[table] = {name: json.loads(text) for name, text in payload[table].items()}
+        payload[table] = {name: _unpack_column(text) for name, text in payload[table].items()}
     return payload
+
+
+def _unpack_column(text):
+    if text.startswith("["):
+        return json.loads(text)
+    content = json.loads(text[1:])
+    if text.startswith("d"):
+        return list(accumulate(content))
+    lengths, differences = content
+    numbers = accumulate(differences)
+    return [list(islice(numbers, length)) for length in lengths]

@@ -57,6 +57,23 @@ test("columns that are JSON text are parsed when a row reads them", () => {
   assert.throws(() => rows[0].broken, SyntaxError);
 });
 
+test("packed numbers and lists of numbers are sums of differences", () => {
+  const columns = {
+    time: "d[1000,2,-1]",
+    holds: "l[[2,0,1],[1000,5,-3]]",
+    op: "d[1,0,-1]",
+  };
+  const rows = makeRows(columns, ["op"], ["", "exp"]);
+  assert.deepEqual(
+    rows.map(({ time, holds, op }) => [time, holds, op]),
+    [
+      [1000, [1000, 1005], "exp"],
+      [1002, [], "exp"],
+      [1001, [1002], ""],
+    ],
+  );
+});
+
 test("rows have the values of their columns, with decoded text", () => {
   const { nodes } = toScene(PAYLOAD);
   assert.equal(nodes.length, 2);

@@ -5,7 +5,7 @@
  * Return the rows of a table. A row holds only its index and reads the columns on access: creating
  * 100,000 objects of 25 fields each would take most of a second.
  *
- * @param {Record<string, any[] | string>} columns those of a packed payload are JSON text, which is
+ * @param {Record<string, any[] | string>} columns those of a packed payload are text, which is
  *   parsed when a row reads it
  * @param {string[]} textColumns those that hold indices into `strings`
  * @param {string[]} strings
@@ -22,7 +22,7 @@ export function makeRows(columns, textColumns, strings) {
     /** @type {any} */
     let values = column;
     const read = (/** @type {number} */ at) => {
-      if (typeof values === "string") values = JSON.parse(values);
+      if (typeof values === "string") values = unpackColumn(values);
       return values[at];
     };
     /** @this {Row} */
@@ -37,8 +37,35 @@ export function makeRows(columns, textColumns, strings) {
     Object.defineProperty(Row.prototype, name, { get: textColumns.includes(name) ? text : plain });
   }
   const [first = []] = Object.values(columns);
-  const count = (typeof first === "string" ? JSON.parse(first) : first).length;
+  const count = (typeof first === "string" ? unpackColumn(first) : first).length;
   return Array.from({ length: count }, (_, at) => new Row(at));
+}
+
+/**
+ * Return the values of a packed column; `autogradviz/scene/payload.py` describes its text.
+ *
+ * @param {string} text
+ * @returns {any[]}
+ */
+export function unpackColumn(text) {
+  if (text[0] === "[") return JSON.parse(text);
+  const content = JSON.parse(text.slice(1));
+  if (text[0] === "d") return sumDifferences(content);
+  const [lengths, differences] = content;
+  const numbers = sumDifferences(differences);
+  let start = 0;
+  return lengths.map((/** @type {number} */ length) => numbers.slice(start, (start += length)));
+}
+
+/**
+ * Replace differences between successive numbers by the numbers.
+ *
+ * @param {number[]} differences
+ * @returns {number[]}
+ */
+function sumDifferences(differences) {
+  for (let at = 1; at < differences.length; at++) differences[at] += differences[at - 1];
+  return differences;
 }
 
 /**
