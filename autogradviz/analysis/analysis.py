@@ -337,10 +337,8 @@ class Analysis:
 
     @cached_property
     def _stack_by_write(self) -> dict[int, int | None]:
-        stacks = {event.seq: event.stack_id for event in self.log.of(VersionBumped)}
-        for event in self.log.of(VersionBumped):
-            if event.op_seq is not None:
-                stacks[event.op_seq] = event.stack_id
+        stacks: dict[int, int | None] = dict(self.log.fields(VersionBumped, "seq", "stack_id"))
+        stacks.update(self.log.fields(VersionBumped, "op_seq", "stack_id"))
         return stacks
 
     @cached_property

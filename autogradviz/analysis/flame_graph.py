@@ -58,14 +58,24 @@ class FlameFrame:
     children: dict[tuple[str, str, str], FlameFrame] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Sum:
+    """The values added up in one row, and the largest of them."""
+
+    count: int = 0
+    value: int = 0
+    largest: int = 0
+    location: SourceLocation | None = None
+    node_id: int | None = None
+    storage_id: int | None = None
+
+
 class _Rows:
     """Adds values by module, line and label."""
 
     def __init__(self, kind: FlameKind) -> None:
         self._kind = kind
-        self._sums: dict[tuple[str, str, str, str, str], list[int]] = {}
-        self._places: dict[tuple[str, str, str, str, str], tuple[str, int]] = {}
-        self._largest: dict[tuple[str, str, str, str, str], tuple[int, int | None, int | None]] = {}
+        self._sums: dict[tuple[str, str, str, str, str], _Sum] = {}
         self._lines: dict[int, tuple[SourceLocation, str, str]] = {}  # with place and text
 
     def add(
@@ -84,12 +94,14 @@ class _Rows:
             return
         place, line = self._line(location)
         key = phase, module, place, line, label
-        sums = self._sums.setdefault(key, [0, 0])
-        sums[0] += 1
-        sums[1] += value
-        if value > self._largest.get(key, (0, None, None))[0]:
-            self._largest[key] = value, node_id, storage_id
-            self._places[key] = (location.place, location.lineno) if location else ("", 0)
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = _Sum()
+        found.count += 1
+        found.value += value
+        if value > found.largest:
+            found.largest, found.location = value, location
+            found.node_id, found.storage_id = node_id, storage_id
 
     def _line(self, location: SourceLocation | None) -> tuple[str, str]:
         """Return the place and the text of a line. Most ops share the objects of few lines."""
@@ -103,23 +115,21 @@ class _Rows:
 
     def rows(self) -> Iterator[FlameRow]:
         """Yield the rows in the order in which they were first added."""
-        for key, (count, value) in self._sums.items():
-            phase, module, place, line, label = key
-            _, node_id, storage_id = self._largest[key]
-            filename, lineno = self._places[key]
+        for (phase, module, place, line, label), found in self._sums.items():
+            location = found.location
             yield FlameRow(
                 kind=self._kind,
                 phase=phase,
                 module=module,
-                filename=filename,
-                lineno=lineno,
+                filename=location.place if location else "",
+                lineno=location.lineno if location else 0,
                 place=place,
                 line=line,
                 label=label,
-                count=count,
-                value=value,
-                node_id=node_id,
-                storage_id=storage_id,
+                count=found.count,
+                value=found.value,
+                node_id=found.node_id,
+                storage_id=found.storage_id,
             )
 
 
@@ -211,7 +221,8 @@ def _add_ops(analysis: Analysis, rows: _Rows) -> None:
 
 def _add_runs(analysis: Analysis, rows: _Rows) -> None:
     """Add the self times of nodes, and the recomputations with their operators."""
-    for span, self_ns in _self_times(analysis):
+    self_times = list(_self_times(analysis))
+    for span, self_ns in self_times:
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         if span.kind == "node":
             location, module = (node.location, node.module) if node else (None, "")
@@ -225,7 +236,7 @@ def _add_runs(analysis: Analysis, rows: _Rows) -> None:
                 of_ops[region.module or region.function] += op.duration_ns
     walls: dict[str, tuple[int, SourceLocation | None]] = {}
     locations = {region.module or region.function: region.location for region in analysis.regions}
-    for span, self_ns in _self_times(analysis):
+    for span, self_ns in self_times:
         if span.kind == "recompute":
             wall, _ = walls.get(span.label, (0, None))
             walls[span.label] = wall + self_ns, locations.get(span.label)

@@ -21,7 +21,7 @@ from autogradviz.events import (
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from autogradviz.analysis.module_call_intervals import CallIntervals
     from autogradviz.analysis.stacks import Stacks
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log.match_ops_nodes import OpNodeMatches
 
 _make_node = maker(Node)
-_make_edge = maker(Edge)
+_make_edge: Callable[..., Edge] = maker(Edge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ def build_graph(log: Log, inputs: GraphInputs) -> Graph:
     runs: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
     for run in inputs.runs:
         runs[run.node_id].append((run.started_ns, run.finished_ns))
-    finished = Counter(event.node_id for event in rows_of(log, NodeFinished))
+    finished = Counter(log.column(NodeFinished, "node_id"))
     failed = find_failed_nodes(log, inputs.runs, inputs.outermost_backwards)
     parameters = _leaf_parameters(log, inputs)
     nodes: dict[int, Node] = {}
-    for event in log.of(NodeSeen):
+    for event in rows_of(log, NodeSeen):
         node_id = event.node_id
         op = inputs.op_by_seq.get(inputs.matches.op_of_node.get(node_id, NO_ID))
         saved = tuple(saved_by.get(node_id, ()))
@@ -90,31 +90,34 @@ def build_graph(log: Log, inputs: GraphInputs) -> Graph:
 
 def _build_edges(log: Log) -> tuple[Edge, ...]:
     # A flight recording repeats the definitions of nodes that it keeps.
-    known = {event.node_id: event for event in log.of(NodeSeen)}
-    return tuple(
-        _make_edge(source=event.node_id, target=target, output=output, input=index)
-        for event in known.values()
-        for output, (target, index) in enumerate(
-            zip(event.next_node_ids, event.next_inputs, strict=False)
+    known = {
+        node_id: (targets, inputs)
+        for node_id, targets, inputs in log.fields(
+            NodeSeen, "node_id", "next_node_ids", "next_inputs"
         )
+    }
+    return tuple(
+        _make_edge(node_id, target, output, index)
+        for node_id, (targets, inputs) in known.items()
+        for output, (target, index) in enumerate(zip(targets, inputs, strict=False))
         if target in known
     )
 
 
 def _leaf_parameters(log: Log, inputs: GraphInputs) -> dict[int, Parameter]:
     """Return the leaf of each AccumulateGrad node, by node id."""
-    accumulated = {event.node_id for event in log.of(GradAccumulated)}
+    accumulated = set(log.column(GradAccumulated, "node_id"))
     norms = {read.tensor_id: read.norm for read in log.of(NormRead) if read.place == "gradient"}
     parameters: dict[int, Parameter] = {}
-    for event in log.of(NodeSeen):
-        if event.tensor_id is not None:
-            tensor = inputs.tensors[event.tensor_id]
-            parameters[event.node_id] = Parameter(
+    for node_id, tensor_id in log.fields(NodeSeen, "node_id", "tensor_id"):
+        if tensor_id is not None:
+            tensor = inputs.tensors[tensor_id]
+            parameters[node_id] = Parameter(
                 name=inputs.owners.of(tensor)[0],
                 tensor=tensor,
-                accumulated=event.node_id in accumulated,
-                norm=norms.get(event.tensor_id),
-                finite=norms.get(event.tensor_id, 0.0) is not None,
+                accumulated=node_id in accumulated,
+                norm=norms.get(tensor_id),
+                finite=norms.get(tensor_id, 0.0) is not None,
             )
     return parameters
 

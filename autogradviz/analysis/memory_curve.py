@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
-from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.fast_dataclass import maker
 
@@ -23,14 +22,16 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     Parameters and buffers are not counted: they are alive anyway.
     """
     owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
-    times = {row[0]: row[1] for kind in (TensorReleased, TensorUnpacked) for row in log.rows(kind)}
+    times: dict[int, int] = {}
+    for kind in (TensorReleased, TensorUnpacked):
+        times.update(log.fields(kind, "seq", "time_ns"))
     changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
-    for event in rows_of(log, TensorSaved):
-        tensor = saved[event.saved_id]
+    for saved_id, saved_ns in log.fields(TensorSaved, "saved_id", "time_ns"):
+        tensor = saved[saved_id]
         if not tensor.is_held_in_place or tensor.tensor.storage_id in owned:
             continue
         op, released_seq = tensor.op, tensor.released_seq
-        time_ns = event.time_ns if op is None else op.time_ns
+        time_ns = saved_ns if op is None else op.time_ns
         changes.append((tensor.saved_seq, +1, time_ns, tensor.saved_id))
         if released_seq is not None:
             released_ns = times.get(released_seq, time_ns)

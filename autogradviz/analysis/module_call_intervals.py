@@ -35,16 +35,13 @@ def read_call_intervals(log: Log) -> CallIntervals:
     numbers: dict[int, list[int]] = defaultdict(list)
     calls: dict[int, list[int | None]] = defaultdict(list)
     parents: dict[int, int | None] = {}
-    for event in log.merged(ModuleEntered, ModuleExited):
-        if isinstance(event, ModuleEntered):
-            parents[event.call_id] = event.parent_call_id
-            innermost: int | None = event.call_id
-        elif isinstance(event, ModuleExited):
-            innermost = parents.get(event.call_id)
-        else:
-            continue
-        so_far = numbers[event.thread]
+    for kind, thread, sequence_nr, call_id, parent_call_id in log.merged_fields(
+        (ModuleEntered, ModuleExited), "thread", "sequence_nr", "call_id", "parent_call_id"
+    ):
+        if kind is ModuleEntered:
+            parents[call_id] = parent_call_id
+        so_far = numbers[thread]
         # Numbers only grow on a thread; a hostile file may say otherwise.
-        so_far.append(max(event.sequence_nr, so_far[-1]) if so_far else event.sequence_nr)
-        calls[event.thread].append(innermost)
+        so_far.append(max(sequence_nr, so_far[-1]) if so_far else sequence_nr)
+        calls[thread].append(call_id if kind is ModuleEntered else parents.get(call_id))
     return CallIntervals(dict(numbers), dict(calls))

@@ -20,7 +20,10 @@ def creation_order(log: Log, matches: OpNodeMatches, edges: tuple[Edge, ...]) ->
     Nodes of one thread are ordered by sequence number. Threads are merged by the ops that created
     the nodes. AccumulateGrad has no sequence number and comes just before its first user.
     """
-    nodes = {event.node_id: event for event in log.of(NodeSeen)}
+    nodes = {
+        node_id: (number, node_id, thread)
+        for number, node_id, thread in log.fields(NodeSeen, "sequence_nr", "node_id", "thread")
+    }
     ranks = _rank_numbered(nodes.values(), matches)
     first_users: dict[int, int] = {}
     for edge in edges:
@@ -36,9 +39,16 @@ def creation_order(log: Log, matches: OpNodeMatches, edges: tuple[Edge, ...]) ->
     return {node_id: rank for rank, (_, _, node_id) in enumerate(sorted(keys))}
 
 
-def _rank_numbered(seen: Iterable[NodeSeen], matches: OpNodeMatches) -> dict[int, int]:
-    """Return the rank of each node that has a sequence number, among those nodes."""
-    numbered = [(n.sequence_nr, n.node_id, n.thread) for n in seen if n.sequence_nr is not None]
+def _rank_numbered(
+    seen: Iterable[tuple[int | None, int, int]], matches: OpNodeMatches
+) -> dict[int, int]:
+    """Return the rank of each node that has a sequence number, among those nodes.
+
+    Args:
+        seen: sequence number, id and thread of each node.
+        matches: the ops that created the nodes.
+    """
+    numbered = [(number, *rest) for number, *rest in seen if number is not None]
     latest: dict[int, int] = {}  # thread -> the last op so far
     keys: list[tuple[int, int, int]] = []
     for sequence_nr, node_id, walked_on in sorted(numbered):

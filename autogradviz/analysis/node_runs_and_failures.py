@@ -15,6 +15,8 @@ from autogradviz.events import (
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autogradviz.event_log import Log
 
 
@@ -30,28 +32,24 @@ class NodeRun:
     finished_ns: int | None
 
 
-_make_run = maker(NodeRun)
+_make_run: Callable[..., NodeRun] = maker(NodeRun)
 
 
 def read_runs(log: Log) -> list[NodeRun]:
     """Return all runs of all nodes, in the order in which they started."""
-    started: list[NodeStarted] = []
     finished_ns: list[int | None] = []
     unfinished: dict[tuple[int, int, int], list[int]] = {}
-    for event in log.merged(NodeStarted, NodeFinished):
-        if isinstance(event, NodeStarted):
-            key = (event.thread, event.backward_id, event.node_id)
-            unfinished.setdefault(key, []).append(len(started))
-            started.append(event)
+    for kind, time_ns, *key in log.merged_fields(
+        (NodeStarted, NodeFinished), "time_ns", "thread", "backward_id", "node_id"
+    ):
+        thread, backward_id, node_id = key
+        if kind is NodeStarted:
+            unfinished.setdefault((thread, backward_id, node_id), []).append(len(finished_ns))
             finished_ns.append(None)
-        elif isinstance(event, NodeFinished):
-            waiting = unfinished.get((event.thread, event.backward_id, event.node_id))
-            if waiting:
-                finished_ns[waiting.pop()] = event.time_ns
-    return [
-        _make_run(event.backward_id, event.node_id, event.thread, event.seq, event.time_ns, end_ns)
-        for event, end_ns in zip(started, finished_ns, strict=True)
-    ]
+        elif waiting := unfinished.get((thread, backward_id, node_id)):
+            finished_ns[waiting.pop()] = time_ns
+    started = log.fields(NodeStarted, "backward_id", "node_id", "thread", "seq", "time_ns")
+    return [_make_run(*run, end_ns) for run, end_ns in zip(started, finished_ns, strict=True)]
 
 
 def find_failed_nodes(log: Log, runs: list[NodeRun], outermost: dict[int, int]) -> set[int]:

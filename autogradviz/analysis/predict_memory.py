@@ -244,9 +244,8 @@ class SavedMemoryModel:
         """All module calls of the forward by id, in the order in which they started."""
         names = {module.module_id: module.name for module in self._analysis.modules.values()}
         inputs: dict[int, dict[int, None]] = defaultdict(dict)
-        for forward_op in self._analysis.ops:
-            if forward_op.phase == "forward":
-                self._add_inputs(forward_op, inputs)
+        for op, around in self._forward_ops:
+            self._add_inputs(op, around, inputs)
         step_ends = [ended.end_seq for ended in self._analysis.log.of(StepEnded)]
         copied: dict[int | None, int] = defaultdict(int)
         ends: dict[int, int] = {}  # time of the last save, at which a recomputation stops
@@ -254,11 +253,11 @@ class SavedMemoryModel:
         unpacked: dict[int, int] = {}
         released: dict[int, int | None] = {}
         for saved in self._analysis.saved.values():
-            op, first = saved.op, saved.unpacks[0].seq if saved.unpacks else None
+            first = saved.unpacks[0].seq if saved.unpacks else None
             innermost = self._call_of(saved)
             if saved.packed_by == "pytorch":
                 copied[innermost] += saved.tensor.nbytes
-            end_ns = 0 if op is None else _time_of_save(saved, op)
+            end_ns = 0 if saved.op is None else _time_of_save(saved, saved.op)
             for call_id in self.around(innermost):
                 ends[call_id] = max(ends.get(call_id, 0), end_ns)
                 packed[call_id] += 1
@@ -294,10 +293,8 @@ class SavedMemoryModel:
         inside: dict[int, int] = defaultdict(int)  # duration of ops
         recorder: dict[int, int] = defaultdict(int)
         op_ns, call_ns = _recorder_ns(self._analysis)
-        for op in self._analysis.ops:
-            if op.phase != "forward":
-                continue
-            for call_id in self.around(self._call_at(op.thread, op.seq)):
+        for op, around in self._forward_ops:
+            for call_id in around:
                 left_ns = ends.get(call_id, 0) - op.time_ns
                 if left_ns > 0:
                     inside[call_id] += min(op.duration_ns, left_ns)
@@ -312,9 +309,19 @@ class SavedMemoryModel:
             durations[call_id] = inside[call_id] + max(0, between_ns - recorder[call_id])
         return durations
 
-    def _add_inputs(self, op: Op, inputs: dict[int, dict[int, None]]) -> None:
+    @cached_property
+    def _forward_ops(self) -> list[tuple[Op, tuple[int, ...]]]:
+        """The ops of the forward, with the calls in which they ran, innermost first."""
+        return [
+            (op, self.around(self._call_at(op.thread, op.seq)))
+            for op in self._analysis.ops
+            if op.phase == "forward"
+        ]
+
+    def _add_inputs(
+        self, op: Op, calls: tuple[int, ...], inputs: dict[int, dict[int, None]]
+    ) -> None:
         """Add the storages that an op reads to the inputs of the calls that did not create them."""
-        calls = self.around(self._call_at(op.thread, op.seq))
         for tensor in op.inputs if calls else ():
             storage_id = tensor.storage_id
             if storage_id is None or storage_id in self._owned:

@@ -74,12 +74,8 @@ class CountedStorage:
     savers: frozenset[int]  # all nodes that saved it
     recomputed: bool  # only a recomputation saved it
     at_peak: bool
+    released: bool  # nothing keeps it alive at the end of the recording
     holds: tuple[Hold, ...]  # the intervals in which it is kept alive
-
-    @property
-    def released(self) -> bool:
-        """Whether nothing keeps it alive at the end of the recording."""
-        return all(hold.end_ns is not None for hold in self.holds)
 
 
 _make_storage = maker(CountedStorage)
@@ -197,6 +193,7 @@ class SavedMemory:
                     self._saved[hold.saved_id].packed_by == "recompute" for hold in intervals
                 ),
                 at_peak=any(_contains(hold, peak_seq) for hold in intervals),
+                released=all(hold.end_ns is not None for hold in intervals),
                 holds=tuple(intervals),
             )
 

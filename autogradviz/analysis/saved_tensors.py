@@ -23,13 +23,15 @@ from autogradviz.events import (
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
     from autogradviz.event_log.match_ops_nodes import OpNodeMatches
 
 _make_saved = maker(SavedTensor)
-_make_unpack = maker(Unpack)
+_make_unpack: Callable[..., Unpack] = maker(Unpack)
 
 
 def build_saved(
@@ -41,22 +43,28 @@ def build_saved(
 ) -> dict[int, SavedTensor]:
     """Return all saved tensors by id, in the order in which the recorder saw them."""
     slots: dict[int, tuple[int | None, str | None]] = {
-        event.saved_id: (event.node_id, event.slot) for event in rows_of(log, SlotSeen)
+        saved_id: (node_id, slot)
+        for saved_id, node_id, slot in log.fields(SlotSeen, "saved_id", "node_id", "slot")
     }
-    released = {e.saved_id: (e.seq, e.time_ns) for e in rows_of(log, TensorReleased)}
+    released = {
+        saved_id: (seq, time_ns)
+        for saved_id, seq, time_ns in log.fields(TensorReleased, "saved_id", "seq", "time_ns")
+    }
     unpacks = _read_unpacks(log)
     cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
     copied = {event.saved_id for event in log.of(SavedStorageFreed)}
     copied.update(event.saved_id for event in log.of(TensorMoved))
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
-        node_id, slot = slots.get(event.saved_id, (event.node_id, event.slot))
+        saved_id = event.saved_id
+        node_id, slot = slots.get(saved_id, (event.node_id, event.slot))
+        released_seq, released_ns = released.get(saved_id, (None, None))
         op_seq = matches.op_of_save(node_id, event.thread, event.sequence_nr)
         op = None if op_seq is None else op_by_seq.get(op_seq)
         if node_id is None and op is not None:
             node_id = op.node_id
-        saved[event.saved_id] = _make_saved(
-            saved_id=event.saved_id,
+        saved[saved_id] = _make_saved(
+            saved_id=saved_id,
             node_id=node_id,
             slot=slot,
             tensor=tensors[event.tensor_id],
@@ -66,15 +74,15 @@ def build_saved(
             recompute_id=event.recompute_id,
             position=event.position,
             saved_seq=event.seq if op is None else op.seq,
-            released_seq=released.get(event.saved_id, (None, None))[0],
-            unpacks=tuple(unpacks.get(event.saved_id, ())),
+            released_seq=released_seq,
+            unpacks=tuple(unpacks.get(saved_id, ())),
             op=op,
             location=stacks.location(event.stack_id) if op is None else op.location,
             saved_ns=event.time_ns if op is None else op.time_ns,
-            released_ns=released.get(event.saved_id, (None, None))[1],
+            released_ns=released_ns,
             cloned=event.packed_by == "allow_mutation"
             and cloned.get(event.tensor_id, -1) > event.seq,
-            copied=event.saved_id in copied,
+            copied=saved_id in copied,
         )
     ended = {event.backward_id: event.seq for event in log.of(BackwardEnded)}
     return _complete_recomputed(saved, ended)
@@ -85,23 +93,17 @@ def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
     unpacks: dict[int, list[Unpack]] = defaultdict(list)
     running: dict[int, int | None] = {}  # thread -> backward
     parents = {event.backward_id: event.parent_backward_id for event in log.of(BackwardStarted)}
-    for event in log.merged(BackwardStarted, NodeStarted, TensorUnpacked, BackwardEnded):
-        if isinstance(event, (BackwardStarted, NodeStarted)):
-            running[event.thread] = event.backward_id
-        elif isinstance(event, BackwardEnded):
-            running[event.thread] = parents.get(event.backward_id)
-        elif isinstance(event, TensorUnpacked):
-            unpacks[event.saved_id].append(
-                _make_unpack(
-                    seq=event.seq,
-                    backward_id=running.get(event.thread),
-                    version=event.version,
-                    seen_version=event.seen_version,
-                    failed=event.failed,
-                    saved_hash=event.saved_hash,
-                    seen_hash=event.seen_hash,
-                )
-            )
+    for kind, thread, backward_id, saved_id, seq, *seen in log.merged_fields(
+        (BackwardStarted, NodeStarted, TensorUnpacked, BackwardEnded),
+        "thread", "backward_id", "saved_id", "seq",
+        "version", "seen_version", "failed", "saved_hash", "seen_hash",
+    ):  # fmt: skip
+        if kind is TensorUnpacked:
+            unpacks[saved_id].append(_make_unpack(seq, running.get(thread), *seen))
+        elif kind is BackwardEnded:
+            running[thread] = parents.get(backward_id)
+        else:
+            running[thread] = backward_id
     return unpacks
 
 

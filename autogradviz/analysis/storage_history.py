@@ -84,13 +84,13 @@ def _age(entry: HistoryEntry) -> tuple[int, int, int]:
 
 
 def _saves(log: Log, saved: dict[int, SavedTensor]) -> _Entries:
-    for event in rows_of(log, TensorSaved):
-        tensor = saved[event.saved_id]
+    for saved_id, saved_ns in log.fields(TensorSaved, "saved_id", "time_ns"):
+        tensor = saved[saved_id]
         yield (
             tensor.tensor.storage_id,
             _make_entry(
                 seq=tensor.saved_seq,
-                time_ns=event.time_ns if tensor.op is None else tensor.op.time_ns,
+                time_ns=saved_ns if tensor.op is None else tensor.op.time_ns,
                 kind="saved",
                 version=tensor.version,
                 op="" if tensor.op is None else tensor.op.name,
@@ -118,7 +118,7 @@ def _writes(log: Log, stacks: Stacks, op_by_seq: dict[int, Op]) -> _Entries:
 
 def _unversioned_writes(log: Log, op_by_seq: dict[int, Op]) -> _Entries:
     """Yield the writes of ops that increment no version counter, such as fused optimizers."""
-    bumped = {(event.op_seq, event.tensor_id) for event in rows_of(log, VersionBumped)}
+    bumped = set(log.fields(VersionBumped, "op_seq", "tensor_id"))
     for op in op_by_seq.values():
         for tensor in op.written:
             if (op.seq, tensor.tensor_id) not in bumped:
@@ -154,7 +154,7 @@ def _clones(log: Log, tensors: Tensors, stacks: Stacks, op_by_seq: dict[int, Op]
 
 
 def _unpacks(log: Log, stacks: Stacks, saved: dict[int, SavedTensor]) -> _Entries:
-    names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
+    names = dict(log.fields(NodeSeen, "node_id", "node_name"))
     for event in rows_of(log, TensorUnpacked):
         tensor = saved.get(event.saved_id)
         if tensor is None:
@@ -177,11 +177,9 @@ def _unpacks(log: Log, stacks: Stacks, saved: dict[int, SavedTensor]) -> _Entrie
 
 
 def _releases(log: Log, saved: dict[int, SavedTensor]) -> _Entries:
-    for event in rows_of(log, TensorReleased):
-        if event.saved_id in saved:
+    for seq, time_ns, saved_id in log.fields(TensorReleased, "seq", "time_ns", "saved_id"):
+        if saved_id in saved:
             yield (
-                saved[event.saved_id].tensor.storage_id,
-                _make_entry(
-                    seq=event.seq, time_ns=event.time_ns, kind="released", saved_id=event.saved_id
-                ),
+                saved[saved_id].tensor.storage_id,
+                _make_entry(seq=seq, time_ns=time_ns, kind="released", saved_id=saved_id),
             )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Module, Tensor
-from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import ModuleEntered, ModuleSeen, ParameterSeen, TensorSeen
 from autogradviz.fast_dataclass import maker
 
@@ -33,21 +33,12 @@ class Tensors(dict[int, Tensor]):
 
 def read_tensors(log: Log) -> Tensors:
     """Return all tensors by id."""
-    return Tensors(
-        (
-            event.tensor_id,
-            _make_tensor(
-                tensor_id=event.tensor_id,
-                storage_id=event.storage_id,
-                shape=event.shape,
-                dtype=event.dtype,
-                device=event.device,
-                nbytes=event.nbytes,
-                storage_nbytes=event.storage_nbytes,
-            ),
-        )
-        for event in rows_of(log, TensorSeen)
-    )
+    seen = log.fields(
+        TensorSeen, "tensor_id", "storage_id", "shape", "dtype", "device", "nbytes",
+        "storage_nbytes",
+    )  # fmt: skip
+    tensors = starmap(_make_tensor, seen)  # the fields of a ``Tensor``, in its order
+    return Tensors(zip(log.column(TensorSeen, "tensor_id"), tensors, strict=True))
 
 
 def read_modules(log: Log) -> dict[int, Module]:
@@ -76,9 +67,9 @@ def read_parameter_names(log: Log) -> dict[int, tuple[str, ...]]:
 def read_call_modules(log: Log, modules: dict[int, Module]) -> dict[int | None, str]:
     """Return the qualified name of the module that each module call ran."""
     return {
-        event.call_id: modules[event.module_id].name
-        for event in log.of(ModuleEntered)
-        if event.module_id in modules
+        call_id: modules[module_id].name
+        for call_id, module_id in log.fields(ModuleEntered, "call_id", "module_id")
+        if module_id in modules
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.analysis.mode_and_hook_spans import (
     find_compiles,
@@ -27,7 +27,7 @@ from autogradviz.events import (
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from autogradviz.analysis.node_runs_and_failures import NodeRun
     from autogradviz.analysis.stacks import Stacks
@@ -35,22 +35,17 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import Module, Region
     from autogradviz.event_log import Log
 
-_make_span = maker(Span)
+_make_span: Callable[..., Span] = maker(Span)
 
 MAX_NAMED: Final = 2
 """Inputs of a backward that its label names. The label counts a larger number of inputs."""
 
 
-class _Bar(NamedTuple):
-    """A span without its depth. In the order of the first four fields, outer bars come first."""
+_Bar: TypeAlias = "tuple[SpanKind, int, int, int, str, int | None, int | None]"
+"""A span without its depth: kind, thread, start and minus end in nanoseconds, label, ref, stack id.
 
-    kind: SpanKind
-    thread: int
-    start_ns: int
-    minus_end_ns: int
-    label: str
-    ref: int | None
-    stack_id: int | None = None
+In the order of the first four fields, outer bars come first.
+"""
 
 
 def build_timeline(
@@ -85,7 +80,7 @@ def _bar(
     stack_id: int | None = None,
 ) -> _Bar:
     start_ns, end_ns = interval
-    return _Bar(kind, thread, start_ns, -max(start_ns, end_ns), label, ref, stack_id)
+    return kind, thread, start_ns, -max(start_ns, end_ns), label, ref, stack_id
 
 
 def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
@@ -93,21 +88,14 @@ def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
     open_ends: list[int] = []  # ends of the enclosing bars
     row: tuple[str, int] | None = None
     for bar in sorted(bars, key=itemgetter(0, 1, 2, 3)):
-        end_ns = -bar.minus_end_ns
-        if (bar.kind, bar.thread) != row:
-            row, open_ends = (bar.kind, bar.thread), []
-        while open_ends and (open_ends[-1] < end_ns or open_ends[-1] <= bar.start_ns):
+        kind, thread, start_ns, minus_end_ns, label, ref, stack_id = bar
+        end_ns = -minus_end_ns
+        if (kind, thread) != row:
+            row, open_ends = (kind, thread), []
+        while open_ends and (open_ends[-1] < end_ns or open_ends[-1] <= start_ns):
             open_ends.pop()
-        yield _make_span(
-            kind=bar.kind,
-            label=bar.label,
-            start_ns=bar.start_ns,
-            end_ns=end_ns,
-            depth=len(open_ends),
-            thread=bar.thread,
-            ref=bar.ref,
-            location=stacks.location(bar.stack_id),
-        )
+        depth, location = len(open_ends), stacks.location(stack_id)
+        yield _make_span(kind, label, start_ns, end_ns, depth, thread, ref, location)
         open_ends.append(end_ns)
 
 
@@ -178,12 +166,13 @@ def _recomputations(log: Log, regions: Iterable[Region], end_ns: int) -> Iterato
 
 
 def _module_calls(log: Log, modules: dict[int, Module], end_ns: int) -> Iterator[_Bar]:
-    ends = {event.call_id: event.time_ns for event in log.of(ModuleExited)}
-    for event in log.of(ModuleEntered):
-        module = modules.get(event.module_id)
-        label = "" if module is None else module.name or module.type_name
-        end = ends.get(event.call_id, end_ns)
-        yield _bar("module", event.thread, (event.time_ns, end), label, event.module_id)
+    ends = dict(log.fields(ModuleExited, "call_id", "time_ns"))
+    labels = {each.module_id: each.name or each.type_name for each in modules.values()}
+    for call_id, module_id, thread, time_ns in log.fields(
+        ModuleEntered, "call_id", "module_id", "thread", "time_ns"
+    ):
+        interval = time_ns, ends.get(call_id, end_ns)
+        yield _bar("module", thread, interval, labels.get(module_id, ""), module_id)
 
 
 def _marks(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
@@ -198,7 +187,7 @@ def _marks(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
 
 
 def _nodes(log: Log, runs: Iterable[NodeRun], end_ns: int) -> Iterator[_Bar]:
-    names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
+    names = dict(log.fields(NodeSeen, "node_id", "node_name"))
     backward_ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     for run in runs:
         failed_ns = backward_ends.get(run.backward_id, end_ns)

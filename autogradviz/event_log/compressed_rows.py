@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from autogradviz.event_log.encode_stream import Encoder
-    from autogradviz.event_log.uncompressed_rows import Columns, Row
+    from autogradviz.event_log.uncompressed_rows import Columns
     from autogradviz.events import Event
 
 _CODEC: Final = pa.Codec("zstd", 1)
@@ -48,10 +48,10 @@ class CompressedRows:
             kind: _compress(kind, columns) for kind, columns in columns_by_kind.items()
         }
 
-    def rows(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Row]]]:
-        """Yield the rows of some kinds."""
+    def columns(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], Columns]]:
+        """Yield the columns of some kinds."""
         for kind in self.counts.keys() & set(kinds):
-            yield kind, list(zip(*_decompress(*self._compressed[kind]), strict=True))
+            yield kind, _decompress(*self._compressed[kind])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all events as columns."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from autogradviz.event_log.rows_to_arrow import complete, to_rows
+from autogradviz.event_log.flatbuffer_limits import null_arrays
+from autogradviz.event_log.rows_to_arrow import complete, to_columns
 from autogradviz.events import field_names
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log.encode_stream import Encoder
     from autogradviz.event_log.rows_to_arrow import Run
-    from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.event_log.uncompressed_rows import Columns
     from autogradviz.events import Event
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -39,11 +41,11 @@ class Batch:
         for run in runs:
             self.counts[run.kind] += run.length
 
-    def rows(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Row]]]:
-        """Yield the rows of some kinds; only the columns of these kinds are decompressed."""
+    def columns(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], Columns]]:
+        """Yield the columns of some kinds; no other columns are decompressed."""
         for batch, runs in self._open(kinds):
             for run in runs:
-                yield run.kind, to_rows(batch, run)
+                yield run.kind, to_columns(batch, run)
 
     def tables(self, kind: type[Event]) -> Iterator[pa.RecordBatch]:
         """Yield the columns of a kind, without creating Python objects."""
@@ -74,9 +76,27 @@ class Batch:
 def open_stream(
     head: bytes, message: bytes | memoryview, columns: Collection[str] | None = None
 ) -> pa.RecordBatchStreamReader:
-    """Return a reader of one message after its schema message, of all or of some columns."""
+    """Return a reader of one message after its schema message, of all or of some columns.
+
+    Columns without any value are left out: four of five bytes of a decompressed batch are theirs.
+    """
+    is_null = null_arrays(message)
     options = pa.ipc.IpcReadOptions(use_threads=False)
-    if columns is not None:
-        names = pa.ipc.read_schema(pa.py_buffer(head)).names
-        options.included_fields = [i for i, name in enumerate(names) if name in columns]
+    options.included_fields = [
+        place
+        for place, (name, array) in enumerate(_arrays_of_columns(head))
+        if (columns is None or name in columns)
+        and not (array < len(is_null) and is_null[array] and name != "kind")
+    ] or [0]  # no field would select all of them
     return pa.ipc.open_stream(pa.py_buffer(b"".join((head, message, _END))), options=options)
+
+
+@lru_cache(maxsize=4)
+def _arrays_of_columns(head: bytes) -> list[tuple[str, int]]:
+    """Return each column of a schema message with the place of its array in a message."""
+    found: list[tuple[str, int]] = []
+    place = 0
+    for column in pa.ipc.read_schema(pa.py_buffer(head)):
+        found.append((column.name, place))
+        place += 2 if pa.types.is_list(column.type) else 1
+    return found

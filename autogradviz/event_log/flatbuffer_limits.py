@@ -25,9 +25,10 @@ MAX_RATIO: Final = 500
 
 _FREE_NBYTES: Final = 2**26  # small files may be denser than that
 _MARK: Final = 0xFFFFFFFF
+_ROOT: Final = 8  # bytes before the metadata of a message
 _RECORD_BATCH: Final = 3
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3  # fields of a message
-_LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3  # fields of a record batch
+_LENGTH, _ARRAYS, _BUFFERS, _COMPRESSION = 0, 1, 2, 3  # fields of a record batch
 _EMPTY: Final = 8  # a buffer without even a size
 
 
@@ -69,9 +70,29 @@ def read_messages(content: bytes) -> Iterator[Message]:
         place = message.end
 
 
+def null_arrays(message: bytes | memoryview) -> list[bool]:
+    """Return for each array of a record batch message whether all its values are null.
+
+    The arrays are those of the columns in order, each followed by the array of its lists' values.
+    A message of another type has none.
+
+    Raises:
+        ValueError: if the message is damaged.
+    """
+    try:
+        table = Table(message, _ROOT + _number("<I", message, _ROOT))
+        if table.scalar(_HEADER_TYPE, "<B") != _RECORD_BATCH:
+            return []
+        arrays = Table(message, table.offset(_HEADER)).pairs(_ARRAYS)
+        return [0 < length == nulls for length, nulls in arrays]
+    except (struct.error, IndexError) as error:
+        reason = "a batch is damaged"
+        raise ValueError(reason) from error
+
+
 def _read_message(content: bytes, place: int, mark: int, size: int) -> tuple[Message, int]:
     """Return a message, and the size of its batch after decompression."""
-    metadata = place + 8
+    metadata = place + _ROOT
     body = metadata + size
     table = Table(content, metadata + _number("<I", content, metadata))
     body_nbytes = table.scalar(_BODY_LENGTH, "<q")
@@ -101,7 +122,7 @@ def _decompressed_size(content: bytes, start: int, length: int, end: int) -> int
     return length if size == -1 else abs(size)  # -1: not compressed
 
 
-def _number(kind: str, content: bytes | bytearray, place: int) -> int:
+def _number(kind: str, content: bytes | bytearray | memoryview, place: int) -> int:
     if place < 0:  # which struct would count from the end
         raise IndexError
     found: int = struct.unpack_from(kind, content, place)[0]
@@ -111,7 +132,7 @@ def _number(kind: str, content: bytes | bytearray, place: int) -> int:
 class Table:
     """A table of a flatbuffer, whose fields are found through its vtable."""
 
-    def __init__(self, content: bytes | bytearray, place: int) -> None:
+    def __init__(self, content: bytes | bytearray | memoryview, place: int) -> None:
         self._content = content
         self._place = place
         self._index = place - _number("<i", content, place)

@@ -2,7 +2,8 @@
 
 A row is appended as a plain tuple in the order of ``field_names(kind)``, at about a tenth of the
 cost of a frozen dataclass, to one flat list for each kind (``uncompressed_rows.py``). Flat lists
-are converted to columns directly; tuples and events are created when a kind is read.
+are converted to columns directly. A kind is read as columns, one list for each field; tuples and
+events are created from them on demand.
 
 The oldest rows of a long recording are compressed to a twentieth of their size
 (``compressed_rows.py``), and decompressed when their kind is read.
@@ -11,22 +12,23 @@ The oldest rows of a long recording are compressed to a twentieth of their size
 from __future__ import annotations
 
 import threading
-from itertools import chain, compress, starmap
+from itertools import chain, compress, repeat, starmap
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from autogradviz.event_log.compressed_rows import CompressedRows
-from autogradviz.event_log.log_segments import Segments
-from autogradviz.event_log.uncompressed_rows import Rows, total
+from autogradviz.event_log.log_segments import Segments, rows_of_segment
+from autogradviz.event_log.uncompressed_rows import Rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.fast_dataclass import maker
 from autogradviz.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     from autogradviz.event_log.log_segments import Segment
-    from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.event_log.uncompressed_rows import Columns, Row
 
 E = TypeVar("E", bound=Event)
 
@@ -42,7 +44,7 @@ class Log:
         1
     """
 
-    __slots__ = ("_events", "_moving", "_read_rows", "_recent", "_segments", "problem")
+    __slots__ = ("_columns", "_events", "_moving", "_recent", "_segments", "problem")
 
     def __init__(self, segments: Segments | None = None) -> None:
         """Create a log.
@@ -53,7 +55,7 @@ class Log:
         self._recent: dict[type[Event], Rows] = {kind: Rows(kind) for kind in EVENT_TYPES}
         self._segments = Segments() if segments is None else segments
         self._moving = threading.Lock()  # held while rows move
-        self._read_rows: dict[type[Event], list[Row]] = {}  # of kinds that were read
+        self._columns: dict[type[Event], Columns] = {}  # of kinds that were read
         self._events: dict[type[Event], tuple[Event, ...]] = {}
         self.problem: str | None = None
         """One line about what is missing from a torn file, None for a complete recording."""
@@ -72,13 +74,43 @@ class Log:
         """Return the function that atomically appends one row of a kind."""
         return self._recent[kind].append
 
+    def columns(self, kind: type[Event]) -> Columns:
+        """Return one list for each field of a kind, oldest event first. Do not change them."""
+        self.decode(kind)
+        return self._columns.get(kind) or [[] for _ in field_names(kind)]
+
+    def column(self, kind: type[Event], name: str) -> list[Any]:
+        """Return the values of one field of a kind, oldest event first. Do not change the list."""
+        return self.columns(kind)[field_names(kind).index(name)]
+
+    def fields(self, kind: type[Event], *names: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the values of some fields of each event of a kind, oldest event first.
+
+        This takes a tenth of the time of creating events, so kinds that occur by the hundred
+        thousand are read with it.
+        """
+        columns, every = self.columns(kind), field_names(kind)
+        return zip(*[columns[every.index(name)] for name in names], strict=True)
+
+    def merged_fields(self, kinds: Sequence[type[Event]], *names: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the kind and some fields of each event of some kinds, oldest event first.
+
+        A field that a kind does not have is None.
+        """
+        rows: list[tuple[Any, ...]] = []
+        for kind in kinds:
+            columns = dict(zip(field_names(kind), self.columns(kind), strict=True))
+            chosen = [columns.get(name, repeat(None)) for name in names]
+            rows += zip(columns["seq"], repeat(kind), *chosen, strict=False)
+        rows.sort(key=itemgetter(0))
+        return (row[1:] for row in rows)
+
     def rows(self, kind: type[Event]) -> list[Row]:
         """Return the rows of a kind, oldest first, as tuples in the order of its fields."""
-        self.decode(kind)
-        return self._read_rows.get(kind, [])
+        return list(zip(*self.columns(kind), strict=True))
 
     def decode(self, *kinds: type[Event]) -> None:
-        """Read the rows of some kinds, or of all kinds if none is named.
+        """Read the columns of some kinds, or of all kinds if none is named.
 
         One call for all kinds takes half as long as one call for each kind.
         """
@@ -86,16 +118,19 @@ class Log:
         if not unread:
             return
         stored = [kind for kind in unread if self._segments.count(kind)]
-        older = self._segments.rows(stored) if stored else {}
+        older = self._segments.columns(stored) if stored else {}
         with collector_waiting():
             for kind in unread:
-                rows = older.get(kind, []) + self._recent[kind].rows()
-                rows.sort(key=itemgetter(0))  # threads may have appended out of order
-                self._read_rows[kind] = rows
+                columns = self._recent[kind].columns()
+                if kind in older:
+                    columns = joined(older.pop(kind), columns)
+                self._columns[kind] = _in_order(columns)
 
     def _is_read(self, kind: type[Event]) -> bool:
-        count = self._segments.count(kind) + len(self._recent[kind])
-        return len(self._read_rows.get(kind, ())) == count
+        return self._count_read(kind) == self._segments.count(kind) + len(self._recent[kind])
+
+    def _count_read(self, kind: type[Event]) -> int:
+        return len(self._columns[kind][0]) if kind in self._columns else 0
 
     def recent(self, kind: type[Event]) -> Rows:
         """Return the rows of a kind that are not compressed."""
@@ -134,7 +169,7 @@ class Log:
     def remove_segment(self, segment: Segment, kept: Iterable[type[Event]] = ()) -> None:
         """Remove a segment, but append the rows of some of its kinds to those not compressed."""
         kinds = tuple(kept)
-        rows_by_kind = list(segment.rows(kinds)) if kinds else ()
+        rows_by_kind = list(rows_of_segment(segment, kinds)) if kinds else ()
         with self._moving:
             for kind, rows in rows_by_kind:
                 recent = self._recent[kind]
@@ -177,7 +212,7 @@ class Log:
         self._discard_read(kind)
 
     def _discard_read(self, kind: type[Event]) -> None:
-        self._read_rows.pop(kind, None)
+        self._columns.pop(kind, None)
         self._events.pop(kind, None)
 
     def copy(self) -> Log:
@@ -197,8 +232,9 @@ class Log:
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """Return the events of a kind, oldest first."""
         events = self._events.get(kind)
-        rows = self.rows(kind)
-        if events is None or len(events) != len(rows):
+        columns = self.columns(kind)
+        if events is None or len(events) != len(columns[0]):
+            rows = zip(*columns, strict=True)
             events = self._events[kind] = tuple(starmap(maker(kind), rows))
         return events  # type: ignore[return-value]
 
@@ -217,10 +253,19 @@ class Log:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log):
             return NotImplemented
-        same = all(self.rows(kind) == other.rows(kind) for kind in EVENT_TYPES)
+        same = all(self.columns(kind) == other.columns(kind) for kind in EVENT_TYPES)
         return same and self.problem == other.problem
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"<Log of {len(self):,} events>"
+
+
+def _in_order(columns: Columns) -> Columns:
+    """Return columns in the order of the event numbers; threads may append out of order."""
+    seqs = columns[0]
+    if seqs == sorted(seqs):
+        return columns
+    order = sorted(range(len(seqs)), key=seqs.__getitem__)
+    return [[column[place] for place in order] for column in columns]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
+from autogradviz.event_log.uncompressed_rows import in_rows, joined
 from autogradviz.pause_gc import collector_paused
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from autogradviz.event_log.encode_stream import Encoder
-    from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.event_log.uncompressed_rows import Columns, Row
     from autogradviz.events import Event
 
 
@@ -24,8 +25,8 @@ class Segment(Protocol):
     def counts(self) -> Mapping[type[Event], int]:
         """Number of events of each kind."""
 
-    def rows(self, kinds: Collection[type[Event]]) -> Iterable[tuple[type[Event], list[Row]]]:
-        """Return the rows of some kinds."""
+    def columns(self, kinds: Collection[type[Event]]) -> Iterable[tuple[type[Event], Columns]]:
+        """Return the columns of some kinds, as lists that the caller may change."""
 
     def batches(self) -> Iterable[pa.RecordBatch]:
         """Return all events as columns."""
@@ -63,11 +64,19 @@ class Segments:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
 
-    def rows(self, kinds: Collection[type[Event]]) -> dict[type[Event], list[Row]]:
-        """Return the rows of some kinds, oldest first."""
-        found: dict[type[Event], list[Row]] = {kind: [] for kind in kinds}
+    def columns(self, kinds: Collection[type[Event]]) -> dict[type[Event], Columns]:
+        """Return the columns of those of some kinds that occur, oldest segment first."""
+        found: dict[type[Event], Columns] = {}
         with collector_paused():
             for segment in self._segments:
-                for kind, rows in segment.rows(kinds):
-                    found[kind] += rows
+                for kind, columns in segment.columns(kinds):
+                    found[kind] = joined(found[kind], columns) if kind in found else columns
         return found
+
+
+def rows_of_segment(
+    segment: Segment, kinds: Collection[type[Event]]
+) -> Iterator[tuple[type[Event], list[Row]]]:
+    """Yield the rows of some kinds."""
+    for kind, columns in segment.columns(kinds):
+        yield kind, in_rows(columns)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import MutationCloned, NodeSeen, OpCalled
 
 if TYPE_CHECKING:
     from autogradviz.event_log.log import Log
+
+
+_Op: TypeAlias = tuple[int, str, int]
+"""Event number, overload and thread of an op."""
 
 
 @cache
@@ -50,50 +53,56 @@ class OpNodeMatches:
 
 def match_ops_to_nodes(log: Log) -> OpNodeMatches:
     """Match all ops to the nodes that they created."""
-    by_number: dict[int, list[OpCalled]] = {}
+    by_number: dict[int, list[_Op]] = {}
     op_of_number: dict[tuple[int, int], int] = {}
     thread_of_op: dict[int, int] = {}
     clones = {event.op_seq for event in log.of(MutationCloned)}
     # A mutation clone takes the number of the write that follows it on the thread.
     number_of_clone: dict[int, int | None] = {}
-    for op in rows_of(log, OpCalled):
-        number = op.sequence_nr
-        if op.seq in clones:
-            number_of_clone[op.thread] = number
+    ops = log.fields(OpCalled, "seq", "op", "thread", "written", "sequence_nr")
+    for seq, op, thread, written, own_number in ops:
+        if seq in clones:
+            number_of_clone[thread] = own_number
             continue
-        if number is None and op.written:
-            number = number_of_clone.pop(op.thread, None)
+        number = own_number
+        if number is None and written:
+            number = number_of_clone.pop(thread, None)
         if number is not None:
-            by_number.setdefault(number, []).append(op)
-            op_of_number.setdefault((op.thread, number), op.seq)
-            thread_of_op[op.seq] = op.thread
+            by_number.setdefault(number, []).append((seq, op, thread))
+            op_of_number.setdefault((thread, number), seq)
+            thread_of_op[seq] = thread
     op_of_node: dict[int, int] = {}
     node_of_op: dict[int, int] = {}
-    for node in log.of(NodeSeen):
-        if node.sequence_nr is None:
+    for node_id, name, thread, number in log.fields(
+        NodeSeen, "node_id", "node_name", "thread", "sequence_nr"
+    ):
+        if number is None:
             continue
-        creator = _creator(node, by_number.get(_op_number(node, node.sequence_nr), []), node_of_op)
+        candidates = by_number.get(_op_number(name, number), [])
+        creator = _creator(name, thread, candidates, node_of_op)
         if creator is not None:
-            op_of_node[node.node_id] = creator
-            node_of_op[creator] = node.node_id
+            op_of_node[node_id] = creator
+            node_of_op[creator] = node_id
     return OpNodeMatches(op_of_node, node_of_op, op_of_number, thread_of_op)
 
 
-def _op_number(node: NodeSeen, sequence_nr: int) -> int:
+def _op_number(node_name: str, sequence_nr: int) -> int:
     """Return the sequence number of the op that created a node.
 
     A write to a view creates two nodes: the op's own, which stays inside the second one, the
     ``CopySlices`` of the base.
     """
-    return sequence_nr - 1 if node.node_name == "CopySlices" else sequence_nr
+    return sequence_nr - 1 if node_name == "CopySlices" else sequence_nr
 
 
-def _creator(node: NodeSeen, candidates: list[OpCalled], taken: dict[int, int]) -> int | None:
+def _creator(
+    node_name: str, node_thread: int, candidates: list[_Op], taken: dict[int, int]
+) -> int | None:
     """Return the best match for a node; None if only an unrelated op shares its number."""
     best, best_score = None, (False, False)
-    stem = _node_stem(node.node_name)
-    for op in candidates:
-        score = (_op_stem(op.op) == stem, op.thread == node.thread)
-        if op.seq not in taken and score > best_score:
-            best, best_score = op.seq, score
+    stem = _node_stem(node_name)
+    for seq, op, thread in candidates:
+        score = (_op_stem(op) == stem, thread == node_thread)
+        if seq not in taken and score > best_score:
+            best, best_score = seq, score
     return best

@@ -23,7 +23,8 @@ _ROW_TYPES: Final[dict[type[Event], Any]] = {
 
 def last_ns(log: Log) -> int:
     """Return the time of the last event, 0 for an empty log."""
-    return max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
+    times = (log.columns(kind)[_TIME] for kind in EVENT_TYPES)
+    return max((each[-1] for each in times if each), default=0)
 
 
 def rows_of(log: Log, kind: type[E]) -> Iterator[E]:
@@ -31,4 +32,5 @@ def rows_of(log: Log, kind: type[E]) -> Iterator[E]:
 
     They have the fields of the event class, but ``isinstance`` rejects them.
     """
-    return cast("Iterator[E]", map(_ROW_TYPES[kind]._make, log.rows(kind)))
+    rows = zip(*log.columns(kind), strict=True)
+    return cast("Iterator[E]", map(_ROW_TYPES[kind]._make, rows))

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.event_log.log import Log
+from autogradviz.event_log.log_segments import rows_of_segment
 from autogradviz.event_log.referenced_definitions import DEFINITIONS, PASSING, defined, used_ids
 from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import (
@@ -60,7 +61,7 @@ class StepEvents:
     def add(self, segment: Segment) -> RowsByKind:
         """Append a segment, and return its rows by kind."""
         rows: RowsByKind = {kind: [] for kind in EVENT_TYPES}
-        for kind, part in segment.rows(EVENT_TYPES):
+        for kind, part in rows_of_segment(segment, EVENT_TYPES):
             rows[kind] += part
         with self._lock:
             self._append(segment, rows)
@@ -103,7 +104,7 @@ class StepEvents:
     def _rows(self, position: int) -> RowsByKind:
         if position not in self._decoded:
             rows: RowsByKind = {kind: [] for kind in EVENT_TYPES}
-            for kind, found in self._segments[position][2].rows(EVENT_TYPES):
+            for kind, found in rows_of_segment(self._segments[position][2], EVENT_TYPES):
                 rows[kind] += found
             self._remember(position, rows)
         return self._decoded[position]
@@ -124,7 +125,7 @@ class StepEvents:
         for _, _, segment in reversed(self._segments):
             if not missing:
                 break
-            for _, rows in segment.rows([ModuleEntered]):
+            for _, rows in rows_of_segment(segment, [ModuleEntered]):
                 for row in reversed(rows):  # a call follows the one that contains it
                     if row[_CALL_ID] in missing and row[0] < start:
                         found.append(row)
@@ -169,6 +170,6 @@ class StepEvents:
             missing = ids - found.keys()
             if not missing:
                 break
-            for _, rows in self._segments[position][2].rows([kind]):
+            for _, rows in rows_of_segment(self._segments[position][2], [kind]):
                 take(rows, missing)
         return found

@@ -99,6 +99,18 @@ def total(kinds: Iterable[Rows]) -> int:
     return sum([len(rows) for rows in kinds if rows._values])  # noqa: SLF001
 
 
+def in_rows(columns: Columns) -> list[Row]:
+    """Return columns as rows."""
+    return list(zip(*columns, strict=True))
+
+
+def joined(columns: Columns, more: Columns) -> Columns:
+    """Return columns with more values appended to each."""
+    for column, values in zip(columns, more, strict=True):
+        column.extend(values)
+    return columns
+
+
 def _in_tuples(values: list[Any], width: int) -> list[Row]:
     each = iter(values)
     return list(zip(*[each] * width, strict=True))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import AutogradvizError
 from autogradviz.event_log.compressed_rows import CompressedRows
+from autogradviz.event_log.log_segments import rows_of_segment
 from autogradviz.events import EVENT_TYPES, RecorderLimited, RecordingEnded
 from autogradviz.live.follow_file import FollowedFile
 from autogradviz.live.recorded_steps import RecordedSteps
@@ -99,7 +100,7 @@ class LiveRecording:
         for segment in log.segments:
             if not any(segment is seen for seen in self._seen_segments):
                 self._seen_segments.append(segment)
-                for kind, found in segment.rows(EVENT_TYPES):
+                for kind, found in rows_of_segment(segment, EVENT_TYPES):
                     rows.setdefault(kind, []).extend(found)
         for kind in EVENT_TYPES:
             rows.setdefault(kind, []).extend(log.recent(kind).rows())

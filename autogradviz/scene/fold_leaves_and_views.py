@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -32,8 +33,13 @@ class FoldedGraph:
 
 def is_view(node: Node) -> bool:
     """Return whether a node is a view op that saved nothing."""
-    match = re.fullmatch(r"_?(\w+?)(Copy)?Backward\d*", node.name)
-    return match is not None and match[1] in VIEW_OPS and not node.saved
+    return not node.saved and _is_view_name(node.name)
+
+
+@cache
+def _is_view_name(node_name: str) -> bool:
+    match = re.fullmatch(r"_?(\w+?)(Copy)?Backward\d*", node_name)
+    return match is not None and match[1] in VIEW_OPS
 
 
 def fold_graph(graph: Graph, keep: Collection[int] = ()) -> FoldedGraph:

@@ -84,16 +84,15 @@ def build_groups(
     """
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
+    sizes = [memory.total()]
+    sizes += [memory.of_nodes({ids[i] for i in group.nodes}) for group in groups[1:]]
     plain = [
-        _scene_group(index, group, nodes, layouts[index], types, contents)
+        _scene_group(index, group, nodes, layouts[index], types, contents, sizes[index])
         for index, group in enumerate(groups)
     ]
     named = _name_graphs(plain, groups, nodes, folded)
-    sizes = [memory.of_nodes({ids[i] for i in group.nodes}) for group in groups]
-    sizes[0] = memory.total()
     closed = [
-        _with_sizes(group, sizes=sizes[index], alone=("group", index) in alone)
-        for index, group in enumerate(named)
+        _with_widths(group, alone=("group", index) in alone) for index, group in enumerate(named)
     ]
     if pictures:
         closed = [
@@ -116,6 +115,7 @@ def _scene_group(
     layout: GroupLayout,
     types: dict[str, str],
     contents: Mapping[int, str],
+    sizes: SavedBytes,
 ) -> SceneGroup:
     tree, region = group.tree, group.tree.region
     label, type_name = _names(tree, types, nodes)
@@ -128,9 +128,9 @@ def _scene_group(
         path=tree.path,
         depth=group.depth,
         node_count=len(group.nodes),
-        nbytes=0,
-        recomputed_nbytes=0,
-        peak_nbytes=0,
+        nbytes=sizes.saved,
+        recomputed_nbytes=sizes.recomputed,
+        peak_nbytes=sizes.at_peak,
         repeat=tree.count,
         checkpointed=region is not None or _all_checkpointed(tree),
         recomputes=len(region.recomputations) if region else _max_recomputes(tree),
@@ -157,9 +157,10 @@ def _name_graphs(
     """
     starts: dict[int, int] = {}
     for index, group in enumerate(flat):
-        runs = [folded.nodes[i].ran[0][0] for i in group.nodes if folded.nodes[i].ran]
-        if group.tree.kind == "graph" and runs:
-            starts[index] = min(runs)
+        if group.tree.kind == "graph":
+            runs = [folded.nodes[i].ran[0][0] for i in group.nodes if folded.nodes[i].ran]
+            if runs:
+                starts[index] = min(runs)
     numbers = {index: n for n, index in enumerate(sorted(starts, key=starts.__getitem__), 1)}
     named = list(closed)
     for index, group in enumerate(flat):
@@ -237,14 +238,8 @@ def _state(nodes: list[SceneNode]) -> RunState:
     return "ran" if "ran" in states else "not_run"
 
 
-def _with_sizes(group: SceneGroup, *, sizes: SavedBytes, alone: bool) -> SceneGroup:
-    """Return a group with its saved bytes and its widths, closed and open."""
-    group = replace(
-        group,
-        nbytes=sizes.saved,
-        recomputed_nbytes=sizes.recomputed,
-        peak_nbytes=sizes.at_peak,
-    )
+def _with_widths(group: SceneGroup, *, alone: bool) -> SceneGroup:
+    """Return a group with its widths, closed and open."""
     label = text_width(group.label, 12.5, bold=True)
     pills = text_width(f"×{group.repeat:,} identical", 10.0) + 24 if group.repeat > 1 else 0.0
     pills += 40 if group.checkpointed else 0.0

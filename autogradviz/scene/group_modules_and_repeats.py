@@ -43,15 +43,17 @@ def group_nodes(
         for node, number in zip(folded.nodes, number_graphs(folded), strict=True)
     ]
     region_of_module = _insert_regions(folded, regions, paths)
-    root = GroupTree("root", "")
+    tree = root = GroupTree("root", "")
     seen: set[tuple[Part, ...]] = set()
     last: list[Part] = []
     for index, path in enumerate(paths):
-        if path != last and tuple(path) in seen:
-            _start_new_call_group(root, path, last)
-        _get_or_create(root, path, regions, region_of_module).nodes.append(index)
-        seen.add(tuple(path))
-        last = path
+        if path != last:
+            if tuple(path) in seen:
+                _start_new_call_group(root, path, last)
+            tree = _get_or_create(root, path, regions, region_of_module)
+            seen.add(tuple(path))
+            last = path
+        tree.nodes.append(index)
     while not root.nodes and len(root.groups) == 1 and root.groups[0].region is None:
         root = root.groups[0]
         root.kind = "root"

@@ -42,7 +42,12 @@ class NodeBadgeReader:
         for hook in analysis.hooks:
             for node_id in hook.node_ids:
                 self._hooks.setdefault(node_id, []).append(hook)
-        self._bumps = {e.op_seq: e for e in analysis.log.of(VersionBumped) if e.op_seq is not None}
+        self._versions: dict[int | None, tuple[int, int]] = {
+            op_seq: (before, after)
+            for op_seq, before, after in analysis.log.fields(
+                VersionBumped, "op_seq", "version", "seen_version"
+            )
+        }
         self._not_finite = {e.content_hash: _counts(e) for e in analysis.log.of(NotFiniteSeen)}
         self._backward_ops: dict[int, list[Op]] = {}
         if self._not_finite:
@@ -54,11 +59,11 @@ class NodeBadgeReader:
         """Return the badges of a node. Hooks of its leaves count as its own."""
         hooks = [hook for each in (node, *leaves) for hook in self._hooks.get(each.node_id, ())]
         cloned = [saved for saved in node.saved if saved.cloned]
-        bump = None if node.op is None else self._bumps.get(node.op.seq)
+        versions = None if node.op is None else self._versions.get(node.op.seq)
         return _make_badges(
             hooks=tuple(dict.fromkeys(map(hook_description, hooks))),
             culprit=self._is_culprit(node.op),
-            wrote="" if bump is None else f"v{bump.version} → v{bump.seen_version}",
+            wrote="" if versions is None else f"v{versions[0]} → v{versions[1]}",
             cloned=", ".join(f"{s.slot} · {format_bytes(s.tensor.nbytes)}" for s in cloned),
             not_finite=self._not_finite_text(node) if self._not_finite else "",
         )

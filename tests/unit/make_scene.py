@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 
 import make_log as m
 
@@ -127,15 +127,20 @@ def unpack(packed):
     """Return a packed payload as it was before packing."""
     payload = json.loads(zlib.decompress(packed))
     for table in payload["string_columns"]:
-        payload[table] = {name: column_values(text) for name, text in payload[table].items()}
+        payload[table] = {name: unpack_column(text) for name, text in payload[table].items()}
     return payload
 
 
-def column_values(text):
+def unpack_column(text):
     """Return the values of a column of a packed payload."""
-    if text.startswith("="):
-        value, count = json.loads(text[1:])
+    if text.startswith("["):
+        return json.loads(text)
+    content = json.loads(text[1:])
+    if text.startswith("e"):
+        value, count = content
         return [value] * count
-    if text.startswith("~"):
-        return list(accumulate(json.loads(text[1:])))
-    return json.loads(text)
+    if text.startswith("d"):
+        return list(accumulate(content))
+    lengths, differences = content
+    numbers = accumulate(differences)
+    return [list(islice(numbers, length)) for length in lengths]

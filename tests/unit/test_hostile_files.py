@@ -197,7 +197,7 @@ def test_only_the_requested_columns_are_read(tmp_path):
     read = load(tmp_path / "x.agv")
     assert len(read) == len(log)
     assert read.of(SourceLineRead) == log.of(SourceLineRead)
-    assert set(read._read_rows) == {SourceLineRead}
+    assert set(read._columns) == {SourceLineRead}
     assert list(read) == list(log)
 
 

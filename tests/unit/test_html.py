@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
+import zlib
 from html.parser import HTMLParser
 
-from make_scene import unpack
+from make_scene import scene_of, tower, unpack
 from small_scene import small_scene
 
 from autogradviz.render.html import render_html
-from autogradviz.scene.payload import to_payload
+from autogradviz.scene.payload import pack, to_payload
 
 HOSTILE = "</script><script>hacked()</script><!--&amp;\"'\u202e\U0001f600"
 
@@ -92,3 +94,17 @@ def test_title_is_the_title_of_the_scene_by_default():
 def test_page_without_scripts_has_a_message():
     page = Page(render_html(small_scene()))
     assert "requires JavaScript" in "".join(text for _, text in page.all("p"))
+
+
+def test_packed_columns_of_large_numbers_hold_differences():
+    """The times of nodes ascend, and so do the lists of the times of their runs."""
+    scene = scene_of(*tower(8))
+    nodes = [
+        dataclasses.replace(node, born_ns=10**9 + 7 * i, runs_ns=(10**9 + 9 * i, -1)[: i % 3])
+        for i, node in enumerate(scene.nodes)
+    ]
+    scene = dataclasses.replace(scene, nodes=tuple(nodes))
+    columns = json.loads(zlib.decompress(pack(scene)))["nodes"]
+    assert columns["born_ns"].startswith("d[1000000000,7,7,")
+    assert columns["lineno"].startswith("[")
+    assert unpack(pack(scene)) == json.loads(json.dumps(to_payload(scene)))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from ipywidgets.widgets.widget import _instances
-from make_scene import column_values, scene_of, tower, unpack
+from make_scene import scene_of, tower, unpack, unpack_column
 from small_scene import small_scene
 from traitlets import TraitError
 
 from autogradviz.render.widget import COLORS, HEIGHT, TraceWidget, bundle_for_cell
-from autogradviz.scene.payload import column_text, to_payload
+from autogradviz.scene.payload import pack_column, to_payload
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -156,16 +156,18 @@ def test_rerun_of_a_cell_closes_its_old_widgets(monkeypatch):
     [
         ([], "[]"),
         ([7], "[7]"),
-        ([0, 0, 0], "=[0,3]"),
-        ([[1], [1]], "=[[1],2]"),
-        ([None, None], "=[null,2]"),
-        ([100, 101, 99, 104, 105, 105], "~[100,1,-2,5,1,0]"),
-        ([5, 900, 5], "[5,900,5]"),
-        ([100, None, 101], "[100,null,101]"),
-        ([100.5, 101, 102], "[100.5,101,102]"),
-        ([2**60, 2**60 + 1, 2**60 + 2], f"[{2**60},{2**60 + 1},{2**60 + 2}]"),
+        ([0, 0, 0], "e[0,3]"),
+        ([[1], [1]], "e[[1],2]"),
+        ([None, None], "e[null,2]"),
+        ([1000, 1001, 999, 1004], "d[1000,1,-2,5]"),
+        ([100, 101, 99], "[100,101,99]"),
+        ([5, 9000, 5], "[5,9000,5]"),
+        ([[1000, 1001], [], [1002]], "l[[2,0,1],[1000,1,1]]"),
+        ([1000, None, 1001], "[1000,null,1001]"),
+        ([1000.5, 1001, 1002], "[1000.5,1001,1002]"),
+        ([2**60, 2**60 + 1], f"[{2**60},{2**60 + 1}]"),
     ],
 )
-def test_column_of_a_packed_payload_has_the_same_values(values, text):
-    assert column_text(values) == text
-    assert column_values(text) == values
+def test_packed_column_has_the_same_values(values, text):
+    assert pack_column(values) == text
+    assert unpack_column(text) == values

@@ -57,19 +57,27 @@ test("columns that are JSON text are parsed when a row reads them", () => {
   assert.throws(() => rows[0].broken, SyntaxError);
 });
 
-test("columns of equal values and of differences have their values again", () => {
-  const columns = { index: "~[900,-1,0,3]", op: '=[[1,"a"],4]', name: "~[4]" };
-  const rows = makeRows(columns, [], []);
+test("packed numbers and lists of numbers are sums of differences", () => {
+  const columns = {
+    time: "d[1000,2,-1]",
+    holds: "l[[2,0,1],[1000,5,-3]]",
+    op: "d[1,0,-1]",
+    shape: 'e[[1,"a"],3]',
+  };
+  const rows = makeRows(columns, ["op"], ["", "exp"]);
   assert.deepEqual(
-    rows.map(({ index }) => index),
-    [900, 899, 899, 902],
+    rows.map(({ time, holds, op }) => [time, holds, op]),
+    [
+      [1000, [1000, 1005], "exp"],
+      [1002, [], "exp"],
+      [1001, [1002], ""],
+    ],
   );
   assert.deepEqual(
-    rows.map(({ op }) => op),
-    Array(4).fill([1, "a"]),
+    rows.map(({ shape }) => shape),
+    Array(3).fill([1, "a"]),
   );
-  assert.equal(rows[0].name, 4);
-  assert.equal(makeRows({ index: "=[null,2]" }, [], []).length, 2);
+  assert.equal(makeRows({ index: "e[null,2]" }, [], []).length, 2);
 });
 
 test("rows have the values of their columns, with decoded text", () => {

@@ -5,8 +5,8 @@
  * Return the rows of a table. A row holds only its index and reads the columns on access: creating
  * 100,000 objects of 25 fields each would take most of a second.
  *
- * @param {Record<string, any[] | string>} columns those of a packed payload are text, which is parsed
- *   when a row reads it
+ * @param {Record<string, any[] | string>} columns those of a packed payload are text, which is
+ *   parsed when a row reads it
  * @param {string[]} textColumns those that hold indices into `strings`
  * @param {string[]} strings
  * @returns {any[]}
@@ -22,7 +22,7 @@ export function makeRows(columns, textColumns, strings) {
     /** @type {any} */
     let values = column;
     const read = (/** @type {number} */ at) => {
-      if (typeof values === "string") values = parseColumn(values);
+      if (typeof values === "string") values = unpackColumn(values);
       return values[at];
     };
     /** @this {Row} */
@@ -37,21 +37,36 @@ export function makeRows(columns, textColumns, strings) {
     Object.defineProperty(Row.prototype, name, { get: textColumns.includes(name) ? text : plain });
   }
   const [first = []] = Object.values(columns);
-  const { length } = typeof first === "string" ? parseColumn(first) : first;
-  return Array.from({ length }, (_, at) => new Row(at));
+  const count = (typeof first === "string" ? unpackColumn(first) : first).length;
+  return Array.from({ length: count }, (_, at) => new Row(at));
 }
 
 /**
- * @param {string} text of a column; `autogradviz/scene/payload.py` describes it
- * @returns {any[]} its values
+ * Return the values of a packed column; `autogradviz/scene/payload.py` describes its text.
+ *
+ * @param {string} text
+ * @returns {any[]}
  */
-function parseColumn(text) {
-  const isEqual = text[0] === "=";
-  const isDifferences = text[0] === "~";
-  const values = JSON.parse(isEqual || isDifferences ? text.slice(1) : text);
-  if (isEqual) return Array(values[1]).fill(values[0]);
-  if (isDifferences) for (let at = 1; at < values.length; at++) values[at] += values[at - 1];
-  return values;
+export function unpackColumn(text) {
+  if (text[0] === "[") return JSON.parse(text);
+  const content = JSON.parse(text.slice(1));
+  if (text[0] === "e") return Array(content[1]).fill(content[0]);
+  if (text[0] === "d") return sumDifferences(content);
+  const [lengths, differences] = content;
+  const numbers = sumDifferences(differences);
+  let start = 0;
+  return lengths.map((/** @type {number} */ length) => numbers.slice(start, (start += length)));
+}
+
+/**
+ * Replace differences between successive numbers by the numbers.
+ *
+ * @param {number[]} differences
+ * @returns {number[]}
+ */
+function sumDifferences(differences) {
+  for (let at = 1; at < differences.length; at++) differences[at] += differences[at - 1];
+  return differences;
 }
 
 /**

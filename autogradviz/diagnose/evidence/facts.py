@@ -75,8 +75,9 @@ class Evidence:
         """Ops that wrote a storage, oldest first, by storage id."""
         found: dict[int, list[Op]] = defaultdict(list)
         for op in self.analysis.ops:
-            for storage_id in _written_storages(op):
-                found[storage_id].append(op)
+            if op.written or op.name in _UNDECLARED_WRITES:
+                for storage_id in _written_storages(op):
+                    found[storage_id].append(op)
         return found
 
     @cached_property

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from autogradviz.event_log.encode_stream import Encoder
-    from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.event_log.uncompressed_rows import Columns
 
 KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
@@ -92,10 +92,10 @@ class UndecodedRows:
             self._batch.pack()
         return zip(found, decoded, strict=True)
 
-    def rows(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Row]]]:
-        """Yield the rows of some kinds."""
+    def columns(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], Columns]]:
+        """Yield the columns of some kinds."""
         for kind, values in self.values(kinds):
-            yield kind, Rows(kind, values).rows()
+            yield kind, Rows(kind, values).columns()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all events as columns."""

@@ -66,6 +66,7 @@ class EdgeRouter:
         self._groups = groups
         self._edges = edges
         self._orders = orders
+        self._arranged: dict[object, tuple[Arrangement, tuple[tuple[int, ...], ...]]] = {}
         self._home = [0] * len(orders)
         for index, group in enumerate(groups):
             group.depth = groups[group.parent].depth + 1 if index else 0
@@ -140,21 +141,33 @@ class EdgeRouter:
         group = self._groups[index]
         tops = sorted(set(group.top.values()))
         bottoms = sorted(set(group.bottom.values()))
-        orders = [self._orders[node] for node in group.nodes]
-        orders += [oldest[child] for child in group.groups]
-        orders += range(len(tops) + len(bottoms))
+        inner = [self._orders[node] for node in group.nodes]
+        inner += [oldest[child] for child in group.groups]
         cells = [_make_cell(kind="node", ref=node) for node in group.nodes]
         cells += [_make_cell(kind="group", ref=child) for child in group.groups]
         cells += [_make_cell(kind="top", ref=-1)] * len(tops)
         cells += [_make_cell(kind="bottom", ref=-1)] * len(bottoms)
-        groups = set(group.group_cell.values())
-        arrangement = arrange(orders, list(group.links), tops, bottoms, groups)
+        arrangement, rows = self._arrange(group, inner, tops, bottoms)
         cells += [_make_cell(kind="bend", ref=-1)] * arrangement.bends
-        return GroupLayout(
-            tuple(cells),
-            tuple(map(tuple, arrangement.rows)),
-            tuple(self._links(group, arrangement)),
-        )
+        return GroupLayout(tuple(cells), rows, tuple(self._links(group, arrangement)))
+
+    def _arrange(
+        self, group: GroupEdges, inner: list[int], tops: list[int], bottoms: list[int]
+    ) -> tuple[Arrangement, tuple[tuple[int, ...], ...]]:
+        """Return the arrangement of a group's cells, and its rows as tuples.
+
+        Groups with equal links whose cells were created in the same order, such as the calls of
+        one module, are arranged once. ``inner`` has the creation order of nodes and subgroups.
+        """
+        ranks = {order: rank for rank, order in enumerate(sorted(set(inner)))}
+        orders = [*map(ranks.__getitem__, inner), *range(len(tops) + len(bottoms))]
+        key = tuple(orders), len(group.nodes), len(group.groups), len(tops), tuple(group.links)
+        found = self._arranged.get(key)
+        if found is None:
+            groups = set(group.group_cell.values())
+            arrangement = arrange(orders, list(group.links), tops, bottoms, groups)
+            found = self._arranged[key] = arrangement, tuple(map(tuple, arrangement.rows))
+        return found
 
     def _links(self, group: GroupEdges, arrangement: Arrangement) -> list[Link]:
         first = len(group.nodes)
