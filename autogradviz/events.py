@@ -718,7 +718,8 @@ class NoOptimizerFound(Event):
 class NormRead(Event):
     """The norm of a loss, or of the gradient in a leaf's ``.grad``, was read.
 
-    Gradients are read when the recording ends; with fingerprints, after each backward.
+    Gradients are read when the recording ends; with fingerprints, after each backward. Those of a
+    thread that outlives the recording are read after its last backward.
     """
 
     backward_id: BackwardId  # the backward from the root, or the last one that reached the leaf

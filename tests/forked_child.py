@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 
 CHILD_SECONDS = 60
@@ -13,8 +14,6 @@ def run_in_child(work):
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(CHILD_SECONDS)
         try:
             os.write(write, str(work()).encode())
         except BaseException as error:
@@ -23,6 +22,9 @@ def run_in_child(work):
             os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
+        # The child may hang before ``os.fork`` returns there.
+        if not select.select([pipe], [], [], CHILD_SECONDS)[0]:
+            os.kill(child, signal.SIGKILL)
         output = pipe.read()
     os.waitpid(child, 0)
     return output

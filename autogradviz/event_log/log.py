@@ -11,7 +11,6 @@ The oldest rows of a long recording are compressed to a twentieth of their size
 
 from __future__ import annotations
 
-import threading
 from itertools import chain, compress, repeat, starmap
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +20,7 @@ from autogradviz.event_log.log_segments import Segments, rows_of_segment
 from autogradviz.event_log.uncompressed_rows import Rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.fast_dataclass import maker
+from autogradviz.fork_safe_locks import new_lock
 from autogradviz.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Log:
         """
         self._recent: dict[type[Event], Rows] = {kind: Rows(kind) for kind in EVENT_TYPES}
         self._segments = Segments() if segments is None else segments
-        self._moving = threading.Lock()  # held while rows move
+        self._moving = new_lock()  # held while rows move
         self._columns: dict[type[Event], Columns] = {}  # of kinds that were read
         self._events: dict[type[Event], tuple[Event, ...]] = {}
         self.problem: str | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.event_log.log import Log
@@ -17,6 +16,7 @@ from autogradviz.events import (
     RecordingEnded,
     field_names,
 )
+from autogradviz.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -52,7 +52,7 @@ class StepEvents:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._segments: list[tuple[int, int, Segment]] = []  # first event, last event
         self._decoded: dict[int, RowsByKind] = {}  # by position of the segment
         self._in_every_step: RowsByKind = {kind: [] for kind in _IN_EVERY_STEP}

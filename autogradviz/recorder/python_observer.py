@@ -201,6 +201,7 @@ class PythonObserver:
         guarded("nodes", self._walk_recent_outputs)
         guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)
+        guarded("leaves", self.gradients.report_unread)
         guarded("steps", self.steps.find_optimizers)
         if error is not None:
             guarded("error", self._emit_error, error)

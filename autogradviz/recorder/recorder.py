@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import ExitStack
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -25,6 +25,7 @@ from autogradviz.events import (
     RecordingInterrupted,
     RecordingStarted,
 )
+from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.native.choose_engine import choose_engine
 from autogradviz.recorder.native.observer import NativeObserver
 from autogradviz.recorder.process_groups import RankTable
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.retention.retention_policy import RetentionPolicy
     from autogradviz.stop_condition import StopCondition
 
-_lock = threading.Lock()
+_lock: Final = new_lock()
 _active: Recorder | None = None
 
 
@@ -304,8 +305,7 @@ def _clear_active(recorder: Recorder) -> None:
 
 def _detach_child() -> None:
     """Stop recording in a forked child: the recording and its file are the parent's."""
-    global _active, _lock  # noqa: PLW0603
-    _lock = threading.Lock()  # another thread may have held it
+    global _active
     recorder, _active = _active, None
     if recorder is not None:
         recorder.detach_after_fork()

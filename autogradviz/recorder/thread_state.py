@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
+from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.torch_internals.private_api import current_graph_task_id, get_sequence_nr
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling
 
@@ -72,7 +73,7 @@ class ThreadTable:
         Args:
             attach: returns the number of the current thread, if C++ numbers threads.
         """
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._attach = attach
         self._count = 0
         self._states: WeakSet[ThreadState] = WeakSet()  # a state dies with its thread

@@ -8,7 +8,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.events import ModeChanged, NormRead, NotFiniteSeen, RequiresGradChanged
+from autogradviz.events import (
+    ModeChanged,
+    NormRead,
+    NotFiniteSeen,
+    RecorderLimited,
+    RequiresGradChanged,
+)
 
 
 def recorded(work, model=None, **options):
@@ -358,13 +364,15 @@ def test_norms_of_the_loss_and_of_final_gradients_are_recorded():
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_gradients_of_a_thread_are_read_once_it_has_ended(ends):
+def test_gradients_of_another_thread_are_read_whether_or_not_it_has_ended(ends):
     net, written, may_end = nn.Linear(3, 3), Event(), Event()
 
     def train():
-        net(X).sum().backward()
+        for _ in range(2):
+            net(X).sum().backward()
         written.set()
         may_end.wait(30)
+        net.zero_grad()
 
     thread = Thread(target=train)
 
@@ -376,10 +384,49 @@ def test_gradients_of_a_thread_are_read_once_it_has_ended(ends):
             thread.join()
 
     # Reading ``weight.grad`` while its thread writes it without the GIL crashes the process.
-    places = [each.place for each in recorded(work, net).log.of(NormRead)]
+    trace = recorded(work, net)
+    norms = [(e.place, e.backward_id, e.norm) for e in trace.log.of(NormRead)]
+    gradients = [(each.grad.norm().item()) for each in net.parameters() if each.grad is not None]
     may_end.set()
     thread.join()
-    assert places == (["root", "gradient", "gradient"] if ends else ["root"])
+    roots = [("root", 0), ("root", 1)]
+    if ends:  # and has cleared its gradients
+        assert [norm[:2] for norm in norms] == roots
+    else:
+        assert [norm[:2] for norm in norms] == [*roots, ("gradient", 1), ("gradient", 1)]
+        assert sorted(norm[2] for norm in norms[2:]) == pytest.approx(sorted(gradients))
+    assert trace.log.of(RecorderLimited) == ()
+
+
+@pytest.mark.parametrize("fingerprints", [True, False])
+@pytest.mark.parametrize("ends", [True, False])
+def test_gradients_of_several_threads_are_read_once_all_but_one_have_ended(ends, fingerprints):
+    net, other = nn.Linear(3, 3), nn.Linear(3, 3)
+    written, may_end = Event(), Event()
+
+    def train():
+        other(X).sum().backward()
+        written.set()
+        may_end.wait(30)
+
+    thread = Thread(target=train)
+
+    def work():
+        thread.start()
+        assert written.wait(30)
+        net(X).sum().backward()
+        if ends:
+            may_end.set()
+            thread.join()
+
+    trace = recorded(work, net, fingerprints=fingerprints)
+    places = [each.place for each in trace.log.of(NormRead)]
+    limits = [each.hook_point for each in trace.log.of(RecorderLimited)]
+    may_end.set()
+    thread.join()
+    assert places.count("root") == 2
+    read = places.count("gradient"), limits
+    assert read == ((4, []) if ends else (2, ["gradients"]))  # those that the thread has read
 
 
 def test_only_small_gradients_are_read_without_fingerprints(monkeypatch):

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from interrupted_step import step
 from patch_points import all_patch_points
 
 import autogradviz
+from autogradviz import fork_safe_locks
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
 from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
 from autogradviz.recorder.engine.backward_calls import BackwardTable
@@ -131,6 +133,35 @@ def test_forked_child_is_not_recorded_and_raises(tmp_path):
     assert [op.op for op in trace.log.of(OpCalled)][-1].startswith("aten.")
     assert trace.log.problem is None
     assert autogradviz.load(tmp_path / "x.agv").log == trace.log
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_child_does_not_wait_for_locks_that_another_thread_held_at_the_fork(tmp_path):
+    plain = all_patch_points()
+    held, may_release = threading.Event(), threading.Event()
+
+    def hold():
+        with ExitStack() as all_held:
+            for lock in list(fork_safe_locks._locks):
+                all_held.enter_context(lock)
+            held.set()
+            may_release.wait(60)
+
+    def train():
+        assert all_patch_points() == plain
+        x = torch.ones(2, requires_grad=True)
+        with autogradviz.record() as own:
+            x.exp().sum().backward()
+        return own.log.of(OpCalled)[0].op
+
+    with autogradviz.record(path=tmp_path / "x.agv"):
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(60)
+        result = run_in_child(train)
+        may_release.set()
+        thread.join()
+    assert result == "aten.exp.default"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

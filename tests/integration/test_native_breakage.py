@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 import special_tensors
@@ -67,13 +68,60 @@ torch.kept = x.exp().sin()  # freed after the interpreter's own modules
 print(x.grad, len(kept))
 """
 
+FORK_WHILE_CALLBACKS_ARE_LOCKED = """
+import ctypes, os, sys, threading, time, warnings
+from pathlib import Path
+import torch
+import autogradviz
+from autogradviz.events import BackwardStarted
+warnings.simplefilter("ignore")  # nothing may be written to standard error
+sys.path.insert(0, sys.argv[1])
+from forked_child import run_in_child
+
+UNKNOWN = 2**62
+library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+remove_callback = library._ZN2at14removeCallbackEm  # at::removeCallback(CallbackHandle)
+remove_callback.argtypes, remove_callback.restype = [ctypes.c_uint64], None
+
+def fill(pipe):
+    os.set_blocking(pipe, False)
+    for size in (65536, 1):
+        try:
+            while True:
+                os.write(pipe, bytes(size))
+        except BlockingIOError:
+            pass
+    os.set_blocking(pipe, True)
+
+def train():
+    x = torch.ones(2, requires_grad=True)
+    (x * x).sum().backward()
+    with autogradviz.record(engine="native") as own:
+        x.exp().sum().backward()
+    return x.grad.tolist(), len(own.log.of(BackwardStarted))
+
+recording = autogradviz.record(engine="native")
+recording.__enter__()
+reader, writer = os.pipe()
+fill(writer)
+os.dup2(writer, 2)
+# PyTorch logs under its lock that it does not know the callback, and nobody reads the pipe.
+thread = threading.Thread(target=remove_callback, args=(UNKNOWN,))
+thread.start()
+system_call = Path(f"/proc/self/task/{thread.native_id}/syscall")
+while not system_call.read_text().startswith("1 0x2 "):  # write to file descriptor 2
+    time.sleep(0.001)
+os.write(1, run_in_child(train).encode())
+os._exit(0)
+"""
+
 
 @pytest.fixture
 def in_process(native):
     """Run a program in another process; return its exit code, output and errors."""
 
     def run(program, *arguments):
-        command = [sys.executable, "-c", program, *arguments]
+        command = [sys.executable, "-c", program, *map(str, arguments)]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         return ran.returncode, ran.stdout, ran.stderr
 
@@ -91,14 +139,22 @@ def test_interpreter_ends_with_an_open_recording_and_a_graph(in_process):
     assert in_process(EXIT_WITH_A_GRAPH) == (0, "None 2\n", "")
 
 
+def test_child_runs_backward_although_a_thread_held_the_lock_of_callbacks(in_process):
+    """Without a recording such a child hangs in its first backward."""
+    x = torch.ones(2, requires_grad=True)
+    (x * x).sum().backward()
+    x.exp().sum().backward()
+    expected = str((x.grad.tolist(), 1))
+    tests = Path(__file__).parents[1]
+    assert in_process(FORK_WHILE_CALLBACKS_ARE_LOCKED, tests) == (0, expected, "")
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_child_computes_and_records_although_threads_recorded_at_the_fork(native):
     ended, running = threading.Event(), threading.Barrier(3)
 
     def train():
         layer = torch.nn.Linear(3, 3)
-        layer(torch.ones(1, 3)).sum().backward()
-        # The first operator of a thread takes a lock of PyTorch, which a child could not release.
         running.wait()
         while not ended.is_set():
             layer(torch.ones(1, 3)).sum().backward()

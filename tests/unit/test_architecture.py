@@ -22,6 +22,7 @@ LAYERS = {
     "rich_classes": -1,
     "defer_signals": 0,
     "pause_gc": 0,
+    "fork_safe_locks": 0,
     "fast_dataclass": 0,
     "ranks": 0,
     "stop_condition": 0,

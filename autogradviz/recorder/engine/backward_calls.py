@@ -123,8 +123,10 @@ class BackwardTable:
         runs.end(call, failed=failed)
         call.restore_thread()
         session.emit(BackwardEnded, call.backward_id, failed)
-        if session.with_fingerprints and not runs.open and not failed:
-            session.guarded("leaves", self._gradients.read_norms)
+        if not runs.open and not failed:
+            gradients = self._gradients
+            read = gradients.read_norms if session.with_fingerprints else gradients.hold_norms
+            session.guarded("leaves", read)
         if not runs.open:
             self._steps.backward_ended()
 

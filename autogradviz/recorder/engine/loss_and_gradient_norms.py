@@ -26,6 +26,7 @@ from autogradviz.events import (
     LossRead,
     NormRead,
     ParameterNormRead,
+    RecorderLimited,
     StepNormRead,
 )
 from autogradviz.recorder.ids.tensor_ids import version_of
@@ -35,7 +36,7 @@ from autogradviz.recorder.torch_internals.pipeline_inference import infers_shape
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from autogradviz.events import Place
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session
 
     Reading = tuple[int, int, Place, torch.Tensor]  # backward, tensor, place, what is read
+    Norms = Sequence[Any]  # numbers, or tensors of one number
     Loss = tuple[int, int, torch.Tensor | float]  # backward, tensor, the loss
 
 MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
@@ -56,6 +58,9 @@ _WIDEST: Final = {
 }
 _ITEMSIZES: Final = {torch.float32: 4, torch.float64: 8, torch.float16: 2, torch.bfloat16: 2}
 """Bytes of an entry, for the dtypes that most gradients have."""
+_SEVERAL_THREADS: Final = (
+    "several threads that still run have called backward: norms of gradients are missing"
+)
 MAX_LOSSES: Final = 100
 """Losses that are read at the end of a long recording."""
 
@@ -64,6 +69,9 @@ MAX_LOSSES: Final = 100
 # The engine and ``leaf.grad = None`` write a gradient without the GIL, and reading it on another
 # thread meanwhile crashes the process. So gradients are read only on the thread that calls the
 # engine. If several threads do, they are read once all but one of these have ended.
+# A thread that calls the engine may outlive a recording that another thread ends. It reads the
+# norms after each backward, and the last ones are recorded if its gradients cannot be read at the
+# end. Norms on a device are not waited for before that.
 
 
 class GradientTable:
@@ -81,6 +89,10 @@ class GradientTable:
         self._callers: set[int] = set()  # threads that called the engine
         self._ever_reached: set[int] = set()  # leaves whose norms were read
         self._found: set[int] = set()  # leaves with a gradient that no backward left
+        self._opener = get_ident()  # the thread that probably ends the recording
+        self._held: dict[int, tuple[int, torch.Tensor | float | None] | None] = {}
+        """By leaf, the last backward on another thread, and the norm that it left; None if it left
+        no gradient, or one that is too large."""
         native = session.native
         self._ordinary_nbytes = _ordinary_nbytes if native is None else native.ordinary_nbytes
         self._norm = None if native is None else native.norm
@@ -159,7 +171,7 @@ class GradientTable:
                         real = torch.view_as_real(gradient) if gradient.is_complex() else gradient
                         wider = _WIDER.get(gradient.dtype, torch.float32)
                         found = float(torch.linalg.vector_norm(real, 2, dtype=wider))
-                    norm = found if isfinite(found) else _checked(found, gradient)
+                    norm = _checked(found, gradient)
                     self._session.emit(StepNormRead, backward_id, tensor_id, norm)
         return newest + 1
 
@@ -175,39 +187,77 @@ class GradientTable:
                 if found is not None:
                     self._session.emit(LeafGradientRead, tensor_id, *found)
 
+    def hold_norms(self) -> None:
+        """Read norms that the thread which ends the recording may be unable to read.
+
+        Call it when the engine has returned; see NOTE [ Gradients of other threads ].
+        """
+        if get_ident() == self._opener or not self.may_read():
+            return
+        self._held = dict.fromkeys(self.reached)
+        with DisableTorchFunction(), below_autograd():
+            for group, norms in self._norms(self._gradients()):
+                for (backward_id, tensor_id, _, gradient), norm in zip(group, norms, strict=True):
+                    held = norm if _is_on_device(norm) else _checked(float(norm), gradient)
+                    self._held[tensor_id] = (backward_id, held)
+
     def read_norms(self) -> None:
         """Record the norms of losses, and of the gradients of the leaves that were reached."""
         with DisableTorchFunction(), below_autograd():
             thread = self._session.threads.local.state.number
-            emit, groups = self._emit_norm, defaultdict[Any, list["Reading"]](list)
-            for one in chain(self._losses, self._gradients()):
-                backward_id, tensor_id, place, tensor = one
-                norm = None if self._norm is None else self._norm(tensor)
-                if norm is not None:
-                    checked = norm if isfinite(norm) else _checked(norm, tensor)
-                    emit(thread, None, backward_id, tensor_id, place, checked)
-                    continue
-                groups[None if tensor.is_cpu else tensor.device, tensor.dtype].append(one)
-            for (device, dtype), group in groups.items():
-                found = [one[3] for one in group]
-                if dtype.is_complex:
-                    found = [torch.view_as_real(tensor) for tensor in found]
-                norms = foreach_norm(found, 2, _WIDER.get(dtype, torch.float32))
-                # A stack waits for the device once; on the host it costs more than it saves.
-                read = (
-                    [norm.item() for norm in norms]
-                    if device is None
-                    else torch.stack(norms).tolist()
-                )
-                for (backward_id, tensor_id, place, _), tensor, norm in zip(
-                    group, found, read, strict=True
+            emit = self._emit_norm
+            for group, norms in self._norms(chain(self._losses, self._gradients())):
+                for (backward_id, tensor_id, place, tensor), norm in zip(
+                    group, _numbers(norms), strict=True
                 ):
-                    checked = norm if isfinite(norm) else _checked(norm, tensor)
+                    checked = _checked(norm, tensor)
                     emit(thread, None, backward_id, tensor_id, place, checked)
-        self._losses.clear()
+            self._losses.clear()
+            if not self.may_read():
+                self._emit_held(thread)
+                return
+        self._held.clear()
         self._last_reached = next(reversed(self.reached), self._last_reached)
         self._ever_reached.update(self.reached)
         self.reached.clear()
+
+    def _emit_held(self, thread: int) -> None:
+        """Record the norms that another thread has read."""
+        for tensor_id, held in self._held.items():
+            if held is not None:
+                backward_id, norm = held
+                if self.reached.get(tensor_id) != backward_id:
+                    continue  # a thread that could not read it has reached it later
+                known = None if norm is None or not isfinite(float(norm)) else float(norm)
+                self._emit_norm(thread, None, backward_id, tensor_id, "gradient", known)
+            self.reached.pop(tensor_id, None)
+            self._ever_reached.add(tensor_id)
+        self._held.clear()
+
+    def report_unread(self) -> None:
+        """Record that norms are missing, if some could not be read; the recording ends."""
+        if self.reached:
+            self._session.emit(RecorderLimited, "gradients", _SEVERAL_THREADS)
+
+    def _norms(self, readings: Iterable[Reading]) -> Iterator[tuple[Sequence[Reading], Norms]]:
+        """Yield tensors with their norms; those on a device are not waited for."""
+        groups = defaultdict[Any, list["Reading"]](list)
+        ordinary: list[Reading] = []
+        found: list[float] = []
+        for one in readings:
+            tensor = one[3]
+            norm = None if self._norm is None else self._norm(tensor)
+            if norm is not None:
+                ordinary.append(one)
+                found.append(norm)
+                continue
+            groups[None if tensor.is_cpu else tensor.device, tensor.dtype].append(one)
+        yield ordinary, found
+        for (_, dtype), group in groups.items():
+            tensors = [one[3] for one in group]
+            if dtype.is_complex:
+                tensors = [torch.view_as_real(tensor) for tensor in tensors]
+            yield group, foreach_norm(tensors, 2, _WIDER.get(dtype, torch.float32))
 
     def find_gradients(self) -> None:
         """Record the leaves that have a gradient although no backward reached them."""
@@ -265,6 +315,7 @@ class GradientTable:
         for tensor_id in list(self.reached):
             if self._leaves.get(tensor_id) is None:
                 self.reached.pop(tensor_id, None)
+                self._held.pop(tensor_id, None)
         del self._losses[:-MAX_LOSSES]
         del self._losses_of_step[:-MAX_LOSSES]
 
@@ -318,13 +369,29 @@ def _ordinary_nbytes(gradient: torch.Tensor) -> int:
     return nbytes if allocated and gradient.is_contiguous() else 0
 
 
+def _numbers(norms: Norms) -> Sequence[float]:
+    """Return norms as numbers; waits for the device that has them."""
+    if not norms or not _is_on_device(norms[0]):
+        return [float(norm) for norm in norms]
+    # A stack waits for the device once; on the host it costs more than it saves.
+    found: list[float] = torch.stack(list(norms)).tolist()
+    return found
+
+
+def _is_on_device(norm: Any) -> bool:
+    return isinstance(norm, torch.Tensor) and not norm.is_cpu
+
+
 def _read(loss: torch.Tensor) -> float:
     with DisableTorchFunction(), below_autograd():
         return float(loss.item())
 
 
 def _checked(norm: float, tensor: torch.Tensor) -> float | None:
-    """Return a norm that was not finite, computed in float64; None if an entry is not finite."""
+    """Return a norm, computed in float64 if it is not finite; None if an entry is not finite."""
+    if isfinite(norm):
+        return norm
     if bool(torch.isfinite(tensor).all()):
-        norm = float(torch.linalg.vector_norm(tensor, 2, dtype=torch.float64))
+        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        norm = float(torch.linalg.vector_norm(real, 2, dtype=torch.float64))
     return norm if isfinite(norm) else None

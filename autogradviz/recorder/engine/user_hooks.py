@@ -14,7 +14,6 @@ hook of C++: only its registration is recorded.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from pathlib import Path
 from time import perf_counter_ns
@@ -25,6 +24,7 @@ import torch.autograd.graph
 import torch.utils.hooks
 
 from autogradviz.events import HookKind, HookRan, HookRegistered
+from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.callable_names import hook_name
 from autogradviz.recorder.engine.node_tag import NodeTag
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
@@ -126,7 +126,7 @@ class HookTable:
         self.runs = runs
         self._find_module = modules.find
         self._count = 0
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._open = 0  # engine calls
         self._ids: dict[int, int] = {}  # handle → hook
         self._dicts: dict[int, tuple[weakref.ref[Any], HookKind, int | None]] = {}

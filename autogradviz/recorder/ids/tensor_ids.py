@@ -14,7 +14,6 @@ that autograd saved are the same window, and the same tensor here.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from array import array
 from time import perf_counter_ns
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, DistributedTensorSeen, TensorSeen
+from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.ids.int_map import IntMap, grow
 from autogradviz.recorder.torch_internals.private_api import shape_of
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
@@ -86,7 +86,7 @@ class TensorTable:
         self._emit = session.emitter(TensorSeen)
         self._emit_distributed = session.emitter(DistributedTensorSeen)
         self._append = session.log.appender(TensorSeen)
-        self._lock = threading.RLock()  # a finalizer may run ops while we hold it
+        self._lock = new_lock()  # a finalizer may run ops while we hold it
         self._bare_ids: dict[Any, int] = {}  # of tensors without a storage
         self._storages: dict[int, Storage] = {}  # by address, dead ones among them
         self._sweep_at = _SWEEP

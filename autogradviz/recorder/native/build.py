@@ -28,7 +28,7 @@ from autogradviz.errors import NativeBuildError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SUPPORTED_TORCH: Final = ("2.13", "2.14")
+SUPPORTED_TORCH: Final = ("2.13", "2.14", "2.15")
 SUPPORTED_PYTHON: Final = ((3, 10), (3, 13))  # first and last
 MODULE: Final = "autogradviz_native"
 HOW_TO_BUILD: Final = "run `autogradviz native build` once, for recordings at a lower cost"

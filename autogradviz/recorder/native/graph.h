@@ -31,6 +31,9 @@ TORCH_PYTHON_API PyObject* functionToPyObject(const c10::intrusive_ptr<Node>& no
 TORCH_PYTHON_API bool THPCppFunction_Check(PyObject* object);
 }  // namespace torch::autograd
 
+// Its header takes long to compile.
+TORCH_PYTHON_API c10::impl::PyInterpreter* getPyInterpreter();
+
 namespace agv {
 namespace {
 
@@ -351,6 +354,7 @@ using RecordPtr = std::shared_ptr<NodeRecord>;
 // PyTorch's own metadata and forwards to it; ``node.metadata`` in Python is the dict of that.
 struct NodeTag final : AnomalyMetadata {
   PyObject* dict = nullptr;  // where PyAnomalyMetadata has it
+  c10::impl::PyInterpreter* interpreter = getPyInterpreter();  // likewise, from PyTorch 2.15 on
   std::unique_ptr<AnomalyMetadata> inner;
   c10::SmallVector<std::pair<uint64_t, RecordPtr>, 1> records;  // by generation
 

@@ -5,11 +5,20 @@
 #include "hooked_saves.h"
 #include "recording_object.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace agv {
@@ -149,27 +158,71 @@ void stop_observing() {
 // Whether PyTorch still has the callbacks of the parent, in a forked child.
 inline bool inherited = false;
 
-// Remove the callbacks in a forked child. A thread of the parent may have held PyTorch's lock for
-// callbacks at the fork, so that nobody releases it: another thread waits for it. Without a
-// recording the callbacks do nothing.
+// NOTE [ PyTorch's lock of callbacks in a forked child ]
+// PyTorch copies the list of global callbacks, under a lock, at the first operator of a thread and
+// twice for each node that runs. If another thread holds the lock at a fork, nobody releases it in the
+// child, which hangs at its first backward, with or without a recording; the callbacks of a recording
+// make the list longer to copy. So another thread removes the callbacks in the child. If it waits for
+// a lock of PyTorch, the owner of the lock does not exist: the child has only the thread that forked,
+// which is here. The lock is released in place of its owner, which only read what it protects: a
+// thread that changes the callbacks holds the GIL, as does one that forks.
+
+// The removal of the callbacks on a thread of its own.
+struct Removal {
+  std::array<at::CallbackHandle, 2> handles;
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  std::atomic<long> thread{0};  // its number in the system
+
+  void run() {
+    thread.store(syscall(SYS_gettid));
+    for (at::CallbackHandle& handle : handles) remove_callback(handle);
+    std::lock_guard<std::mutex> lock(mutex);
+    done = true;
+    ended.notify_one();
+  }
+
+  // Return the lock of PyTorch that the thread waits for, null if there is none or it is unknown.
+  pthread_mutex_t* awaited() const {
+    std::string path = "/proc/self/task/" + std::to_string(thread.load()) + "/syscall";
+    char line[256] = {};
+    int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return nullptr;
+    ssize_t size = ::read(file, line, sizeof(line) - 1);
+    ::close(file);
+    long call = -1;
+    unsigned long address = 0;
+    if (size <= 0 || std::sscanf(line, "%ld %lx", &call, &address) != 2 || call != SYS_futex) return nullptr;
+    auto* word = reinterpret_cast<void*>(address);  // the first member of a lock
+    Dl_info library, of_torch;
+    void* known = reinterpret_cast<void*>(&at::removeCallback);
+    bool is_of_torch = dladdr(word, &library) != 0 && dladdr(known, &of_torch) != 0 && library.dli_fbase == of_torch.dli_fbase;
+    return is_of_torch ? static_cast<pthread_mutex_t*>(word) : nullptr;
+  }
+};
+
+// Remove the callbacks in a forked child. Without a recording they do nothing.
 void stop_in_child() {
-  struct Removal {
-    std::mutex mutex;
-    std::condition_variable ended;
-    bool done = false;
-  };
   std::array<at::CallbackHandle, 2> handles{observer, node_observer};
   observer = node_observer = at::INVALID_CALLBACK_HANDLE;
   if (handles[1] == at::INVALID_CALLBACK_HANDLE) return;
   auto removal = std::make_shared<Removal>();
-  std::thread([handles, removal]() mutable {
-    for (at::CallbackHandle& handle : handles) remove_callback(handle);
-    std::lock_guard<std::mutex> lock(removal->mutex);
-    removal->done = true;
-    removal->ended.notify_one();
-  }).detach();
+  removal->handles = handles;
+  std::thread([removal] { removal->run(); }).detach();
   std::unique_lock<std::mutex> lock(removal->mutex);
-  inherited = !removal->ended.wait_for(lock, std::chrono::seconds(2), [&] { return removal->done; });
+  constexpr int MOST_LOOKS = 400;
+  pthread_mutex_t* before = nullptr;
+  for (int look = 0; look < MOST_LOOKS; ++look) {
+    if (removal->ended.wait_for(lock, std::chrono::milliseconds(5), [&] { return removal->done; })) return;
+    pthread_mutex_t* awaited = removal->awaited();
+    if (awaited != nullptr && awaited == before) {
+      pthread_mutex_unlock(awaited);
+      awaited = nullptr;
+    }
+    before = awaited;
+  }
+  inherited = true;
 }
 
 // start(): observe nodes that run, and operators.
@@ -345,11 +398,6 @@ PyObject* attach(PyObject* self, PyObject* arguments) {
   thread.modules = modules;
   thread.regions = regions;
   return PyLong_FromLongLong(thread.number);
-}
-
-// Let PyTorch copy the callbacks for this thread now: in the child nobody may release their lock.
-void before_fork() {
-  if (observed().load() != nullptr) at::getStepCallbacks(at::RecordScope::FUNCTION);
 }
 
 void in_child() {

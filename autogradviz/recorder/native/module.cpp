@@ -124,7 +124,7 @@ PyMODINIT_FUNC PyInit_autogradviz_native() {
   agv::name_cdata = PyUnicode_InternFromString("_cdata");
   if (!agv::prepare_hooks()) return nullptr;
   agv::registry();  // here, where no lock is held
-  pthread_atfork(agv::before_fork, nullptr, agv::in_child);
+  pthread_atfork(nullptr, nullptr, agv::in_child);
   PyObject* module = PyModule_Create(&agv::definition);
   if (module == nullptr) return nullptr;
   agv::batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&agv::batch_spec));

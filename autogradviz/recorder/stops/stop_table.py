@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.events import OpCalled, field_names
+from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.python_stacks import cell_number, is_user_code
 from autogradviz.recorder.stops.live_saves import (
     nodes_below,
@@ -71,7 +72,7 @@ class StopTable:
         """The last execution of a line: its frame, newest instruction and first operator."""
         self._waiting: set[tuple[CodeType, int]] = set()
         """Lines in execution, of which no operator had tensors yet."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         """Held while the debugger is open: another thread that matches waits for its turn."""
         self._stopped_thread: int | None = None
         self._op_threads: set[int] = set()

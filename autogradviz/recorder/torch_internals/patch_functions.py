@@ -7,6 +7,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.torch_internals.keep_dynamo_out import replace_in_rules
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _hidden: list[Removable] = []
 """The open changes that compilers must not see, in the order of installation."""
 _compiling: set[int] = set()
 """The threads on which a compiler runs; the changes are undone while there is any."""
-_lock: Final = threading.RLock()
+_lock: Final = new_lock()
 
 
 def hide_from_compiler(compiling: bool) -> None:  # noqa: FBT001
