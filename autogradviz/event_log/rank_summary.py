@@ -334,7 +334,9 @@ def find_summary_end(file: BinaryIO) -> int:
 
 
 def read_footer(path: Path) -> RankSummary | None:
-    """Return the summary at the end of a file, None if there is none."""
+    """Return the summary at the end of a file, None if there is none, or it is no regular file."""
+    if not path.is_file():  # opening a pipe would wait
+        return None
     with path.open("rb") as file:
         place = find_summary_end(file)
         if place < _TAIL.size:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.runs.collective_differences import find_collective_differences
 from autogradviz.runs.odd_ranks import compare_steps
-from autogradviz.runs.rank_files import describe_end, describe_ranks
+from autogradviz.runs.rank_files import describe_end, describe_ranks, describe_unreadable
 from autogradviz.runs.scene import schema
 from autogradviz.runs.scene.collective_lanes import build_lanes
 from autogradviz.runs.scene.op_differences import build_op_differences
@@ -36,6 +36,7 @@ _FLAGS: Final[dict[Aspect, int]] = {
     "collectives": schema.OTHER_COLLECTIVES,
 }
 _NAN: Final = float("nan")
+_MOST_UNREADABLE: Final = 3  # files of which each has a notice
 
 
 def build_run_scene(
@@ -122,8 +123,12 @@ def _is_complete(summary: RankSummary) -> bool:
 
 
 def _notices(run: ReadableRun, totals: Mapping[int, StepTotals]) -> list[str]:
-    notices = []
-    missing = sorted(set(range(run.world_size)) - set(run.ranks))
+    files = {file.rank: file for file in run.files}
+    notices = [describe_unreadable(each, files) for each in run.unreadable[:_MOST_UNREADABLE]]
+    if len(run.unreadable) > _MOST_UNREADABLE:
+        notices.append(f"{len(run.unreadable) - _MOST_UNREADABLE:,} other files cannot be read")
+    unreadable = {each.rank for each in run.unreadable}
+    missing = sorted(set(range(run.world_size)) - set(run.ranks) - unreadable)
     if missing:
         notices.append(f"{describe_ranks(missing)} wrote no recording")
     if len(totals) < len(run.ranks):
