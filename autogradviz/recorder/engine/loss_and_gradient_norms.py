@@ -23,6 +23,7 @@ from autogradviz.events import (
     NO_ID,
     GradientFound,
     LeafGradientRead,
+    LocalGradientNormRead,
     LossRead,
     NormRead,
     ParameterNormRead,
@@ -33,6 +34,12 @@ from autogradviz.recorder.ops.fingerprints import below_autograd, is_plain, read
 from autogradviz.recorder.ops.output_norms import sum_and_norm
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
+    NO_LAYOUT,
+    completed_inner_tensor,
+    layout_number,
+    layout_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +50,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session
 
-    Reading = tuple[int, int, Place, torch.Tensor]  # backward, tensor, place, what is read
+    # Backward, tensor, place, what is read, and the layout if that is the part of a ``DTensor``.
+    Reading = tuple[int, int, Place, torch.Tensor, int]
     Loss = tuple[int, int, torch.Tensor | float]  # backward, tensor, the loss
 
 MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
@@ -78,6 +86,8 @@ class GradientTable:
         self._losses_of_step: list[Loss] = []  # on the CPU
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
+        self.sharded: dict[int, int] = {}
+        """By the leaf of a whole parameter, the parameter that gets this rank's part."""
         self._callers: set[int] = set()  # threads that called the engine
         self._ever_reached: set[int] = set()  # leaves whose norms were read
         self._found: set[int] = set()  # leaves with a gradient that no backward left
@@ -121,7 +131,7 @@ class GradientTable:
 
     def _add_loss(self, backward_id: int, tensor_id: int, loss: torch.Tensor, value: Any) -> None:
         """Add the copy of a loss, and the value or tensor to read when the step ends."""
-        self._losses.append((backward_id, tensor_id, "root", loss))
+        self._losses.append((backward_id, tensor_id, "root", loss, NO_LAYOUT))
         if value is not None:
             self._losses_of_step.append((backward_id, tensor_id, value))
 
@@ -151,7 +161,7 @@ class GradientTable:
         """
         newest = first_backward_id - 1
         with DisableTorchFunction(), below_autograd():
-            for backward_id, tensor_id, _, gradient in self._gradients():
+            for backward_id, tensor_id, _, gradient, layout in self._gradients():
                 newest = max(newest, backward_id)
                 if backward_id >= first_backward_id and gradient.is_cpu:
                     found = None if self._norm is None else self._norm(gradient)
@@ -160,7 +170,10 @@ class GradientTable:
                         wider = _WIDER.get(gradient.dtype, torch.float32)
                         found = float(torch.linalg.vector_norm(real, 2, dtype=wider))
                     norm = found if isfinite(found) else _checked(found, gradient)
-                    self._session.emit(StepNormRead, backward_id, tensor_id, norm)
+                    if layout == NO_LAYOUT:
+                        self._session.emit(StepNormRead, backward_id, tensor_id, norm)
+                    else:
+                        self._emit_local_norm(backward_id, tensor_id, layout, norm)
         return newest + 1
 
     def read_sums(self) -> None:
@@ -178,14 +191,12 @@ class GradientTable:
     def read_norms(self) -> None:
         """Record the norms of losses, and of the gradients of the leaves that were reached."""
         with DisableTorchFunction(), below_autograd():
-            thread = self._session.threads.local.state.number
-            emit, groups = self._emit_norm, defaultdict[Any, list["Reading"]](list)
+            emit, groups = self._emit_read, defaultdict[Any, list["Reading"]](list)
             for one in chain(self._losses, self._gradients()):
-                backward_id, tensor_id, place, tensor = one
+                tensor = one[3]
                 norm = None if self._norm is None else self._norm(tensor)
                 if norm is not None:
-                    checked = norm if isfinite(norm) else _checked(norm, tensor)
-                    emit(thread, None, backward_id, tensor_id, place, checked)
+                    emit(one, norm if isfinite(norm) else _checked(norm, tensor))
                     continue
                 groups[None if tensor.is_cpu else tensor.device, tensor.dtype].append(one)
             for (device, dtype), group in groups.items():
@@ -199,15 +210,26 @@ class GradientTable:
                     if device is None
                     else torch.stack(norms).tolist()
                 )
-                for (backward_id, tensor_id, place, _), tensor, norm in zip(
-                    group, found, read, strict=True
-                ):
-                    checked = norm if isfinite(norm) else _checked(norm, tensor)
-                    emit(thread, None, backward_id, tensor_id, place, checked)
+                for one, tensor, norm in zip(group, found, read, strict=True):
+                    emit(one, norm if isfinite(norm) else _checked(norm, tensor))
         self._losses.clear()
         self._last_reached = next(reversed(self.reached), self._last_reached)
         self._ever_reached.update(self.reached)
         self.reached.clear()
+
+    def _emit_read(self, one: Reading, norm: float | None) -> None:
+        backward_id, tensor_id, place, _, layout = one
+        if layout == NO_LAYOUT:
+            thread = self._session.threads.local.state.number
+            self._emit_norm(thread, None, backward_id, tensor_id, place, norm)
+        else:
+            self._emit_local_norm(backward_id, tensor_id, layout, norm)
+
+    def _emit_local_norm(
+        self, backward_id: int, tensor_id: int, layout: int, norm: float | None
+    ) -> None:
+        placements = layout_of(layout).placements
+        self._session.emit(LocalGradientNormRead, backward_id, tensor_id, placements, norm)
 
     def find_gradients(self) -> None:
         """Record the leaves that have a gradient although no backward reached them."""
@@ -273,18 +295,31 @@ class GradientTable:
         """The tensor ids of the losses whose norms are not read yet."""
         return {tensor_id for _, tensor_id, *_ in self._losses}
 
+    def _gradient_of(self, tensor_id: int) -> tuple[int, torch.Tensor | None]:
+        """Return the leaf whose ``.grad`` a backward to a leaf sets, and that gradient."""
+        leaf = self._leaves.get(tensor_id)
+        gradient = None if leaf is None else leaf.grad
+        if gradient is None and tensor_id in self.sharded:
+            return self._gradient_of(self.sharded[tensor_id])
+        return tensor_id, gradient
+
     def _gradients(self) -> list[Reading]:
         if not self.may_read():
             return []
         found: list[tuple[int, Reading]] = []  # by bytes
         for tensor_id, backward_id in list(self.reached.items()):
-            leaf = self._leaves.get(tensor_id)
-            gradient = None if leaf is None else leaf.grad
+            owner_id, gradient = self._gradient_of(tensor_id)
             if gradient is None:
                 continue
+            layout = NO_LAYOUT
             nbytes = self._ordinary_nbytes(gradient)
+            if not nbytes:
+                local = completed_inner_tensor(gradient)
+                if local is not None:
+                    layout, gradient = layout_number(gradient), local
+                    nbytes = self._ordinary_nbytes(gradient)
             if nbytes or readable(gradient):
-                one: Reading = (backward_id, tensor_id, "gradient", gradient)
+                one: Reading = (backward_id, owner_id, "gradient", gradient, layout)
                 found.append((nbytes or gradient.nbytes, one))
         found.sort(key=itemgetter(0))
         everything = self._session.with_fingerprints

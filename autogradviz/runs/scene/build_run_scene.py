@@ -88,6 +88,7 @@ def build_run_scene(
                 nbytes=files_by_rank[rank].path.stat().st_size,
                 odd=tuple(map(_describe_odd, by_rank.get(rank, ()))),
                 reference=by_rank[rank][0].reference if rank in by_rank else -1,
+                holds_parts=rank in totals and totals[rank].are_parts,
             )
             for rank in rows
         ),
@@ -203,7 +204,7 @@ def _build_cells(
                 first_ms[at] = (min(each.first_ns for each in step.collectives) - before) / 1e6
             before = step.ended_ns if step.ended else None
         if rank in totals:
-            for number, nbytes, norm in zip(*totals[rank], strict=True):
+            for number, nbytes, norm in zip(*totals[rank][:3], strict=True):
                 if number in columns:
                     at = row * len(steps) + columns[number]
                     saved[at] = _NAN if nbytes is None else nbytes
