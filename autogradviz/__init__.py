@@ -53,7 +53,15 @@ if TYPE_CHECKING:
     from autogradviz.render.live_widget import LiveWidget
     from autogradviz.render.run_widget import RunWidget
     from autogradviz.render.widget import TraceWidget
-    from autogradviz.runs import FirstDifference, OddRank, RankFile, Run, RunFinding, load
+    from autogradviz.runs import (
+        FirstDifference,
+        OddRank,
+        RankFile,
+        Run,
+        RunFinding,
+        UnreadableFile,
+        load,
+    )
     from autogradviz.stop import LiveSave, Stop
     from autogradviz.stop_condition import StopCondition, watch
     from autogradviz.trace import Trace
@@ -106,6 +114,7 @@ __all__ = [
     "UnknownFormatError",
     "UnknownRegionError",
     "UnknownSlugError",
+    "UnreadableFile",
     "UnsupportedTorchError",
     "__version__",
     "compare",
@@ -143,7 +152,7 @@ _NAMES_BY_MODULE = {
     "render.live_widget": "LiveWidget",
     "render.run_widget": "RunWidget",
     "render.widget": "TraceWidget",
-    "runs": "FirstDifference OddRank RankFile Run RunFinding load",
+    "runs": "FirstDifference OddRank RankFile Run RunFinding UnreadableFile load",
     "trace": "Trace",
 }
 """The names that are imported on first access, so that ``import autogradviz`` is fast."""

@@ -441,6 +441,19 @@ class CollectiveWaited(Event):
     failed: bool  # the wait raised
 
 
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeParameterSeen(Event):
+    """``fully_shard`` has a leaf for the whole of a parameter, of which each rank keeps a part.
+
+    Backward accumulates into this leaf. ``fully_shard`` adds the gradients of the ranks, and sets
+    the ``.grad`` of the parameter to this rank's part.
+    """
+
+    tensor_id: TensorId  # the leaf
+    sharded_tensor_id: TensorId  # the parameter, a ``DTensor``
+
+
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersUnsharded(Event):
@@ -752,6 +765,20 @@ class StepNormRead(Event):
 
     backward_id: BackwardId  # the last one that reached the leaf
     tensor_id: TensorId  # the leaf
+    norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalGradientNormRead(Event):
+    """The norm of this rank's part of a gradient was read: a leaf's ``.grad`` is a ``DTensor``.
+
+    It is read when those of other gradients are, ``NormRead`` and ``StepNormRead``.
+    """
+
+    backward_id: BackwardId  # the last one that reached the leaf, or the whole parameter
+    tensor_id: TensorId  # the leaf
+    placements: tuple[str, ...]  # of the gradient: of "Replicate()" alone, the part is the whole
     norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
 
 

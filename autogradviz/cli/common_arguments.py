@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import AutogradvizError
 from autogradviz.standard_error import write_stderr
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from autogradviz.runs import Run
     from autogradviz.trace import Trace
+
+
+MOST_UNREADABLE: Final = 8
+"""Files of a run that cannot be read and are named."""
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
@@ -51,10 +55,21 @@ def describe_error(error: Exception) -> str:
 
 
 def warn_incomplete(found: Trace | Run, path: Path) -> None:
-    """Print what is missing in the file of a trace that was cut off or damaged."""
-    from autogradviz.trace import Trace  # not when another command starts
+    """Print what is missing in the file of a trace that was cut off or damaged.
 
-    if isinstance(found, Trace) and found.log.problem is not None:
+    Of a run, the files that cannot be read.
+    """
+    from autogradviz.runs.rank_files import describe_unreadable  # not when another command starts
+    from autogradviz.trace import Trace
+
+    if not isinstance(found, Trace):
+        files = {file.rank: file for file in found.files}
+        for file in found.unreadable[:MOST_UNREADABLE]:
+            write_stderr(f"autogradviz: {path}: {describe_unreadable(file, files)}\n")
+        if len(found.unreadable) > MOST_UNREADABLE:
+            others = len(found.unreadable) - MOST_UNREADABLE
+            write_stderr(f"autogradviz: {path}: {others:,} other files cannot be read\n")
+    elif found.log.problem is not None:
         write_stderr(f"autogradviz: {path}: {found.log.problem}\n")
 
 

@@ -27,10 +27,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _diagnose(options: argparse.Namespace) -> None:
     trace = load(options.trace)
+    warn_incomplete(trace, options.trace)
     if isinstance(trace, Run):
         _diagnose_run(trace, as_json=options.json)
         return
-    warn_incomplete(trace, options.trace)
     if options.json:
         sys.stdout.write(json.dumps([asdict(finding) for finding in trace.diagnose()], indent=2))
         sys.stdout.write("\n")

@@ -334,7 +334,9 @@ def find_summary_end(file: BinaryIO) -> int:
 
 
 def read_footer(path: Path) -> RankSummary | None:
-    """Return the summary at the end of a file, None if there is none."""
+    """Return the summary at the end of a file, None if there is none, or it is no regular file."""
+    if not path.is_file():  # opening a pipe would wait
+        return None
     with path.open("rb") as file:
         place = find_summary_end(file)
         if place < _TAIL.size:
@@ -384,7 +386,7 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
 def _totals(found: Sequence[Any] | None) -> StepTotals | None:
     if found is None:
         return None
-    steps, saved, norms = found
+    steps, saved, norms, *more = found  # older files lack the last one
     if not len(steps) == len(saved) == len(norms):
         message = "the totals are not those of the same steps"
         raise ValueError(message)
@@ -392,6 +394,7 @@ def _totals(found: Sequence[Any] | None) -> StepTotals | None:
         tuple(map(int, steps)),
         tuple(None if each is None else int(each) for each in saved),
         tuple(None if each is None else float(each) for each in norms),
+        *map(bool, more[:1]),
     )
 
 

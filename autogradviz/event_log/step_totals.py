@@ -20,6 +20,7 @@ from autogradviz.events import (
     BackwardStarted,
     Event,
     GradAccumulated,
+    LocalGradientNormRead,
     MutationCloned,
     NodeSeen,
     NodeStarted,
@@ -35,6 +36,7 @@ from autogradviz.events import (
     TensorSaved,
     TensorSeen,
     TensorUnpacked,
+    WholeParameterSeen,
 )
 
 if TYPE_CHECKING:
@@ -45,9 +47,13 @@ if TYPE_CHECKING:
 TOTALED: Final[tuple[type[Event], ...]] = (
     StepEnded, ParameterSeen, TensorSeen, OpCalled, MutationCloned, NodeSeen, TensorSaved, SlotSeen,
     SavedStorageFreed, TensorMoved, TensorReleased, TensorUnpacked, BackwardStarted, NodeStarted,
-    BackwardEnded, GradAccumulated, StepNormRead, NormRead,
+    BackwardEnded, GradAccumulated, StepNormRead, NormRead, LocalGradientNormRead,
+    WholeParameterSeen,
 )  # fmt: skip
 """The kinds of events that the totals are computed from."""
+
+
+_REPLICATE: Final = "Replicate()"
 
 
 class StepTotals(NamedTuple):
@@ -56,6 +62,7 @@ class StepTotals(NamedTuple):
     steps: tuple[int, ...]  # from 0
     saved_nbytes: tuple[int | None, ...]  # the most; None if nothing changed, or is not recorded
     gradient_norms: tuple[float | None, ...]  # infinite if one is not finite; None if unknown
+    are_parts: bool = False  # the norms are those of this rank's parts of some gradients
 
 
 def step_totals(log: Log) -> StepTotals:
@@ -63,7 +70,8 @@ def step_totals(log: Log) -> StepTotals:
 
     The norm of the gradients is the square root of the sum of squares over all leaves that got a
     gradient in the step. It is known if the norms of all of them were read after the last backward
-    that reached them.
+    that reached them. Of a gradient that is a ``DTensor``, the part that this rank holds counts;
+    it is not known if that is a term of a sum.
     """
     log.decode(*TOTALED)
     ends = [end.end_seq for end in rows_of(log, StepEnded)]
@@ -71,6 +79,11 @@ def step_totals(log: Log) -> StepTotals:
         steps=tuple(end.step for end in rows_of(log, StepEnded)),
         saved_nbytes=_peaks(_saved_bytes(log), ends) if ends else (),
         gradient_norms=_gradient_norms(log, ends),
+        are_parts=any(
+            placement != _REPLICATE
+            for each in rows_of(log, LocalGradientNormRead)
+            for placement in each.placements
+        ),
     )
 
 
@@ -242,16 +255,22 @@ def _peaks(points: Sequence[tuple[int, int]], ends: Sequence[int]) -> tuple[int 
 def _gradient_norms(log: Log, ends: Sequence[int]) -> tuple[float | None, ...]:
     """Return the norm of the gradients of each step, None if not all norms were read."""
     newest: list[dict[int, int]] = [{} for _ in ends]  # leaf -> the last backward that reached it
+    sharded = {each.tensor_id: each.sharded_tensor_id for each in rows_of(log, WholeParameterSeen)}
     for each in rows_of(log, GradAccumulated):
         at = bisect_right(ends, each.seq)
         if at < len(ends):
-            newest[at][each.tensor_id] = each.backward_id
+            newest[at][sharded.get(each.tensor_id, each.tensor_id)] = each.backward_id
     norms = {
         (each.tensor_id, each.backward_id): each.norm
         for each in rows_of(log, NormRead)
         if each.place == "gradient"
     }
     norms |= {(each.tensor_id, each.backward_id): each.norm for each in rows_of(log, StepNormRead)}
+    norms |= {
+        (each.tensor_id, each.backward_id): each.norm
+        for each in rows_of(log, LocalGradientNormRead)
+        if not any("Partial" in placement for placement in each.placements)
+    }
     return tuple(_norm_of([norms.get(leaf, -1.0) for leaf in each.items()]) for each in newest)
 
 

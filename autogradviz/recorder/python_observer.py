@@ -172,7 +172,9 @@ class PythonObserver:
         yield observe_restored_versions(session, tensors, self.versions)
         yield observe_attributes(session, state)
         yield observe_modes(session)
-        yield observe_sharded_parameters(session, self.modules)
+        yield observe_sharded_parameters(
+            session, self.modules, tensors, self.leaves, self.gradients
+        )
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)
         yield released_before_swap(self._release)

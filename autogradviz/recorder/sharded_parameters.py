@@ -6,20 +6,25 @@ import functools
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.events import ParametersResharded, ParametersUnsharded
+from autogradviz.events import ParametersResharded, ParametersUnsharded, WholeParameterSeen
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.parameter_groups_of_fsdp import (
     TRANSITIONS,
     is_unsharded,
     modules_of,
     parameter_group_class,
+    parameters_of,
     whole_parameters,
 )
 from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
 
@@ -29,9 +34,19 @@ _NO_REGION = (None, None)
 class _ShardedParameters:
     """Records which groups of parameters are gathered."""
 
-    def __init__(self, session: Session, modules: ModuleTable) -> None:
+    def __init__(
+        self,
+        session: Session,
+        modules: ModuleTable,
+        tensors: TensorTable,
+        leaves: LeafTable,
+        gradients: GradientTable,
+    ) -> None:
         self._session = session
         self._modules = modules
+        self._tensors = tensors
+        self._leaves = leaves
+        self._gradients = gradients
 
     def changed(self, group: Any) -> None:
         """Record that a group of parameters was gathered or freed."""
@@ -43,19 +58,37 @@ class _ShardedParameters:
         nbytes, names = whole_parameters(group)
         stack_id = session.stack_id()
         if is_unsharded(group):
+            self._find_leaves(group)
             session.emit(ParametersUnsharded, module_id, names, nbytes, *place, stack_id=stack_id)
         else:
             session.emit(ParametersResharded, module_id, nbytes, *place, stack_id=stack_id)
 
+    def _find_leaves(self, group: Any) -> None:
+        """Record the leaves of whole parameters, each once."""
+        known = self._gradients.sharded
+        with DisableTorchFunction():
+            for part, whole in parameters_of(group):
+                tensor_id = self._tensors.intern(whole)
+                if tensor_id not in known:
+                    known[tensor_id] = self._tensors.intern(part)
+                    self._leaves.add(known[tensor_id], part)
+                    self._session.emit(WholeParameterSeen, tensor_id, known[tensor_id])
+
 
 @contextmanager
-def observe_sharded_parameters(session: Session, modules: ModuleTable) -> Iterator[None]:
+def observe_sharded_parameters(
+    session: Session,
+    modules: ModuleTable,
+    tensors: TensorTable,
+    leaves: LeafTable,
+    gradients: GradientTable,
+) -> Iterator[None]:
     """Record gathered parameters while the context is open, if FSDP2 is imported before."""
     owner = parameter_group_class()
     if owner is None:
         yield
         return
-    table = _ShardedParameters(session, modules)
+    table = _ShardedParameters(session, modules, tensors, leaves, gradients)
     with ExitStack() as installed:
         for name in TRANSITIONS:
             ours = _wrapper(session, table, vars(owner)[name])

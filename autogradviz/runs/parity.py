@@ -401,7 +401,7 @@ def compare_with_single(
         tolerance: None for the default.
     """
     if len(ranks) < world_size:
-        message = f"only {len(ranks):,} of {world_size:,} ranks wrote a trace; all are needed"
+        message = f"only {len(ranks):,} of {world_size:,} ranks have a trace; all are needed"
         raise RecordingStateError(message)
     lacking = [each.title for each in (single, *ranks) if not each.log.of(OutputNormRead)]
     if lacking:

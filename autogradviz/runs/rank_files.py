@@ -44,6 +44,27 @@ class RankFile(NamedTuple):
     summary: RankSummary
 
 
+class UnreadableFile(NamedTuple):
+    """A file that is named like the trace of a rank, and cannot be read.
+
+    Attributes:
+        rank: the number in its name.
+        path: the file.
+        reason: why it cannot be read, with its name: one line.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> _ = pathlib.Path("run/rank-00001.agv").write_bytes(b"")
+        >>> [file.path.name for file in autogradviz.load("run/").unreadable]
+        ['rank-00001.agv']
+    """
+
+    rank: int
+    path: Path
+    reason: str
+
+
 class RankFiles(NamedTuple):
     """The files in the folder of a run, by rank."""
 
@@ -53,31 +74,49 @@ class RankFiles(NamedTuple):
     earlier: list[RankFile]
     """Of ranks without a file in that run: an earlier run of more ranks, or before a restart."""
 
+    unreadable: list[UnreadableFile]
+    """Newer than the file of their rank, if it has another one."""
+
 
 def find_rank_files(folder: Path) -> RankFiles:
-    """Return the newest file of each rank in a folder.
+    """Return the newest file of each rank in a folder that can be read.
 
     Raises:
         FileNotFoundError: if there is no such folder.
-        NotATraceError: if no rank wrote a file there, or one of them is not a trace.
+        NotATraceError: if no rank wrote a file there, or none of them can be read.
     """
-    newest: dict[int, tuple[tuple[int, ...], Path]] = {}
+    found_of: dict[int, list[tuple[tuple[int, ...], Path]]] = {}
     for path in folder.iterdir():
         if is_rank_file(path):
             found = _NUMBERS.match(path.name)
             assert found is not None
             rank, restart, count = (int(number or 0) for number in found.groups()[:3])
-            age = restart, found[4] is None, count  # the last steps only if there is no trace
-            newest[rank] = max(newest.get(rank, ((), path)), (age, path))
-    if not newest:
-        message = f"{folder} is a folder without traces of ranks (rank-00000.agv)."
+            # The last steps only if there is no trace.
+            age: tuple[int, ...] = restart, found[4] is None, count
+            found_of.setdefault(rank, []).append((age, path))
+    restarts: dict[RankFile, int] = {}
+    unreadable: list[UnreadableFile] = []
+    for rank, found_files in sorted(found_of.items()):
+        for age, path in sorted(found_files, reverse=True):
+            try:
+                summary = _read_summary(path)
+            except (OSError, NotATraceError) as error:
+                unreadable.append(UnreadableFile(rank, path, _reason(path, error)))
+            else:
+                restarts[RankFile(rank, path, summary)] = age[0]
+                break
+    if not restarts:
+        first = unreadable[0].reason if unreadable else "There are no files like rank-00000.agv."
+        message = f"{folder} is a folder without a readable trace of a rank. {first}"
         raise NotATraceError(message)
-    files = {
-        RankFile(rank, path, _read_summary(path)): age[0]
-        for rank, (age, path) in sorted(newest.items())
-    }
-    earlier = _find_earlier(files)
-    return RankFiles([each for each in files if each not in earlier], earlier)
+    earlier = _find_earlier(restarts)
+    return RankFiles([each for each in restarts if each not in earlier], earlier, unreadable)
+
+
+def _reason(path: Path, error: OSError | NotATraceError) -> str:
+    if isinstance(error, OSError):
+        return f"{path.name}: {error.strerror or error}"
+    return " ".join(str(error.args[0]).replace(str(path), path.name).splitlines())
 
 
 def _read_summary(path: Path) -> RankSummary:
@@ -146,3 +185,15 @@ def describe_end(summary: RankSummary) -> str:
         reason, line = summary.interrupted
         return f"{reason} at {PurePath(line.filename).name}:{line.lineno}" if line else reason
     return COMPLETE if summary.is_complete else "stopped without an end"
+
+
+def describe_unreadable(file: UnreadableFile, files: Mapping[int, RankFile]) -> str:
+    """Return one line about a file that cannot be read.
+
+    Args:
+        file: the file.
+        files: the files that are read, by rank.
+    """
+    if file.rank not in files:
+        return f"rank {file.rank:,} is left out: {file.reason}"
+    return f"rank {file.rank:,} is read from {files[file.rank].path.name}: {file.reason}"

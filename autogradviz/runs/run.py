@@ -23,7 +23,13 @@ from autogradviz.runs.odd_ranks import (
     group_ranks,
     other_parameters_without_gradients,
 )
-from autogradviz.runs.rank_files import COMPLETE, describe_end, describe_ranks, find_rank_files
+from autogradviz.runs.rank_files import (
+    COMPLETE,
+    describe_end,
+    describe_ranks,
+    describe_unreadable,
+    find_rank_files,
+)
 from autogradviz.runs.write_parquet import dataset, write_parquet
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ if TYPE_CHECKING:
     from autogradviz.render.run_widget import RunWidget
     from autogradviz.runs.first_difference import FirstDifference
     from autogradviz.runs.odd_ranks import OddRank
-    from autogradviz.runs.rank_files import RankFile
+    from autogradviz.runs.rank_files import RankFile, UnreadableFile
     from autogradviz.runs.scene import RunScene
     from autogradviz.trace import Trace
 
@@ -70,22 +76,28 @@ class Run:
 
         Raises:
             FileNotFoundError: if there is no such folder.
-            NotATraceError: if no rank wrote a file there, or one of them is not a trace.
+            NotATraceError: if no rank wrote a file there, or none of them can be read.
         """
         self.folder = Path(folder)
         found = find_rank_files(self.folder)
         self._files = {file.rank: file for file in found.newest}
         self._earlier = tuple(found.earlier)
+        self._unreadable = tuple(found.unreadable)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that wrote a file."""
+        """The ranks that wrote a file that can be read."""
         return tuple(self._files)
 
     @property
     def files(self) -> tuple[RankFile, ...]:
         """The file of each rank, with its summary."""
         return tuple(self._files.values())
+
+    @property
+    def unreadable(self) -> tuple[UnreadableFile, ...]:
+        """The files named like traces of ranks that cannot be read; the others are read."""
+        return self._unreadable
 
     @property
     def world_size(self) -> int:
@@ -304,7 +316,9 @@ class Run:
         with TemporaryDirectory() as temporary:
             folder = Path(temporary, self.folder.resolve().name)
             save_redacted(self.files, folder)
-            Run(folder).html(path, overwrite=overwrite)
+            copy = Run(folder)
+            copy._unreadable = self._unreadable
+            copy.html(path, overwrite=overwrite)
 
     @cached_property
     def _scene(self) -> RunScene:
@@ -392,7 +406,15 @@ class Run:
         if self._earlier:
             listed = describe_ranks([file.rank for file in self._earlier])
             facts.append(("left out", f"{listed}: of an earlier run, or before a restart"))
-        missing = sorted(set(range(self.world_size)) - summaries.keys())
+        unreadable = self._unreadable
+        facts += (
+            ("unreadable", Text(describe_unreadable(each, self._files), style="red"))
+            for each in unreadable[:_MOST]
+        )
+        if len(unreadable) > _MOST:
+            facts.append(("", f"{len(unreadable) - _MOST:,} others"))
+        known = summaries.keys() | {each.rank for each in unreadable}
+        missing = sorted(set(range(self.world_size)) - known)
         if missing:
             facts.append(
                 ("missing", Text(f"{describe_ranks(missing)} wrote no trace", style="red"))
@@ -412,7 +434,8 @@ def load(path: str | os.PathLike[str]) -> Trace | Run:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        NotATraceError: if the file is not a trace, or a newer version of autogradviz wrote it.
+        NotATraceError: if the file is not a trace, or a newer version of autogradviz wrote it; of
+            a folder, if that is so for all files. ``Run.unreadable`` lists those that are left out.
 
     Example:
         >>> trace.save("step.agv")

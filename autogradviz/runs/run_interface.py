@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import RankSummary
     from autogradviz.runs.findings import RunFinding
     from autogradviz.runs.odd_ranks import OddRank
-    from autogradviz.runs.rank_files import RankFile
+    from autogradviz.runs.rank_files import RankFile, UnreadableFile
     from autogradviz.trace import Trace
 
 
@@ -23,6 +23,10 @@ class ReadableRun(Protocol):
     @property
     def files(self) -> tuple[RankFile, ...]:
         """The file of each rank, with its summary."""
+
+    @property
+    def unreadable(self) -> tuple[UnreadableFile, ...]:
+        """The files that cannot be read."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -43,6 +43,7 @@ def rank(number, *, odd=()):
     return run_schema.RunRank(
         rank=number, group=0, host="node-1", end="complete", is_complete=True,
         file=f"rank-{number:05}.agv", nbytes=2000, odd=odd, reference=0 if odd else -1,
+        holds_parts=True,
     )  # fmt: skip
 
 
@@ -196,7 +197,7 @@ def test_rows_of_saved_bytes_and_gradient_norms(open_report, picture):
     assert infinite[:3] == [0xB3, 0x26, 0x1E]
     page.mouse.move(*cell(page, 0, 1))
     tooltip = page.locator(".agv-run-main .agv-tooltip").inner_text().splitlines()
-    assert tooltip[-2:] == ["peak saved bytes 2.0 kB", "gradient norm 4.00"]
+    assert tooltip[-2:] == ["peak saved bytes 2.0 kB", "gradient norm of this rank's part 4.00"]
     page.screenshot(path=picture("run-gradients-light"))
 
 

@@ -9,6 +9,8 @@ import json
 import os
 import sys
 from datetime import timedelta
+from math import hypot
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -41,6 +43,7 @@ RECORDINGS = {
     "without_ops": {"engine": "python", "ops": False},
     "fingerprints": {"engine": "python", "fingerprints": True},
     "last_steps": {"engine": "native", "keep_steps": 2, "path": "{folder}/written-{rank}.agv"},
+    "written": {"engine": "native", "path": "{folder}/steps-{rank}.agv"},
 }
 
 
@@ -299,14 +302,28 @@ def asynchronous():
     return net, losses
 
 
+class Result(NamedTuple):
+    """The result of a program."""
+
+    digest: str
+    gradient_norm: float | None  # of the parts that this rank holds, after the last step
+    net: nn.Module | None  # so that a recording that ends can read its gradients
+
+
 def run(name):
-    """Run a program; return the digest of its result."""
+    """Run a program; return its result."""
     torch.manual_seed(0)
-    return digest(*PROGRAMS[name]())
+    net, losses = PROGRAMS[name]()
+    gradients = [local_part(each.grad) for each in net.parameters() if each.grad is not None]
+    return Result(digest(net, losses), hypot(*(float(each.norm()) for each in gradients)), net)
+
+
+def local_part(tensor):
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def run_recorded(name, recording, folder):
-    """Run a program under a recording; return its digest or its error, and the trace."""
+    """Run a program under a recording; return its result or its error, and the trace."""
     options = dict(RECORDINGS[recording])
     if "path" in options:
         options["path"] = options["path"].format(folder=folder, rank=dist.get_rank())
@@ -314,7 +331,7 @@ def run_recorded(name, recording, folder):
         with autogradviz.record(**options) as trace:
             result = run(name)
     except (RuntimeError, AssertionError) as error:
-        result = str(error)
+        result = Result(str(error), None, None)
     return result, trace
 
 
@@ -323,8 +340,7 @@ def digest(net, losses):
     found = hashlib.sha256()
     for tensor in [*losses, *net.parameters(), *(p.grad for p in net.parameters())]:
         if tensor is not None:
-            local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-            found.update(local.detach().contiguous().numpy().tobytes())
+            found.update(local_part(tensor).detach().contiguous().numpy().tobytes())
     return found.hexdigest()
 
 
@@ -352,11 +368,11 @@ def main(name, folder, *recordings):
     try:
         plain = run(name)
     except (RuntimeError, AssertionError) as error:
-        plain = str(error)
-    report = {"digest": plain, "recordings": {}}
+        plain = Result(str(error), None, None)
+    report = {"digest": plain.digest, "gradient_norm": plain.gradient_norm, "recordings": {}}
     for recording in recordings:
         result, trace = run_recorded(name, recording, folder)
-        report["recordings"][recording] = {"digest": result, **describe(trace)}
+        report["recordings"][recording] = {"digest": result.digest, **describe(trace)}
         trace.save(f"{folder}/{recording}-{rank}.agv")
     dist.barrier()
     sys.stdout.write(f"{json.dumps(report)}\n")

@@ -6,6 +6,7 @@ import pytest
 from ranks import PROGRAMS, run_ranks
 
 import autogradviz
+from autogradviz.event_log import load, step_totals
 from autogradviz.events import (
     DataParallelSeen,
     GradientBucketSeen,
@@ -84,6 +85,16 @@ def test_gathered_parameters_are_restored_on_both_engines(reports, tmp_path):
     blocks = [each for each in gathers[0] if len(each.unsharded_parameters) == 6]
     assert {each.unsharded_nbytes for each in blocks} == {block}
     assert len(logs[0].of(ParametersResharded)) == len(gathers[0])
+
+
+@pytest.mark.parametrize("name", ["fsdp2_checkpoint", "tensor_parallel", slow("fsdp2_bfloat16")])
+def test_norms_of_distributed_gradients_are_those_of_the_parts(reports, tmp_path, name):
+    for rank, report in enumerate(reports(name, "python", "native", "written")):
+        for file in ("python", "native", "steps"):
+            totals = step_totals(load(tmp_path / f"{file}-{rank}.agv"))
+            assert totals.are_parts
+            assert totals.gradient_norms[-1] == pytest.approx(report["gradient_norm"], rel=1e-6)
+            assert (totals.gradient_norms[0] is not None) == (file == "steps")
 
 
 @pytest.mark.slow(reason="another program of the same kind")

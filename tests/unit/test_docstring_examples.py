@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import autogradviz
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
-WITHOUT_EXAMPLES_OF_MEMBERS = {"Analysis", "Log", "RankFile", "Run"}
+WITHOUT_EXAMPLES_OF_MEMBERS = {"Analysis", "Log", "RankFile", "Run", "UnreadableFile"}
 """Classes whose members need a docstring, but no example; like the properties of dataclasses."""
 
 

@@ -1,17 +1,21 @@
 """The files of a run: the newest of each rank, and those of an earlier run in the same folder."""
 
+import errno
 import json
+import os
 import struct
 import subprocess
 import sys
 import zlib
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 import autogradviz
+from autogradviz.cli.entry_point import main
 from autogradviz.cli.output_path import TraceFile
-from autogradviz.errors import OutputExistsError
+from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import Log, StepTotals, read_summary
 from autogradviz.event_log.rank_summary import read_footer
 from autogradviz.events import RankSeen, RecordingEnded, RecordingStarted, StepEnded
@@ -182,3 +186,109 @@ def test_summary_without_totals_of_an_older_version_is_read(tmp_path):
     content = zlib.compress(json.dumps({**older, "totals": [[0], [1, 2], [None]]}).encode())
     path.write_bytes(content + struct.pack("<Q8s", len(content), b"AGVRANK1"))
     assert read_footer(path) is None
+
+
+def damage_empty(path):
+    path.write_bytes(b"")
+
+
+def damage_text(path):
+    path.write_text("loss 0.1\n")
+
+
+def damage_schema(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def damage_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def damage_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def damage_link(path):
+    path.unlink()
+    path.symlink_to(path.with_name("nothing"))
+
+
+NO_TRACE = "rank-00001.agv is not an autogradviz trace. Traces are written by trace.save()."
+DAMAGES = {
+    damage_empty: "rank-00001.agv is empty. Traces are written by trace.save().",
+    damage_text: NO_TRACE,
+    damage_schema: NO_TRACE,
+    damage_folder: "rank-00001.agv is not a file.",
+    damage_pipe: "rank-00001.agv is not a file.",
+    damage_link: "rank-00001.agv: No such file or directory",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_file_that_cannot_be_read_leaves_out_only_its_rank(damage, tmp_path, capsys):
+    for rank in range(3):
+        write(tmp_path, rank, start=10, world=4)
+    damage(tmp_path / "rank-00001.agv")
+    run = autogradviz.load(tmp_path)
+    line = f"rank 1 is left out: {DAMAGES[damage]}"
+    assert [(file.rank, file.reason) for file in run.unreadable] == [(1, DAMAGES[damage])]
+    assert (run.ranks, run.world_size, run.diagnose()) == ((0, 2), 4, [])
+    summary = " ".join(run.summary().split())
+    assert f"unreadable {line} missing rank 3 wrote no trace" in summary
+    assert build_run_scene(run).notices[:2] == (line, "rank 3 wrote no recording")
+    for redact in (False, True):
+        page = tmp_path / f"report-{redact}.html"
+        run.html(page, redact=redact)
+        assert page.stat().st_size
+    for command in (["diagnose"], ["html", "-o", str(tmp_path / "run.html")]):
+        assert main([command[0], str(tmp_path), *command[1:]]) == 0
+        assert capsys.readouterr().err == f"autogradviz: {tmp_path}: {line}\n"
+
+
+def test_last_steps_of_a_rank_are_read_if_its_trace_cannot_be_read(tmp_path):
+    for rank in range(2):
+        write(tmp_path, rank, start=10, world=2)
+    (tmp_path / "rank-00001.agv").rename(tmp_path / "rank-00001.last.agv")
+    (tmp_path / "rank-00001.agv").write_bytes(b"")
+    run = autogradviz.load(tmp_path)
+    assert run.files[1].path.name == "rank-00001.last.agv"
+    line = "rank 1 is read from rank-00001.last.agv: rank-00001.agv is empty."
+    assert line in " ".join(run.summary().split())
+
+
+def test_file_without_permission_is_left_out(tmp_path, monkeypatch):
+    for rank in range(2):
+        write(tmp_path, rank, start=10, world=2)
+    opened = Path.open
+
+    def deny(path, *arguments, **named):
+        if path.name == "rank-00000.agv":  # root may read every file
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", deny)
+    run = autogradviz.load(tmp_path)
+    assert run.ranks == (1,)
+    assert [file.reason for file in run.unreadable] == ["rank-00000.agv: Permission denied"]
+
+
+def test_many_files_that_cannot_be_read_are_counted(tmp_path, capsys):
+    write(tmp_path, 0, start=10, world=40)
+    for rank in range(1, 40):
+        (tmp_path / f"rank-{rank:05}.agv").write_bytes(b"")
+    run = autogradviz.load(tmp_path)
+    assert "27 others" in run.summary()
+    assert build_run_scene(run).notices[3] == "36 other files cannot be read"
+    assert main(["diagnose", str(tmp_path)]) == 0
+    assert capsys.readouterr().err.splitlines()[-1].endswith(": 31 other files cannot be read")
+
+
+def test_folder_in_which_no_file_can_be_read_is_not_a_run(tmp_path, capsys):
+    for rank in range(2):
+        (tmp_path / f"rank-{rank:05}.agv").write_bytes(b"")
+    with pytest.raises(NotATraceError, match="trace of a rank. rank-00000.agv is empty"):
+        autogradviz.load(tmp_path)
+    assert main(["show", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -13,7 +13,14 @@ from step_peaks import peaks_of_steps
 from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log, step_totals
 from autogradviz.event_log.step_totals import TOTALED
-from autogradviz.events import GradAccumulated, NormRead, StepEnded, StepNormRead
+from autogradviz.events import (
+    GradAccumulated,
+    LocalGradientNormRead,
+    NormRead,
+    StepEnded,
+    StepNormRead,
+    WholeParameterSeen,
+)
 
 COMMON = {"time_ns": 0, "thread": 0, "stack_id": None}
 
@@ -79,3 +86,32 @@ def test_norms_of_a_step_are_those_of_its_own_backwards():
     found = step_totals(Log.from_events(events))
     assert found.steps == (0, 1, 2, 3)
     assert found.gradient_norms == (pytest.approx(2**0.5), None, 7.0, None)
+
+
+def part(seq, leaf, norm, *placements):
+    return LocalGradientNormRead(
+        seq=seq, backward_id=0, tensor_id=leaf, norm=norm, placements=placements, **COMMON
+    )
+
+
+@pytest.mark.parametrize(
+    ("norms", "expected", "are_parts"),
+    [
+        ([part(3, 1, 3.0, "Shard(dim=0)"), part(4, 2, 4.0, "Replicate()")], 5.0, True),
+        ([part(3, 1, 3.0, "Replicate()"), part(4, 2, 4.0, "Replicate()")], 5.0, False),
+        ([part(3, 1, 3.0, "Shard(dim=0)", "Replicate()"), read(4, 2, 0, 4.0)], 5.0, True),
+        ([part(3, 1, 3.0, "Partial(sum)"), part(4, 2, 4.0, "Replicate()")], None, True),
+        ([part(3, 1, None, "Shard(dim=0)"), read(4, 2, 0, 4.0)], inf, True),
+    ],
+)
+def test_norm_of_distributed_gradients_is_that_of_the_parts(norms, expected, are_parts):
+    events = [gradient(1, 1, 0), gradient(2, 2, 0), *norms, end(0, 9)]
+    found = step_totals(Log.from_events(events))
+    assert (found.gradient_norms, found.are_parts) == ((expected,), are_parts)
+
+
+def test_gradient_of_a_gathered_parameter_is_that_of_its_part():
+    whole = WholeParameterSeen(seq=0, tensor_id=7, sharded_tensor_id=1, **COMMON)
+    events = [whole, gradient(1, 7, 0), part(2, 1, 3.0, "Shard(dim=0)"), end(0, 9)]
+    assert step_totals(Log.from_events(events)).gradient_norms == (3.0,)
+    assert step_totals(Log.from_events([*events[:2], end(0, 9)])).gradient_norms == (None,)

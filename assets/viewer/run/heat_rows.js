@@ -372,7 +372,7 @@ export class HeatRows {
    */
   #describe(row, column) {
     const { scene } = this.state;
-    const { rank, odd, end, is_complete, group } = scene.ranks[row];
+    const { rank, odd, end, is_complete, group, holds_parts } = scene.ranks[row];
     const line = (/** @type {string} */ text, bad = false) =>
       h("div", { text, class: bad ? "agv-mutation" : "" });
     const title = column < 0 ? `rank ${rank}` : `rank ${rank}, step ${scene.steps[column]}`;
@@ -397,7 +397,10 @@ export class HeatRows {
     if (state & NOT_FINITE) parts.push(line("a loss is NaN or infinite", true));
     for (const mode of /** @type {const} */ (["time", "first", "saved", "gradient", "loss"])) {
       const value = valuesOf(scene, mode)?.[at] ?? NaN;
-      if (!Number.isNaN(value)) parts.push(line(`${MODES[mode]} ${formatValue(mode, value)}`));
+      const part = mode === "gradient" && holds_parts ? " of this rank's part" : "";
+      if (!Number.isNaN(value)) {
+        parts.push(line(`${MODES[mode]}${part} ${formatValue(mode, value)}`));
+      }
     }
     return parts;
   }

@@ -38,6 +38,7 @@
  * @property {number} nbytes
  * @property {string[]} odd
  * @property {number} reference
+ * @property {boolean} holds_parts
  */
 
 /**

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names
-from autogradviz.events import BackwardStarted, NodeStarted, NormRead, NotFiniteSeen
+from autogradviz.events import (
+    BackwardStarted,
+    LocalGradientNormRead,
+    NodeStarted,
+    NormRead,
+    NotFiniteSeen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.finding import Confidence
+
+_Read: TypeAlias = NormRead | LocalGradientNormRead
 
 _ANOMALY: Final = re.compile(r"Function '(\w+)' returned nan values in its \d+th output")
 _INTENDED: Final = frozenset(
@@ -93,17 +101,23 @@ def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
 @rule("not-finite", when=NoError(), priority=310, pages=(PAGE,))
 def not_finite(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a loss or a gradient is NaN or infinite."""
-    bad = [event for event in evidence.analysis.log.of(NormRead) if event.norm is None]
+    log = evidence.analysis.log
+    bad: list[_Read] = [event for event in log.of(NormRead) if event.norm is None]
+    bad += [event for event in log.of(LocalGradientNormRead) if event.norm is None]
     if not bad:
         return
     contents = _Contents(evidence)
-    losses = [event for event in bad if event.place == "root"]
+    losses = [event for event in bad if not _is_gradient(event)]
     origin = contents.origin_of_loss(losses[0].tensor_id) if losses else None
     origin = origin if losses else contents.first_in_backward()
     if origin is not None:
         yield _with_origin(evidence, contents, origin, bad)
     else:
         yield _without_origin(evidence, bad)
+
+
+def _is_gradient(read: _Read) -> bool:
+    return isinstance(read, LocalGradientNormRead) or read.place == "gradient"
 
 
 class _Contents:
@@ -164,7 +178,7 @@ class _Contents:
         )
 
 
-def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[NormRead]) -> Draft:
+def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[_Read]) -> Draft:
     output, inputs = contents.output(origin), contents.inputs(origin)
     nodes = evidence.analysis.graph.nodes
     backward = origin.phase == "backward"
@@ -194,7 +208,7 @@ def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[
     )
 
 
-def _without_origin(evidence: Evidence, bad: list[NormRead]) -> Draft:
+def _without_origin(evidence: Evidence, bad: list[_Read]) -> Draft:
     line = _backward_line(evidence, bad[0])
     return Draft(
         title=f"{_subject(evidence, bad)} NaN or infinite",
@@ -226,14 +240,14 @@ def _entries(content: NotFiniteSeen | None) -> str:
     return f"{found} {'entry' if content.nan_count + content.infinity_count == 1 else 'entries'}"
 
 
-def _subject(evidence: Evidence, bad: list[NormRead]) -> str:
-    names = [evidence.leaf_name(event.tensor_id) for event in bad if event.place == "gradient"]
-    if any(event.place == "root" for event in bad):
+def _subject(evidence: Evidence, bad: list[_Read]) -> str:
+    if not all(map(_is_gradient, bad)):
         return "The loss is"
+    names = list(dict.fromkeys(evidence.leaf_name(event.tensor_id) for event in bad))
     return f"The gradient of {join_names(names)} is"
 
 
-def _backward_line(evidence: Evidence, read: NormRead) -> SourceLocation | None:
+def _backward_line(evidence: Evidence, read: _Read) -> SourceLocation | None:
     """Return the line that started the backward after which a norm was read."""
     return next(
         (
@@ -245,9 +259,9 @@ def _backward_line(evidence: Evidence, read: NormRead) -> SourceLocation | None:
     )
 
 
-def _confidence(evidence: Evidence, bad: list[NormRead]) -> Confidence:
+def _confidence(evidence: Evidence, bad: list[_Read]) -> Confidence:
     """Return "hint" with a gradient scaler, under which overflow is expected from time to time."""
-    if any(event.place == "root" for event in bad):
+    if not all(map(_is_gradient, bad)):
         return "certain"
     scaled = any(
         place.filename.replace("\\", "/").endswith("torch/amp/grad_scaler.py")

@@ -23,6 +23,7 @@ from autogradviz.events import (
     NO_ID,
     GradientFound,
     LeafGradientRead,
+    LocalGradientNormRead,
     LossRead,
     NormRead,
     ParameterNormRead,
@@ -34,6 +35,12 @@ from autogradviz.recorder.ops.fingerprints import below_autograd, is_plain, read
 from autogradviz.recorder.ops.output_norms import sum_and_norm
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
+    NO_LAYOUT,
+    completed_inner_tensor,
+    layout_number,
+    layout_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +51,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session
 
-    Reading = tuple[int, int, Place, torch.Tensor]  # backward, tensor, place, what is read
+    # Backward, tensor, place, what is read, and the layout if that is the part of a ``DTensor``.
+    Reading = tuple[int, int, Place, torch.Tensor, int]
     Norms = Sequence[Any]  # numbers, or tensors of one number
     Loss = tuple[int, int, torch.Tensor | float]  # backward, tensor, the loss
 
@@ -86,13 +94,15 @@ class GradientTable:
         self._losses_of_step: list[Loss] = []  # on the CPU
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
+        self.sharded: dict[int, int] = {}
+        """By the leaf of a whole parameter, the parameter that gets this rank's part."""
         self._callers: set[int] = set()  # threads that called the engine
         self._ever_reached: set[int] = set()  # leaves whose norms were read
         self._found: set[int] = set()  # leaves with a gradient that no backward left
         self._opener = get_ident()  # the thread that probably ends the recording
-        self._held: dict[int, tuple[int, torch.Tensor | float | None] | None] = {}
-        """By leaf, the last backward on another thread, and the norm that it left; None if it left
-        no gradient, or one that is too large."""
+        self._held: dict[int, tuple[int, torch.Tensor | float | None, int] | None] = {}
+        """By leaf, the last backward on another thread, the norm that it left, and the layout of a
+        ``DTensor``; None if it left no gradient, or one that is too large."""
         native = session.native
         self._ordinary_nbytes = _ordinary_nbytes if native is None else native.ordinary_nbytes
         self._norm = None if native is None else native.norm
@@ -133,7 +143,7 @@ class GradientTable:
 
     def _add_loss(self, backward_id: int, tensor_id: int, loss: torch.Tensor, value: Any) -> None:
         """Add the copy of a loss, and the value or tensor to read when the step ends."""
-        self._losses.append((backward_id, tensor_id, "root", loss))
+        self._losses.append((backward_id, tensor_id, "root", loss, NO_LAYOUT))
         if value is not None:
             self._losses_of_step.append((backward_id, tensor_id, value))
 
@@ -163,7 +173,7 @@ class GradientTable:
         """
         newest = first_backward_id - 1
         with DisableTorchFunction(), below_autograd():
-            for backward_id, tensor_id, _, gradient in self._gradients():
+            for backward_id, tensor_id, _, gradient, layout in self._gradients():
                 newest = max(newest, backward_id)
                 if backward_id >= first_backward_id and gradient.is_cpu:
                     found = None if self._norm is None else self._norm(gradient)
@@ -172,7 +182,10 @@ class GradientTable:
                         wider = _WIDER.get(gradient.dtype, torch.float32)
                         found = float(torch.linalg.vector_norm(real, 2, dtype=wider))
                     norm = _checked(found, gradient)
-                    self._session.emit(StepNormRead, backward_id, tensor_id, norm)
+                    if layout == NO_LAYOUT:
+                        self._session.emit(StepNormRead, backward_id, tensor_id, norm)
+                    else:
+                        self._emit_local_norm(backward_id, tensor_id, layout, norm)
         return newest + 1
 
     def read_sums(self) -> None:
@@ -197,39 +210,35 @@ class GradientTable:
         self._held = dict.fromkeys(self.reached)
         with DisableTorchFunction(), below_autograd():
             for group, norms in self._norms(self._gradients()):
-                for (backward_id, tensor_id, _, gradient), norm in zip(group, norms, strict=True):
+                for one, norm in zip(group, norms, strict=True):
+                    backward_id, tensor_id, _, gradient, layout = one
                     held = norm if _is_on_device(norm) else _checked(float(norm), gradient)
-                    self._held[tensor_id] = (backward_id, held)
+                    self._held[tensor_id] = (backward_id, held, layout)
 
     def read_norms(self) -> None:
         """Record the norms of losses, and of the gradients of the leaves that were reached."""
         with DisableTorchFunction(), below_autograd():
-            thread = self._session.threads.local.state.number
-            emit = self._emit_norm
             for group, norms in self._norms(chain(self._losses, self._gradients())):
-                for (backward_id, tensor_id, place, tensor), norm in zip(
-                    group, _numbers(norms), strict=True
-                ):
-                    checked = _checked(norm, tensor)
-                    emit(thread, None, backward_id, tensor_id, place, checked)
+                for one, norm in zip(group, _numbers(norms), strict=True):
+                    self._emit_read(*one[:3], one[4], _checked(norm, one[3]))
             self._losses.clear()
             if not self.may_read():
-                self._emit_held(thread)
+                self._emit_held()
                 return
         self._held.clear()
         self._last_reached = next(reversed(self.reached), self._last_reached)
         self._ever_reached.update(self.reached)
         self.reached.clear()
 
-    def _emit_held(self, thread: int) -> None:
+    def _emit_held(self) -> None:
         """Record the norms that another thread has read."""
         for tensor_id, held in self._held.items():
             if held is not None:
-                backward_id, norm = held
-                if self.reached.get(tensor_id) != backward_id:
+                backward_id, norm, layout = held
+                if self.reached.get(tensor_id, backward_id) != backward_id:
                     continue  # a thread that could not read it has reached it later
                 known = None if norm is None or not isfinite(float(norm)) else float(norm)
-                self._emit_norm(thread, None, backward_id, tensor_id, "gradient", known)
+                self._emit_read(backward_id, tensor_id, "gradient", layout, known)
             self.reached.pop(tensor_id, None)
             self._ever_reached.add(tensor_id)
         self._held.clear()
@@ -258,6 +267,21 @@ class GradientTable:
             if dtype.is_complex:
                 tensors = [torch.view_as_real(tensor) for tensor in tensors]
             yield group, foreach_norm(tensors, 2, _WIDER.get(dtype, torch.float32))
+
+    def _emit_read(
+        self, backward_id: int, tensor_id: int, place: Place, layout: int, norm: float | None
+    ) -> None:
+        if layout == NO_LAYOUT:
+            thread = self._session.threads.local.state.number
+            self._emit_norm(thread, None, backward_id, tensor_id, place, norm)
+        else:
+            self._emit_local_norm(backward_id, tensor_id, layout, norm)
+
+    def _emit_local_norm(
+        self, backward_id: int, tensor_id: int, layout: int, norm: float | None
+    ) -> None:
+        placements = layout_of(layout).placements
+        self._session.emit(LocalGradientNormRead, backward_id, tensor_id, placements, norm)
 
     def find_gradients(self) -> None:
         """Record the leaves that have a gradient although no backward reached them."""
@@ -324,18 +348,31 @@ class GradientTable:
         """The tensor ids of the losses whose norms are not read yet."""
         return {tensor_id for _, tensor_id, *_ in self._losses}
 
+    def _gradient_of(self, tensor_id: int) -> tuple[int, torch.Tensor | None]:
+        """Return the leaf whose ``.grad`` a backward to a leaf sets, and that gradient."""
+        leaf = self._leaves.get(tensor_id)
+        gradient = None if leaf is None else leaf.grad
+        if gradient is None and tensor_id in self.sharded:
+            return self._gradient_of(self.sharded[tensor_id])
+        return tensor_id, gradient
+
     def _gradients(self) -> list[Reading]:
         if not self.may_read():
             return []
         found: list[tuple[int, Reading]] = []  # by bytes
         for tensor_id, backward_id in list(self.reached.items()):
-            leaf = self._leaves.get(tensor_id)
-            gradient = None if leaf is None else leaf.grad
+            owner_id, gradient = self._gradient_of(tensor_id)
             if gradient is None:
                 continue
+            layout = NO_LAYOUT
             nbytes = self._ordinary_nbytes(gradient)
+            if not nbytes:
+                local = completed_inner_tensor(gradient)
+                if local is not None:
+                    layout, gradient = layout_number(gradient), local
+                    nbytes = self._ordinary_nbytes(gradient)
             if nbytes or readable(gradient):
-                one: Reading = (backward_id, tensor_id, "gradient", gradient)
+                one: Reading = (backward_id, owner_id, "gradient", gradient, layout)
                 found.append((nbytes or gradient.nbytes, one))
         found.sort(key=itemgetter(0))
         everything = self._session.with_fingerprints

@@ -88,7 +88,7 @@ class LossWatch:
 
     def _first_bad(self) -> int | None:
         """Return the first step whose loss is not finite, None if none is known."""
-        for backward_id, _, _, loss in self._gradients.losses_after(self._backward_id):
+        for backward_id, _, _, loss, _ in self._gradients.losses_after(self._backward_id):
             self._backward_id = backward_id
             if readable(loss):
                 self._pending.append(copy_to_host(loss, self._steps.count - 1))

@@ -27,6 +27,11 @@ def modules_of(group: Any) -> tuple[Any, ...]:
     return tuple(group.modules)
 
 
+def parameters_of(group: Any) -> list[tuple[Any, Any]]:
+    """Return each parameter of a gathered group: the part of this rank, and the whole."""
+    return [(each.sharded_param, each.unsharded_param) for each in group.fsdp_params]
+
+
 def whole_parameters(group: Any) -> tuple[int, tuple[str, ...]]:
     """Return the bytes and the names of the whole parameters of a group."""
     nbytes, names = 0, []

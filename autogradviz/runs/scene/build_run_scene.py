@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.runs.collective_differences import find_collective_differences
 from autogradviz.runs.odd_ranks import compare_steps
-from autogradviz.runs.rank_files import describe_end, describe_ranks
+from autogradviz.runs.rank_files import describe_end, describe_ranks, describe_unreadable
 from autogradviz.runs.scene import schema
 from autogradviz.runs.scene.collective_lanes import build_lanes
 from autogradviz.runs.scene.op_differences import build_op_differences
@@ -36,6 +36,7 @@ _FLAGS: Final[dict[Aspect, int]] = {
     "collectives": schema.OTHER_COLLECTIVES,
 }
 _NAN: Final = float("nan")
+_MOST_UNREADABLE: Final = 3  # files of which each has a notice
 
 
 def build_run_scene(
@@ -87,6 +88,7 @@ def build_run_scene(
                 nbytes=files_by_rank[rank].path.stat().st_size,
                 odd=tuple(map(_describe_odd, by_rank.get(rank, ()))),
                 reference=by_rank[rank][0].reference if rank in by_rank else -1,
+                holds_parts=rank in totals and totals[rank].are_parts,
             )
             for rank in rows
         ),
@@ -122,8 +124,12 @@ def _is_complete(summary: RankSummary) -> bool:
 
 
 def _notices(run: ReadableRun, totals: Mapping[int, StepTotals]) -> list[str]:
-    notices = []
-    missing = sorted(set(range(run.world_size)) - set(run.ranks))
+    files = {file.rank: file for file in run.files}
+    notices = [describe_unreadable(each, files) for each in run.unreadable[:_MOST_UNREADABLE]]
+    if len(run.unreadable) > _MOST_UNREADABLE:
+        notices.append(f"{len(run.unreadable) - _MOST_UNREADABLE:,} other files cannot be read")
+    unreadable = {each.rank for each in run.unreadable}
+    missing = sorted(set(range(run.world_size)) - set(run.ranks) - unreadable)
     if missing:
         notices.append(f"{describe_ranks(missing)} wrote no recording")
     if len(totals) < len(run.ranks):
@@ -198,7 +204,7 @@ def _build_cells(
                 first_ms[at] = (min(each.first_ns for each in step.collectives) - before) / 1e6
             before = step.ended_ns if step.ended else None
         if rank in totals:
-            for number, nbytes, norm in zip(*totals[rank], strict=True):
+            for number, nbytes, norm in zip(*totals[rank][:3], strict=True):
                 if number in columns:
                     at = row * len(steps) + columns[number]
                     saved[at] = _NAN if nbytes is None else nbytes

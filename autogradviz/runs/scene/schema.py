@@ -63,6 +63,7 @@ class RunRank:
     nbytes: int
     odd: tuple[str, ...]  # "other ops, first in step 2: 24 ops instead of 23"
     reference: int  # the rank to compare it with, -1 if it is not odd
+    holds_parts: bool  # the norms of its gradients are those of its parts of ``DTensor``s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

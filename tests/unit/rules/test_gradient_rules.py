@@ -163,6 +163,23 @@ def test_gradient_alone_is_reported_without_fingerprints():
     assert (finding.culprit, finding.confidence) == (None, "hint")
 
 
+def part_norm(tensor_id, value):
+    placements = ("Shard(dim=0)",)
+    return fact(
+        e.LocalGradientNormRead, backward_id=1, tensor_id=tensor_id, placements=placements,
+        norm=value,
+    )  # fmt: skip
+
+
+def test_part_of_a_distributed_gradient_is_reported():
+    (finding,) = run_rule(
+        not_finite, parameter(1, "w"), parameter(2, "b"), backward(at="t.py:4"),
+        part_norm(1, None), part_norm(1, None), part_norm(2, 0.5),
+    )  # fmt: skip
+    assert finding.title == "The gradient of w is NaN or infinite"
+    assert (finding.culprit, finding.confidence) == (None, "hint")
+
+
 def test_finite_norm_gives_no_finding():
     assert run_rule(not_finite, parameter(1, "w"), backward(at="t.py:4"), norm(1, 2.0)) == []
 
