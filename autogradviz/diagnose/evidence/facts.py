@@ -93,6 +93,8 @@ class Evidence:
     def writes_between(self, storage_id: int | None, after: int, before: int) -> list[Op]:
         """Return the ops that wrote a storage between two events, oldest first."""
         writes = [] if storage_id is None else self.writers.get(storage_id, [])
+        if not writes:
+            return []
         first = bisect_right(writes, after, key=_seq)
         return writes[first : bisect_left(writes, before, lo=first, key=_seq)]
 
