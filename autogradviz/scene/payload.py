@@ -14,6 +14,7 @@ one column for each field of a link, ``links_path`` and so on. Booleans are 0 an
 In a packed payload each column is text:
 
     [...]            the values as JSON
+    c[...]           a value that all rows have, and the number of rows
     d[...]           of numbers: the first one, then the differences between successive ones
     l[[...],[...]]   of lists of numbers: the lengths of the lists, then all numbers as after d
 """
@@ -113,6 +114,8 @@ def pack(scene: Scene) -> bytes:
 
 def _pack_column(values: list[Any], annotation: str) -> str:
     """Return a column as text; see the beginning of this module."""
+    if values and values.count(values[0]) == len(values):
+        return f"c{_dump([values[0], len(values)])}"
     if annotation == "int" and _are_similar(values):
         return f"d{_dump(_differences(values))}"
     if annotation == "tuple[int, ...]":

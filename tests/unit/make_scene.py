@@ -135,6 +135,8 @@ def _unpack_column(text):
     if text.startswith("["):
         return json.loads(text)
     content = json.loads(text[1:])
+    if text.startswith("c"):
+        return [content[0]] * content[1]
     if text.startswith("d"):
         return list(accumulate(content))
     lengths, differences = content

@@ -57,13 +57,15 @@ test("columns that are JSON text are parsed when a row reads them", () => {
   assert.throws(() => rows[0].broken, SyntaxError);
 });
 
-test("packed numbers and lists of numbers are sums of differences", () => {
+test("packed columns are sums of differences, or one value for all rows", () => {
   const columns = {
     time: "d[1000,2,-1]",
     holds: "l[[2,0,1],[1000,5,-3]]",
     op: "d[1,0,-1]",
+    slot: "c[1,3]",
+    hooks: "c[[],3]",
   };
-  const rows = makeRows(columns, ["op"], ["", "exp"]);
+  const rows = makeRows(columns, ["op", "slot"], ["", "exp"]);
   assert.deepEqual(
     rows.map(({ time, holds, op }) => [time, holds, op]),
     [
@@ -71,6 +73,10 @@ test("packed numbers and lists of numbers are sums of differences", () => {
       [1002, [], "exp"],
       [1001, [1002], ""],
     ],
+  );
+  assert.deepEqual(
+    rows.map(({ slot, hooks }) => [slot, hooks]),
+    Array(3).fill(["exp", []]),
   );
 });
 
