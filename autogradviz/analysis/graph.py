@@ -68,6 +68,7 @@ def build_graph(log: Log, inputs: GraphInputs) -> Graph:
         node_id = event.node_id
         op = inputs.op_by_seq.get(inputs.matches.op_of_node.get(node_id, NO_ID))
         saved = tuple(saved_by.get(node_id, ()))
+        ran = tuple(runs.get(node_id, ()))
         nodes[node_id] = _make_node(
             node_id=node_id,
             name=event.node_name,
@@ -81,9 +82,9 @@ def build_graph(log: Log, inputs: GraphInputs) -> Graph:
             region_id=_region_id(op, saved),
             state=_state(node_id, finished, failed),
             runs=finished[node_id],
-            duration_ns=sum(end - start for start, end in runs[node_id] if end is not None),
+            duration_ns=sum([end - start for start, end in ran if end is not None]),
             order=order[node_id],
-            ran=tuple(runs[node_id]),
+            ran=ran,
         )
     return Graph(nodes=nodes, edges=edges, roots=_find_roots(log, nodes, edges))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -105,19 +104,18 @@ def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
     A backward ends the run, and so does an op of the other kind.
     """
     open_: dict[int, tuple[SpanKind, int, int]] = {}  # thread -> kind, start, end so far
-    in_order: Iterator[Op | BackwardStarted] = heapq.merge(
-        ops, log.of(BackwardStarted), key=attrgetter("seq")
-    )
+    forward = [op for op in ops if op.phase == "forward"]
+    in_order: list[Op | BackwardStarted] = [*forward, *log.of(BackwardStarted)]
+    in_order.sort(key=attrgetter("seq"))
     for event in in_order:
         if isinstance(event, Op):
-            if event.phase == "forward":
-                kind: SpanKind = "optimizer" if stacks.in_optimizer(event.stack_id) else "forward"
-                end_ns = event.time_ns + event.duration_ns
-                before, start_ns, latest = open_.get(event.thread, (kind, event.time_ns, end_ns))
-                if before != kind:
-                    yield _bar(before, event.thread, (start_ns, latest), before, None)
-                    start_ns, latest = event.time_ns, end_ns
-                open_[event.thread] = (kind, start_ns, max(latest, end_ns))
+            kind: SpanKind = "optimizer" if stacks.in_optimizer(event.stack_id) else "forward"
+            end_ns = event.time_ns + event.duration_ns
+            before, start_ns, latest = open_.get(event.thread, (kind, event.time_ns, end_ns))
+            if before != kind:
+                yield _bar(before, event.thread, (start_ns, latest), before, None)
+                start_ns, latest = event.time_ns, end_ns
+            open_[event.thread] = (kind, start_ns, max(latest, end_ns))
         elif event.thread in open_:
             kind, start_ns, latest = open_.pop(event.thread)
             yield _bar(kind, event.thread, (start_ns, latest), kind, None)

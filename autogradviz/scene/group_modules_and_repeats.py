@@ -274,6 +274,8 @@ class _BlockKeys:
     def __init__(self, folded: FoldedGraph) -> None:
         self._folded = folded
         self._targets: list[list[tuple[int, int]]] = [[] for _ in folded.nodes]
+        self._loop_keys: dict[int, int] = {}  # by node
+        self._numbers: dict[object, int] = {}
         for source, target, views in folded.edges:
             self._targets[source].append((target, views))
 
@@ -291,12 +293,16 @@ class _BlockKeys:
             for node in nodes
         )
 
-    def loop_key(self, index: int) -> object:
-        """Return a key that is equal for the same node of two iterations of a loop."""
-        node = self._folded.nodes[index]
-        shapes = () if node.op is None else tuple(tensor.shape for tensor in node.op.outputs)
-        place = node.location
-        return node.name, node.module, shapes, place and (place.filename, place.lineno)
+    def loop_key(self, index: int) -> int:
+        """Return a number that is equal for the same node of two iterations of a loop."""
+        found = self._loop_keys.get(index)
+        if found is None:
+            node = self._folded.nodes[index]
+            shapes = () if node.op is None else tuple([tensor.shape for tensor in node.op.outputs])
+            place = node.location
+            key = node.name, node.module, shapes, place and (place.filename, place.lineno)
+            found = self._loop_keys[index] = self._numbers.setdefault(key, len(self._numbers))
+        return found
 
     def _node_key(self, index: int) -> object:
         node = self._folded.nodes[index]

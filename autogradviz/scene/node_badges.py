@@ -57,14 +57,18 @@ class NodeBadgeReader:
 
     def of(self, node: Node, leaves: Iterable[Node]) -> NodeBadges:
         """Return the badges of a node. Hooks of its leaves count as its own."""
-        hooks = [hook for each in (node, *leaves) for hook in self._hooks.get(each.node_id, ())]
+        hooks = [
+            hook
+            for each in ((node, *leaves) if self._hooks else ())
+            for hook in self._hooks.get(each.node_id, ())
+        ]
         cloned = [saved for saved in node.saved if saved.cloned]
         versions = None if node.op is None else self._versions.get(node.op.seq)
         return _make_badges(
             hooks=tuple(dict.fromkeys(map(hook_description, hooks))),
             culprit=self._is_culprit(node.op),
             wrote="" if versions is None else f"v{versions[0]} → v{versions[1]}",
-            cloned=", ".join(f"{s.slot} · {format_bytes(s.tensor.nbytes)}" for s in cloned),
+            cloned=", ".join([f"{s.slot} · {format_bytes(s.tensor.nbytes)}" for s in cloned]),
             not_finite=self._not_finite_text(node) if self._not_finite else "",
         )
 

@@ -135,7 +135,7 @@ class NodeBuilder:
             notes=self._annotations.of([node, *self._folded.leaves[index]]),
             born_ns=op.time_ns if op else -1,
             runs_ns=tuple(
-                t for start, end in node.ran for t in (start, -1 if end is None else end)
+                [t for start, end in node.ran for t in (start, -1 if end is None else end)]
             ),
             forward_ns=op.duration_ns if op else 0,
             region=self._region_index[region.region_id] if region else -1,

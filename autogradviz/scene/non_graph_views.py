@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
@@ -288,7 +289,7 @@ def find_idle(analysis: Analysis) -> tuple[int, ...]:
     ]
     left = analysis.end_ns
     idle: list[tuple[int, int]] = []
-    for length, start_ns in sorted(gaps, reverse=True):
+    for length, start_ns in nlargest(MAX_IDLE + 1, gaps):
         left -= length
         if length * IDLE_SHARE < left + length or len(idle) == MAX_IDLE:
             break

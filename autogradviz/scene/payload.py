@@ -14,7 +14,7 @@ one column for each field of a link, ``links_path`` and so on. Booleans are 0 an
 In a packed payload each column is text:
 
     [...]            the values as JSON
-    e[...]           of equal values: one of them, and their number
+    c[...]           a value that all rows have, and the number of rows
     d[...]           of numbers: the first one, then the differences between successive ones
     l[[...],[...]]   of lists of numbers: the lengths of the lists, then all numbers as after d
 """
@@ -32,7 +32,7 @@ from autogradviz.pause_gc import collector_waiting
 from autogradviz.scene import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from autogradviz.scene.schema import Scene
 
@@ -42,11 +42,8 @@ PAYLOAD_SCHEMA: Final = 1
 _LEVEL: Final = 4
 """Of compression: level 6 takes three times as long for 4 % less."""
 
-_LARGE: Final = 1_000
-"""Columns of smaller numbers hold no differences."""
-
-_MAX_EXACT: Final = 2**53
-"""Integers up to this one are exact in JavaScript."""
+_JUDGED: Final = 1_000
+"""Numbers of a column that decide whether it holds differences."""
 
 TABLES: Final[dict[str, type[Any]]] = {
     "groups": schema.SceneGroup,
@@ -106,34 +103,37 @@ def pack(scene: Scene) -> bytes:
     differences are short.
     """
     payload = to_payload(scene)
-    for name in TABLES:
-        payload[name] = {column: pack_column(values) for column, values in payload[name].items()}
+    for name, kind in TABLES.items():
+        types = {f.name: str(f.type) for f in fields(kind)}
+        payload[name] = {
+            column: pack_column(values, types.get(column, ""))
+            for column, values in payload[name].items()
+        }
     return zlib.compress(_dump(payload).encode(), _LEVEL)
 
 
-def pack_column(values: list[Any]) -> str:
+def pack_column(values: list[Any], annotation: str) -> str:
     """Return a column as text; see the beginning of this module."""
-    if len(values) > 1 and values.count(values[0]) == len(values):
-        return f"e{_dump([values[0], len(values)])}"
-    kinds = set(map(type, values))
-    if kinds == {int}:
-        differences = _differences(values)
-        if differences is not None:
-            return f"d{_dump(differences)}"
-    elif kinds == {list}:
-        flat = list(chain.from_iterable(values))
-        differences = _differences(flat) if set(map(type, flat)) == {int} else None
-        if differences is not None:
-            return f"l{_dump([list(map(len, values)), differences])}"
+    if values and values.count(values[0]) == len(values):
+        return f"c{_dump([values[0], len(values)])}"
+    if annotation == "int" and _are_similar(values):
+        return f"d{_dump(_differences(values))}"
+    if annotation == "tuple[int, ...]":
+        numbers = list(chain.from_iterable(values))
+        if _are_similar(numbers):
+            return f"l{_dump([list(map(len, values)), _differences(numbers)])}"
     return _dump(values)
 
 
-def _differences(numbers: list[int]) -> list[int] | None:
-    """Return the differences between successive numbers, None if they are not much smaller."""
-    if not _LARGE <= max(numbers) <= _MAX_EXACT:
-        return None
-    differences = [numbers[0], *map(sub, numbers[1:], numbers)]
-    return differences if 2 * sum(map(abs, differences)) < sum(numbers) else None
+def _are_similar(numbers: list[int]) -> bool:
+    """Return whether the first of successive numbers differ by much less than they are large."""
+    first = numbers[:_JUDGED]
+    return 2 * sum(map(abs, _differences(first)[1:])) < sum(map(abs, first))
+
+
+def _differences(numbers: list[int]) -> list[int]:
+    """Return the first number, and the differences between successive ones."""
+    return [*numbers[:1], *map(sub, numbers[1:], numbers)]
 
 
 def _dump(value: Any) -> str:
@@ -147,7 +147,8 @@ def _columns(
     table: dict[str, list[Any]] = {}
     named: list[str] = []
     hints = get_type_hints(kind)
-    for f, values in zip(fields(kind), _values_of_fields(rows, kind), strict=True):
+    for f in fields(kind):
+        values = list(map(attrgetter(f.name), rows))
         if f.name == "cells":
             kinds = [list(map(attrgetter("kind"), v)) for v in values]
             _intern(chain.from_iterable(kinds), strings)
@@ -171,14 +172,6 @@ def _columns(
     return table, named
 
 
-def _values_of_fields(rows: tuple[Any, ...], kind: type[Any]) -> list[Sequence[Any]]:
-    """Return the values of each field. One pass over the rows reads the memory of each row once."""
-    names = [f.name for f in fields(kind)]
-    if not rows or len(names) == 1:
-        return [list(map(attrgetter(name), rows)) for name in names]
-    return list(zip(*map(attrgetter(*names), rows), strict=True))
-
-
 def _is_text(hint: object) -> bool:
     """Return whether a field holds text: any text, or one of some literals."""
     return hint is str or get_origin(hint) is Literal
@@ -190,29 +183,29 @@ def _intern(values: Iterable[str], strings: dict[str, int]) -> None:
         strings.setdefault(value, len(strings))
 
 
-def _lists(values: Sequence[Any]) -> list[Any]:
+def _lists(values: list[Any]) -> list[Any]:
     return list(map(list, values))
 
 
-def _nested_lists(values: Sequence[Any]) -> list[Any]:
+def _nested_lists(values: list[Any]) -> list[Any]:
     return [list(map(list, value)) for value in values]
 
 
-def _flags(values: Sequence[Any]) -> list[Any]:
+def _flags(values: list[Any]) -> list[Any]:
     return list(map(int, values))
 
 
-def _lengths(values: Sequence[Any]) -> list[Any]:
+def _lengths(values: list[Any]) -> list[Any]:
     short = {value: _plain(value) for value in set(values)}  # most boxes are as wide as others
     return list(map(short.__getitem__, values))
 
 
-def _norms(values: Sequence[Any]) -> list[Any]:
+def _norms(values: list[Any]) -> list[Any]:
     """Return norms with four digits, at any magnitude."""
     return [None if value is None else float(f"{value:.4g}") for value in values]
 
 
-def _plain_all(values: Sequence[Any]) -> list[Any]:
+def _plain_all(values: list[Any]) -> list[Any]:
     return list(map(_plain, values))
 
 
@@ -227,7 +220,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-_CONVERTERS: Final[dict[str, Callable[[Sequence[Any]], list[Any]]]] = {
+_CONVERTERS: Final[dict[str, Callable[[list[Any]], list[Any]]]] = {
     "int": list,
     "int | None": list,
     "bool": _flags,

@@ -136,9 +136,8 @@ def unpack_column(text):
     if text.startswith("["):
         return json.loads(text)
     content = json.loads(text[1:])
-    if text.startswith("e"):
-        value, count = content
-        return [value] * count
+    if text.startswith("c"):
+        return [content[0]] * content[1]
     if text.startswith("d"):
         return list(accumulate(content))
     lengths, differences = content

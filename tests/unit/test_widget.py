@@ -152,22 +152,19 @@ def test_rerun_of_a_cell_closes_its_old_widgets(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("values", "text"),
+    ("values", "annotation", "text"),
     [
-        ([], "[]"),
-        ([7], "[7]"),
-        ([0, 0, 0], "e[0,3]"),
-        ([[1], [1]], "e[[1],2]"),
-        ([None, None], "e[null,2]"),
-        ([1000, 1001, 999, 1004], "d[1000,1,-2,5]"),
-        ([100, 101, 99], "[100,101,99]"),
-        ([5, 9000, 5], "[5,9000,5]"),
-        ([[1000, 1001], [], [1002]], "l[[2,0,1],[1000,1,1]]"),
-        ([1000, None, 1001], "[1000,null,1001]"),
-        ([1000.5, 1001, 1002], "[1000.5,1001,1002]"),
-        ([2**60, 2**60 + 1], f"[{2**60},{2**60 + 1}]"),
+        ([], "int", "[]"),
+        ([0, 0, 0], "int", "c[0,3]"),
+        ([[1], [1]], "tuple[int, ...]", "c[[1],2]"),
+        ([None, None], "int | None", "c[null,2]"),
+        ([1000, 1001, 999, 1004], "int", "d[1000,1,-2,5]"),
+        ([5, 9000, 5], "int", "[5,9000,5]"),
+        ([[1000, 1001], [], [1002]], "tuple[int, ...]", "l[[2,0,1],[1000,1,1]]"),
+        ([1000, None, 1001], "int | None", "[1000,null,1001]"),
+        ([1000.5, 1001, 1002], "float", "[1000.5,1001,1002]"),
     ],
 )
-def test_packed_column_has_the_same_values(values, text):
-    assert pack_column(values) == text
+def test_packed_column_has_the_same_values(values, annotation, text):
+    assert pack_column(values, annotation) == text
     assert unpack_column(text) == values

@@ -57,14 +57,15 @@ test("columns that are JSON text are parsed when a row reads them", () => {
   assert.throws(() => rows[0].broken, SyntaxError);
 });
 
-test("packed numbers and lists of numbers are sums of differences", () => {
+test("packed columns are sums of differences, or one value for all rows", () => {
   const columns = {
     time: "d[1000,2,-1]",
     holds: "l[[2,0,1],[1000,5,-3]]",
     op: "d[1,0,-1]",
-    shape: 'e[[1,"a"],3]',
+    slot: "c[1,3]",
+    hooks: "c[[],3]",
   };
-  const rows = makeRows(columns, ["op"], ["", "exp"]);
+  const rows = makeRows(columns, ["op", "slot"], ["", "exp"]);
   assert.deepEqual(
     rows.map(({ time, holds, op }) => [time, holds, op]),
     [
@@ -74,10 +75,9 @@ test("packed numbers and lists of numbers are sums of differences", () => {
     ],
   );
   assert.deepEqual(
-    rows.map(({ shape }) => shape),
-    Array(3).fill([1, "a"]),
+    rows.map(({ slot, hooks }) => [slot, hooks]),
+    Array(3).fill(["exp", []]),
   );
-  assert.equal(makeRows({ index: "e[null,2]" }, [], []).length, 2);
 });
 
 test("rows have the values of their columns, with decoded text", () => {

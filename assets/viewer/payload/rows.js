@@ -50,7 +50,10 @@ export function makeRows(columns, textColumns, strings) {
 export function unpackColumn(text) {
   if (text[0] === "[") return JSON.parse(text);
   const content = JSON.parse(text.slice(1));
-  if (text[0] === "e") return Array(content[1]).fill(content[0]);
+  if (text[0] === "c") {
+    const [value, count] = content;
+    return Array.from({ length: count }, () => (Array.isArray(value) ? [...value] : value));
+  }
   if (text[0] === "d") return sumDifferences(content);
   const [lengths, differences] = content;
   const numbers = sumDifferences(differences);

@@ -93,6 +93,8 @@ class Evidence:
     def writes_between(self, storage_id: int | None, after: int, before: int) -> list[Op]:
         """Return the ops that wrote a storage between two events, oldest first."""
         writes = [] if storage_id is None else self.writers.get(storage_id, [])
+        if not writes:
+            return []
         first = bisect_right(writes, after, key=_seq)
         return writes[first : bisect_left(writes, before, lo=first, key=_seq)]
 
@@ -143,6 +145,12 @@ class Evidence:
         """Event numbers of the ops that drew from a random generator of PyTorch."""
         drawn = self.analysis.log.of(RandomDrawn)
         return frozenset(event.op_seq for event in drawn if event.op_seq is not None)
+
+    @cached_property
+    def custom_function_nodes(self) -> frozenset[int]:
+        """The nodes of custom Functions; those of PyTorch's ops have a number in their name."""
+        nodes = self.analysis.graph.nodes.items()
+        return frozenset(node_id for node_id, node in nodes if node.name.endswith("Backward"))
 
     @cached_property
     def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:

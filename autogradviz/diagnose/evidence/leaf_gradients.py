@@ -39,12 +39,12 @@ def gradient_storages(evidence: Evidence) -> dict[int, set[int]]:
     ``AccumulateGrad`` keeps the gradient that it receives, or a copy that it makes.
     """
     analysis = evidence.analysis
-    leaf_of = {event.node_id: event.tensor_id for event in analysis.log.of(GradAccumulated)}
+    leaf_of = dict(analysis.log.fields(GradAccumulated, "node_id", "tensor_id"))
     found: dict[int, set[int]] = defaultdict(set)
-    for event in analysis.log.of(NodeStarted):
-        if event.node_id in leaf_of:
-            found[leaf_of[event.node_id]] |= storages(
-                analysis.tensors[tensor_id] for tensor_id in event.inputs if tensor_id != NO_ID
+    for node_id, inputs in analysis.log.fields(NodeStarted, "node_id", "inputs"):
+        if node_id in leaf_of:
+            found[leaf_of[node_id]] |= storages(
+                analysis.tensors[tensor_id] for tensor_id in inputs if tensor_id != NO_ID
             )
     for op in analysis.ops:
         if op.phase == "backward" and op.backward_node_id in leaf_of:

@@ -56,7 +56,7 @@ def find_captured_graph(evidence: Evidence) -> CapturedGraph | None:
 
 def next_nodes(evidence: Evidence) -> dict[int, tuple[int, ...]]:
     """Return the next node of each input of each node, ``NO_ID`` for none."""
-    return {event.node_id: event.next_node_ids for event in evidence.analysis.log.of(NodeSeen)}
+    return dict(evidence.analysis.log.fields(NodeSeen, "node_id", "next_node_ids"))
 
 
 def differentiable_ops(regions: Iterable[Region]) -> set[int]:

@@ -51,14 +51,16 @@ def covers(written: Tensor, kept: Tensor) -> bool:
 def computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
     """Return, for each node that ran, which of its output gradients were used."""
     log = evidence.analysis.log
-    took = {event.node_id for event in log.of(NodeStarted)}
+    took = set(log.column(NodeStarted, "node_id"))
     starts = log.of(BackwardStarted)
     took.update(node_id for event in starts for node_id in event.input_ids)
     named = {tensor_id for event in starts for tensor_id in event.input_tensor_ids}
-    took.update(event.node_id for event in log.of(NodeSeen) if event.tensor_id in named)
+    for node_id, tensor_id in log.fields(NodeSeen, "node_id", "tensor_id"):
+        if tensor_id in named:
+            took.add(node_id)
     return {
-        event.node_id: tuple(child in took for child in event.next_node_ids)
-        for event in log.of(NodeSeen)
+        node_id: tuple([child in took for child in next_node_ids])
+        for node_id, next_node_ids in log.fields(NodeSeen, "node_id", "next_node_ids")
     }
 
 

@@ -67,12 +67,13 @@ with autogradviz.record() as trace:
 def ctx_attribute_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first ctx attribute that was written before backward read it."""
     nodes = evidence.analysis.graph.nodes
-    for op in evidence.analysis.ops:
-        node = nodes.get(op.backward_node_id) if op.backward_node_id is not None else None
+    custom = evidence.custom_function_nodes
+    for op in evidence.analysis.ops if custom else ():
+        if op.backward_node_id not in custom:
+            continue
         if op.recompute_id is not None:
             continue  # PyTorch's reentrant checkpoint is a custom Function too
-        if node is None or not node.name.endswith("Backward"):  # others are not custom Functions
-            continue
+        node = nodes[op.backward_node_id]
         if frame_in(evidence, op, class_name(node), "backward") is None:
             continue
         for storage_id in _read(op):

@@ -72,9 +72,10 @@ def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first custom Function whose recomputation returned other results."""
     again: dict[int, list[Op]] = {}
     nodes = evidence.analysis.graph.nodes
-    for op in evidence.analysis.ops:
+    custom = evidence.custom_function_nodes
+    for op in evidence.analysis.ops if custom else ():
         node_id = op.backward_node_id
-        if op.phase == "backward" and node_id in nodes and op.region_id is None:
+        if node_id in custom and op.phase == "backward" and op.region_id is None:
             again.setdefault(node_id, []).append(op)
     forwards: dict[str, list[Op]] = {}
     for node_id, ops in sorted(again.items(), key=lambda pair: nodes[pair[0]].order):
@@ -95,7 +96,7 @@ def _recomputation(evidence: Evidence, node: Node, ops: list[Op]) -> list[Op]:
     Only a custom Function's backward is Python, and only a recomputation creates nodes.
     """
     made = [op for op in ops if op.sequence_nr is not None]
-    if not made or not re.search(r"Backward$", node.name):
+    if not made:
         return []
     name = class_name(node)
     return [op for op in ops if frame_in(evidence, op, name, "backward") is not None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numbers, reads_numbers
@@ -126,7 +127,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
                 if not event.buffer}  # fmt: skip
     requires.update({event.tensor_id: event.requires_grad for event in log.of(RequiresGradChanged)
                      if event.tensor_id in requires})  # fmt: skip
-    reached = {event.tensor_id for event in log.of(GradAccumulated)}
+    reached = set(log.column(GradAccumulated, "tensor_id"))
     reached |= {event.tensor_id for event in log.of(GradientFound)}  # that of other ranks
     reached |= _before_data_was_set(evidence, requires.keys())
     # Computed weights, such as an inner loop's, are not leaves and never have a gradient.
@@ -212,7 +213,7 @@ class _Causes:
         self._reach: dict[int, Reach] = {}  # by the parameter's storage
         log = evidence.analysis.log
         self._owners = {e.tensor_id: e.module_id for e in reversed(log.of(ParameterSeen))}
-        self._called_modules = {event.module_id for event in log.of(ModuleEntered)}
+        self._called_modules = set(log.column(ModuleEntered, "module_id"))
         self._without_node = {event.region_id for event in log.of(RegionCutOff)}
         self._regions = {region.region_id: region for region in evidence.analysis.regions}
         self._nodes = {
@@ -326,10 +327,15 @@ class _Causes:
             "# call the module in forward, or remove it from the model",
         )
 
+    @cached_property
+    def _received(self) -> dict[int, tuple[int, ...]]:
+        """The gradients that each node received when it ran last."""
+        return dict(self._evidence.analysis.log.fields(NodeStarted, "node_id", "inputs"))
+
     def _none_in_backward(self, leaf: Node) -> _Cause | None:
         """Return the cause if a node ran in backward and returned None towards a leaf."""
         analysis = self._evidence.analysis
-        received = {event.node_id: event.inputs for event in analysis.log.of(NodeStarted)}
+        received = self._received
         waiting, seen = [leaf.node_id], {leaf.node_id}
         while waiting:
             node_id = waiting.pop()

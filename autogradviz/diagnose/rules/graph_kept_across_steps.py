@@ -121,8 +121,8 @@ def _kept(evidence: Evidence, ends: list[int]) -> _Kept | None:
 def _released_late(evidence: Evidence, end: int) -> bool:
     """Return whether tensors were released after an event whose saves are not in the log."""
     oldest = min(evidence.analysis.saved, default=0)
-    released = evidence.analysis.log.of(TensorReleased)
-    return any(event.saved_id < oldest and event.seq >= end for event in released)
+    released = evidence.analysis.log.fields(TensorReleased, "saved_id", "seq")
+    return any(saved_id < oldest and seq >= end for saved_id, seq in released)
 
 
 def _link(evidence: Evidence, ends: list[int]) -> Node | None:

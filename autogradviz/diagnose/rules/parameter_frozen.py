@@ -100,8 +100,8 @@ def _discarded_gradients(
         if node.parameter is not None
     }
     started: dict[int, list[int]] = defaultdict(list)
-    for event in evidence.analysis.log.of(NodeStarted):
-        started[event.node_id].append(event.seq)
+    for node_id, seq in evidence.analysis.log.fields(NodeStarted, "node_id", "seq"):
+        started[node_id].append(seq)
     for tensor_id, events in changes.items():
         node = nodes.get(tensor_id)
         for seq in started[node.node_id] if node is not None else ():

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 )
 def recomputed_save_overwritten(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first recomputed save that was overwritten before its unpack."""
+    if not evidence.analysis.regions:
+        return
     computed, nodes = computed_gradients(evidence), evidence.analysis.graph.nodes
     for region in evidence.analysis.regions:
         runs = [

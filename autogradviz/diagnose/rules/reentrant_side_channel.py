@@ -124,8 +124,9 @@ def side_channel_to_region(evidence: Evidence) -> Iterator[Draft]:
             for storage_id in storages(op.outputs) - flow.leaves:
                 made.setdefault(storage_id, (region, op))
     for user in regions:
-        others = {s: op for s, (maker, op) in made.items() if maker is not user}
         for op in _own(user, [op for again in user.recomputations[:1] for op in again.ops]):
+            found = [(s, made[s]) for s in storages(op.inputs) if s in made]
+            others = {s: maker_op for s, (maker, maker_op) in found if maker is not user}
             taken = read_without_path(flow, op, others, nodes_after)
             if taken is not None and others[taken].seq in with_node:
                 yield _to_region(made[taken][0], others[taken], op)

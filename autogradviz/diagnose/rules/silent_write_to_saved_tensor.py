@@ -58,7 +58,7 @@ with autogradviz.record(fingerprints=True) as trace:
 @rule("silent-write", when=NoError(), priority=270, pages=(PAGE,))
 def silent_write(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write that bypassed the version counter."""
-    computed = computed_gradients(evidence)
+    computed = None
     for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
             if (saved.slot or "").startswith("running_") and not (
@@ -70,7 +70,10 @@ def silent_write(evidence: Evidence) -> Iterator[Draft]:
                 changed = _changed(unpack)
                 if changed is None:
                     changed = write is not None
-                if changed and saved.packed_by == "pytorch" and is_needed(node, saved, computed):
+                if not changed or saved.packed_by != "pytorch":
+                    continue
+                computed = computed_gradients(evidence) if computed is None else computed
+                if is_needed(node, saved, computed):
                     yield _draft(evidence, node, saved, unpack, write)
 
 
