@@ -28,7 +28,7 @@ const OWN_NAMES =
   "chevron totals stub rank plot layOut ribbons bars zoomTo trackY nextFinding focusGroup " +
   "worldAt restyle hasView recomputeNs openRecording addedNs arrivedMs drawCharts drawFindings " +
   "findingRow fitted fromZero isMain openPlace placeOf pin subscribe destroy scheduler " +
-  "tooltip descending reveal share element peak store camera pen low high isInside";
+  "tooltip descending reveal share element peak store camera pen low high isWritten";
 
 // The same for the viewer of runs.
 const RUN_NAMES =
@@ -51,7 +51,7 @@ const shortClasses = {
   setup({ onLoad }) {
     onLoad({ filter: /viewer\/.*\.js$/ }, ({ path }) => {
       const source = readFileSync(path, "utf8");
-      const contents = source.replace(/\bclass: (["`])[^"`\n]*\1/g, (names) =>
+      const contents = source.replace(/\b(?:class: |h\(\s*"\w+",\s*)(["`])[^"`\n]*\1/g, (names) =>
         names.replaceAll("agv-", ""),
       );
       return { contents };

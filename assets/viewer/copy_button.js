@@ -30,7 +30,7 @@ async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    const field = h("textarea", { class: "agv-visually-hidden" });
+    const field = h("textarea", "agv-visually-hidden");
     field.value = text;
     document.body.append(field);
     field.select();

@@ -15,12 +15,13 @@
  *
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
- * @param {Attributes} [attributes]
+ * @param {string | Attributes} [options] names of classes, as in `Attributes`, or more
  * @param {(Node | string | null | false | 0 | undefined)[]} children strings become text nodes
  * @returns {HTMLElementTagNameMap[Tag]}
  */
-export function h(tag, attributes = {}, ...children) {
+export function h(tag, options = "", ...children) {
   const element = document.createElement(tag);
+  const attributes = typeof options === "string" ? { class: options } : options;
   if (attributes.class)
     element.className = attributes.class.replace(/(^| )(?=[^ ])(?!agv)/g, "$1agv-");
   if (attributes.title) element.title = attributes.title;
@@ -85,7 +86,7 @@ export function button(label, className, onclick, ...children) {
  */
 export function listHead(text, ...children) {
   const attrs = { role: "heading", "aria-level": 3 };
-  return h("div", { class: "agv-list-head" }, h("span", { attrs, text }), ...children);
+  return h("div", "agv-list-head", h("span", { attrs, text }), ...children);
 }
 
 /**
@@ -97,13 +98,8 @@ export function listHead(text, ...children) {
  * @returns {HTMLElement}
  */
 export function section(title, aside, ...children) {
-  const head = h(
-    "div",
-    { class: "agv-section-head" },
-    h("h4", { text: title }),
-    h("span", { class: "agv-muted", text: aside }),
-  );
-  return h("section", { class: "agv-section" }, head, ...children);
+  const head = h("div", "agv-section-head", h("h4", "", title), h("span", "agv-muted", aside));
+  return h("section", "agv-section", head, ...children);
 }
 
 /**
@@ -113,9 +109,9 @@ export function section(title, aside, ...children) {
  * @returns {HTMLElement}
  */
 export function propertyList(pairs) {
-  const list = h("dl", { class: "agv-properties" });
+  const list = h("dl", "agv-properties");
   for (const [name, value] of pairs) {
-    if (value !== "") list.append(h("dt", { text: name }), h("dd", {}, value));
+    if (value !== "") list.append(h("dt", "", name), h("dd", {}, value));
   }
   return list;
 }
@@ -145,3 +141,6 @@ export function choice(names, first, choose) {
   setPressed(first);
   return group;
 }
+
+/** Attributes of an element that scrolls sideways, also by keys. */
+export const SCROLLS = { class: "agv-scroll", attrs: { tabindex: 0 } };

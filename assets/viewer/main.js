@@ -47,7 +47,7 @@ function render({ model, el }) {
       unmount();
       unmount = mountScene(root, scene, model, open, node);
     } catch (error) {
-      root.replaceChildren(h("p", { class: "agv-empty", text: `autogradviz: ${error}` }));
+      root.replaceChildren(h("p", "agv-empty", `autogradviz: ${error}`));
     }
   };
   const mount = () => open(false, -1);
@@ -78,7 +78,7 @@ function render({ model, el }) {
 function mountScene(root, scene, model, open, node) {
   root.dataset.theme = hostTheme();
   if (!scene.nodes.length) {
-    root.replaceChildren(h("div", { class: "agv-shell" }, emptyScene(scene)));
+    root.replaceChildren(h("div", "agv-shell", emptyScene(scene)));
     return watchTheme(() => (root.dataset.theme = hostTheme()));
   }
   const store = new Store(indexScene(scene), VIEWS);
@@ -91,7 +91,7 @@ function mountScene(root, scene, model, open, node) {
     exportPicture(store, panes, kind),
   );
   const rail = makeNavigationRail(VIEWS, store);
-  const shell = h("div", { class: "agv-shell" }, topBar, rail, ...panes.elements, scrubber.element);
+  const shell = h("div", "agv-shell", topBar, rail, ...panes.elements, scrubber.element);
   root.replaceChildren(shell, hideStill(model));
   const press = handleKeys(store, search, panes);
   // A report has nothing else on its page.
@@ -164,7 +164,7 @@ function handleKeys(store, search, panes) {
  */
 function hideStill(model) {
   const still = CSS.escape(model.get("_still") ?? "");
-  return h("style", { text: still && `[data-agv-still="${still}"] { display: none }` });
+  return h("style", "", still && `[data-agv-still="${still}"] { display: none }`);
 }
 
 /**
@@ -177,10 +177,10 @@ function emptyScene({ summary }) {
     : "This recording holds no autograd graph: nothing in it required a gradient.";
   return h(
     "div",
-    { class: "agv-empty" },
-    h("p", { text: summary.events ? none : "Nothing has been recorded yet." }),
-    h("pre", { text: "with autogradviz.record(model) as trace:\n    model(x).sum().backward()" }),
-    ...summary.notices.map((text) => h("p", { class: "agv-muted", text })),
+    "agv-empty",
+    h("p", "", summary.events ? none : "Nothing has been recorded yet."),
+    h("pre", "", "with autogradviz.record(model) as trace:\n    model(x).sum().backward()"),
+    ...summary.notices.map((text) => h("p", "agv-muted", text)),
   );
 }
 

@@ -136,7 +136,7 @@
  * @property {number} index
  * @property {number} parent -1 for the root, which is group 0
  * @property {GroupKind} kind
- * @property {string} label "attn", "h.0 – h.10"
+ * @property {string} label "attn", "h.0–10"
  * @property {string} type_name "CausalSelfAttention"
  * @property {string} path "h.0.attn"
  * @property {number} depth

@@ -87,13 +87,18 @@ def build_ops(
 
 
 def find_creators(ops: Iterable[Op]) -> dict[int, Op]:
-    """Return the op that created each storage: the first to output it without it as an input."""
+    """Return the op that created each storage: the first to output it without it as an input.
+
+    A storage may have views before the op that creates it: the pack hook of a saved result runs
+    inside the op.
+    """
     creators: dict[int, Op] = {}
     read: set[int | None] = set()
     for op in ops:
-        for tensor in op.inputs:
-            read.add(tensor.storage_id)
-        for tensor in op.outputs:
-            if tensor.storage_id is not None and tensor.storage_id not in read:
-                creators.setdefault(tensor.storage_id, op)
+        inputs = {tensor.storage_id for tensor in (*op.inputs, *op.written)}
+        outputs = {tensor.storage_id for tensor in op.outputs}
+        read |= inputs - outputs
+        for storage_id in outputs:
+            if storage_id is not None and storage_id not in read and storage_id not in inputs:
+                creators.setdefault(storage_id, op)
     return creators

@@ -11,7 +11,7 @@ from autogradviz.pause_gc import collector_paused
 from autogradviz.scene import non_graph_views
 from autogradviz.scene.blamed_tensors import find_blamed
 from autogradviz.scene.compiled.in_graph import (
-    dominating_node,
+    dominating_nodes,
     picture_sizes,
     region_contents,
     region_of_nodes,
@@ -82,8 +82,8 @@ def build_scene(
     region_of = region_of_nodes(regions, folded.index_of)
     parts = find_opened(opened, folded, regions, region_of)
     chosen = depth is not None or bool(opened)
-    dominating = None if chosen else dominating_node(regions, region_of, len(folded.nodes))
-    drawn = parts.compiled_nodes if dominating is None else {*parts.compiled_nodes, dominating}
+    dominating = [] if chosen else dominating_nodes(regions, region_of, len(folded.nodes))
+    drawn = {*parts.compiled_nodes, *dominating}
     names = {node: regions[at].name for node, at in region_of.items()}
     groups = flatten_groups(group_nodes(folded, analysis.regions, victims | parts.apart, names))
     layouts = lay_out_groups(groups, folded)

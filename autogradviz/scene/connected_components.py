@@ -6,6 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
 MIN_NODES: Final = 3
@@ -13,12 +15,17 @@ MIN_NODES: Final = 3
 
 
 def number_graphs(folded: FoldedGraph) -> list[int]:
-    """Return the number of each node's graph, from 1 for the oldest; 0 if it needs no group.
+    """Return the number of each node's graph; 0 if it needs no group.
+
+    The graphs are numbered from 1 in the order in which their last nodes were created: those of
+    the losses, on which backward is called.
 
     Only graphs that use the same modules are numbered: otherwise the group of such a module would
     contain nodes of several graphs.
     """
-    component = _components(folded)
+    component = representatives(
+        len(folded.nodes), ((source, target) for source, target, _ in folded.edges)
+    )
     members: dict[int, list[int]] = defaultdict(list)
     for index, root in enumerate(component):
         members[root].append(index)
@@ -28,13 +35,13 @@ def number_graphs(folded: FoldedGraph) -> list[int]:
             for index in nodes:
                 users[folded.nodes[index].module].add(root)
     shared = {root for name, roots in users.items() if name and len(roots) > 1 for root in roots}
-    number = {root: i for i, root in enumerate(sorted(shared, key=lambda r: members[r][0]), 1)}
+    number = {root: i for i, root in enumerate(sorted(shared, key=lambda r: members[r][-1]), 1)}
     return [number.get(root, 0) for root in component]
 
 
-def _components(folded: FoldedGraph) -> list[int]:
-    """Return for each node the representative of its connected component."""
-    parent = list(range(len(folded.nodes)))
+def representatives(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return one member of each node's connected component, for nodes from 0 to ``count`` - 1."""
+    parent = list(range(count))
 
     def find(index: int) -> int:
         while parent[index] != index:
@@ -42,6 +49,6 @@ def _components(folded: FoldedGraph) -> list[int]:
             index = parent[index]
         return index
 
-    for source, target, _ in folded.edges:
+    for source, target in edges:
         parent[find(source)] = find(target)
-    return [find(index) for index in range(len(parent))]
+    return [find(index) for index in range(count)]

@@ -58,7 +58,7 @@ def fold_loops(tree: GroupTree, key_of: Callable[[int], Hashable], never_fold: s
         if count:
             blocks = [items[start + i * period : start + (i + 1) * period] for i in range(count)]
             tree.groups.append(_loop(tree.path, blocks))
-    tree.groups.sort(key=GroupTree.oldest)
+    tree.groups.sort(key=GroupTree.position)
 
 
 def _find_loops(keys: list[int]) -> list[tuple[int, int, int]]:
@@ -104,6 +104,6 @@ def _loop(path: str, blocks: list[list[tuple[int, GroupTree | None]]]) -> GroupT
         )
         for number, block in enumerate(blocks, 1)
     ]
-    label = f"iterations 2 – {len(parts) - 1:,}"
+    label = f"iterations 2–{len(parts) - 1:,}"
     rest = GroupTree("repeat", path, groups=parts[1:-1], label=label, count=len(parts) - 2)
     return GroupTree("repeat", path, groups=[parts[0], rest, parts[-1]], count=len(parts))

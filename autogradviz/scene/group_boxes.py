@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.label_text import last_part, plural
+from autogradviz.scene.label_text import last_part, plural, range_label
 from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.opened_parts import OpenedParts
@@ -39,9 +39,6 @@ MAX_HEIGHT_OF_RUN: Final = 840.0
 
 MAX_WIDTH_OF_REGION: Final = 1_250.0
 """The same for a picture with an opened compiled region, whose columns are lines."""
-MAX_WIDTH_OF_GRAPHS: Final = 1280.0
-"""The same for separate graphs side by side; a narrower viewer leaves some badges out."""
-
 MAX_ADDED: Final = 40
 """Groups with more boxes are not opened initially."""
 
@@ -65,7 +62,7 @@ def build_groups(
     opened: OpenedParts,
     pictures: Mapping[int, tuple[float, float]],
     contents: Mapping[int, str],
-    dominating: int | None,
+    dominating: Sequence[int],
 ) -> tuple[SceneGroup, ...]:
     """Return all groups, the root first.
 
@@ -80,7 +77,7 @@ def build_groups(
         opened: modules and compiled regions to open.
         pictures: sizes of the pictures of compiled regions, by node.
         contents: the numbers of ops of compiled regions, by node.
-        dominating: a node whose compiled region is opened if its picture is small enough.
+        dominating: nodes whose compiled regions are opened while the picture stays readable.
     """
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
@@ -101,8 +98,8 @@ def build_groups(
     found = _open_parts(closed, groups, opened)
     if depth is not None or not opened.apart:
         found |= _find_open(groups, closed, nodes, depth)
-    if dominating is not None:
-        found |= _open_dominating(groups, closed, nodes, found, dominating)
+    for node in dominating:
+        found |= _open_dominating(groups, closed, nodes, found, node)
     return tuple(
         replace(group, open=True) if index in found else group for index, group in enumerate(closed)
     )
@@ -195,12 +192,12 @@ def _names(tree: GroupTree, types: dict[str, str], nodes: Sequence[SceneNode]) -
     if tree.kind == "region" and tree.region is not None:
         return elide(last_part(tree.region.function), MAX_LABEL), ""
     if tree.kind in {"iteration", "page", "graph", "compiled"}:
-        is_region = tree.kind == "compiled"
-        return (nodes[tree.nodes[0]].name, tree.label) if is_region else (tree.label, "")
+        return tree.label, nodes[tree.nodes[0]].name if tree.kind == "compiled" else ""
     if tree.kind == "repeat":
-        ends = tree.first, tree.last
-        first, last = (block.label or last_part(block.path) for block in ends)
-        return elide(f"{first} – {last}", MAX_LABEL), type_name
+        return elide(
+            range_label(*(each.label or last_part(each.path) for each in (tree.first, tree.last))),
+            MAX_LABEL,
+        ), type_name
     return elide(last_part(tree.path), MAX_LABEL) or type_name, type_name
 
 
@@ -327,9 +324,7 @@ def _find_open(
         chosen |= firsts
         now_wide, now_high = _size(drawing, opened | chosen)
         highest = MAX_HEIGHT_OF_RUN if firsts else MAX_HEIGHT
-        are_graphs = any(flat[i].tree.kind == "graph" for i in opened | chosen)
-        widest = MAX_WIDTH_OF_GRAPHS if are_graphs else MAX_WIDTH
-        if now_wide <= max(widest, 1.1 * width) and now_high <= highest:
+        if now_wide <= max(MAX_WIDTH, 1.1 * width) and now_high <= highest:
             opened |= chosen
             for i in sorted(chosen):
                 _push_siblings(waiting, flat, groups, i, opened)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.scene.connected_components import number_graphs
 from autogradviz.scene.fold_loops import fold_loops
 from autogradviz.scene.group_tree import GroupTree, Part
-from autogradviz.scene.label_text import last_part
+from autogradviz.scene.label_text import last_part, range_label
 from autogradviz.scene.split_cycles import split_cycles
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _wrap_compiled(tree: GroupTree, names: Mapping[int, str]) -> None:
         tree.groups += [
             GroupTree("compiled", "", nodes=[node], label=names[node]) for node in found
         ]
-        tree.groups.sort(key=GroupTree.oldest)
+        tree.groups.sort(key=GroupTree.position)
 
 
 def _insert_regions(
@@ -181,7 +181,7 @@ def _inline_trivial_groups(tree: GroupTree) -> None:
         else:
             kept.append(group)
     tree.nodes.sort()
-    tree.groups = sorted(kept, key=GroupTree.oldest)
+    tree.groups = sorted(kept, key=GroupTree.position)
 
 
 def _is_contiguous(group: GroupTree) -> bool:
@@ -200,7 +200,7 @@ def _join_runs(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
         if run.kind == "repeat":  # a container of one run is drawn as the run
             ends = run.first, run.last
             tree.groups, tree.count = run.groups, run.count
-            tree.label = " – ".join(last_part(block.path) for block in ends)
+            tree.label = range_label(*(last_part(block.path) for block in ends))
 
 
 def _join_children(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:

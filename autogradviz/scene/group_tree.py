@@ -50,3 +50,7 @@ class GroupTree:
     def oldest(self) -> int:
         """Return the first node, in creation order."""
         return min(self.all_nodes())
+
+    def position(self) -> int:
+        """Return the node that places the group among others: the last of a separate graph."""
+        return max(self.all_nodes()) if self.kind == "graph" else self.oldest()

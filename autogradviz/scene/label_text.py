@@ -40,6 +40,14 @@ def last_part(name: str) -> str:
     return parts[-1]
 
 
+def range_label(first: str, last: str) -> str:
+    """Return the label of a run of blocks: "h.0–11" for "h.0" and "h.11"."""
+    prefix = first.rstrip("0123456789")
+    if prefix == last.rstrip("0123456789"):
+        return f"{first}–{last.removeprefix(prefix)}"
+    return f"{first} – {last}"
+
+
 @lru_cache(maxsize=4_096)
 def block_prefix(path: str) -> str:
     """Return a module path up to its first number, else its first part.

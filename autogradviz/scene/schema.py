@@ -166,7 +166,7 @@ class SceneGroup:
     index: int
     parent: int  # -1 for the root, which is group 0
     kind: GroupKind
-    label: str  # "attn", "h.0 – h.10"
+    label: str  # "attn", "h.0–10"
     type_name: str  # "CausalSelfAttention"
     path: str  # "h.0.attn"
     depth: int

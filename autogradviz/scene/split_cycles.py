@@ -42,7 +42,7 @@ def _split_children(tree: GroupTree, inputs: list[list[int]]) -> None:
             else:
                 kept.append(part)
     tree.nodes.sort()
-    tree.groups = sorted(kept, key=GroupTree.oldest)
+    tree.groups = sorted(kept, key=GroupTree.position)
 
 
 def _find_cuts(group: GroupTree, inputs: list[list[int]]) -> list[int]:

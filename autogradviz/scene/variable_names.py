@@ -1,10 +1,12 @@
-"""Names of storages: the variables that their tensors were assigned to, from the source lines."""
+"""Names of storages: variables that their tensors were assigned to, and outputs of modules."""
 
 from __future__ import annotations
 
 import ast
 from functools import cache
 from typing import TYPE_CHECKING
+
+from autogradviz.scene.label_text import last_part
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -16,17 +18,25 @@ if TYPE_CHECKING:
 def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int, str]:
     """Return the variable of each storage that the last op of an assignment returned.
 
+    The output of a module that is not assigned is named by the module, "ln_1 out": it is what the
+    last op before the module returned. Modules whose name is only a number give no name.
+
     An op is the last one of its line if the next op of its thread was not called from there. A
     storage must be new on the line: ``q = q.view(-1)`` gives no name to the storage of ``q``.
     Lines that are not a whole statement give no names.
     """
     names: dict[int, str] = {}
+    outputs: dict[int, str] = {}
     latest: dict[int, Op] = {}  # by thread
     called: dict[tuple[int | None, int], bool] = {}  # by stack and line: one object for each line
     for op in analysis.ops:
         before = latest.get(op.thread)
         latest[op.thread] = op
-        if before is None or before.location is None or before.phase == "backward":
+        if before is None or before.phase == "backward":
+            continue
+        if before.module and not f"{op.module}.".startswith(f"{before.module}."):
+            _name_output(analysis, before, storage_ids, outputs)
+        if before.location is None:
             continue
         key = op.stack_id, id(before.location)
         if key not in called:
@@ -35,7 +45,21 @@ def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int,
             _name(analysis, before, storage_ids, names)
     for op in latest.values():
         _name(analysis, op, storage_ids, names)
-    return names
+    return outputs | names
+
+
+def _name_output(
+    analysis: Analysis, op: Op, storage_ids: Collection[int], names: dict[int, str]
+) -> None:
+    """Name the storages that the last op of a module returned, if the module created them."""
+    module = last_part(op.module)
+    for tensor in op.outputs:
+        storage_id = tensor.storage_id
+        if storage_id is None or storage_id not in storage_ids or module.isdigit():
+            continue
+        creator = analysis.creators.get(storage_id)
+        if creator is not None and creator.module == op.module:
+            names.setdefault(storage_id, f"{module} out")
 
 
 def _name(analysis: Analysis, op: Op, storage_ids: Collection[int], names: dict[int, str]) -> None:

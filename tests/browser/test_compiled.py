@@ -64,7 +64,7 @@ def test_click_on_the_open_control_shows_the_lanes_inside_the_graph(open_page, p
     page = open_page(color_scheme=theme, viewport={"width": 1280, "height": 900})
     stage, node, opened = opened_in_graph(page)
     group = stage.scene.groups[node.group]
-    assert (group.kind, group.open, group.label) == ("compiled", False, "CompiledFunctionBackward")
+    assert (group.kind, group.open, group.label) == ("compiled", False, "forward [0/0]")
     page.get_by_role("button", name="Fit").first.click()
     stage.settle()
     page.screenshot(path=picture(f"compiled-in-graph-{theme}"))
@@ -90,6 +90,8 @@ def test_saved_value_of_an_opened_region_says_why_it_is_saved_and_is_selected(op
 
 def test_double_click_on_an_opened_region_shows_its_view(open_page):
     stage, node, opened = opened_in_graph(open_page())
+    stage.page.get_by_role("button", name="Fit").first.click()
+    stage.settle()
     stage.page.mouse.dblclick(*stage.point_of("node", node.index, opened))
     stage.page.wait_for_selector(PICTURE)
     first = stage.scene.compiled_regions[0]

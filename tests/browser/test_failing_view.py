@@ -14,6 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 import training_programs
 
+from autogradviz.demo.gpt import CachedAttention, Config
+from autogradviz.demo.run import Training
+
 RECORD_TEXTS = """() => {
   window.texts = [];
   const { fillRect, fillText } = CanvasRenderingContext2D.prototype;
@@ -57,6 +60,22 @@ def failing_transformer():
 
 def drawn_texts(page, selector):
     return page.evaluate(TEXTS, selector)
+
+
+@recordings.reproducible
+def growing_cache():
+    training = Training(Config(layers=4), CachedAttention)
+    return recordings.record(training.model, training.step, RuntimeError)
+
+
+def test_rows_around_a_failure_keep_their_forward_ops_although_other_rows_are_wider(open_page):
+    page = open_page(viewport={"width": 1290, "height": 760})
+    stage = Stage(page, growing_cache())
+    page.evaluate(RECORD_TEXTS)
+    page.set_viewport_size({"width": 1280, "height": 760})
+    stage.settle()
+    texts = {each["text"] for each in drawn_texts(page, ".agv-canvas")}
+    assert {"bmm", "softmax", "BmmBackward0", "qkv.weight, bias"} <= texts
 
 
 @pytest.mark.parametrize("make", [gated, failing_transformer, recordings.failing])

@@ -77,6 +77,30 @@ def test_comparison_violates_no_rule_of_axe(open_page, axe, traces, tmp_path, pi
     page.screenshot(path=picture(f"compare-{scheme}"))
 
 
+@pytest.mark.parametrize("width", [1280, 680, 360])
+def test_no_panel_of_a_comparison_covers_another(open_page, traces, tmp_path, width):
+    report = tmp_path / "comparison.html"
+    autogradviz.compare(*traces).html(report)
+    page = open_page(viewport={"width": width, "height": 720})
+    page.goto(report.as_uri())
+    page.wait_for_selector(".agv-compare tbody tr")
+    height = "e => e.getBoundingClientRect().top + e.scrollHeight"
+    end = page.locator(".agv-totals").evaluate(height)
+    assert end <= page.locator(".agv-compare .agv-panel-table").bounding_box()["y"] + 1
+    words = page.locator(".agv-compare tbody").inner_text()
+    assert " → " in words
+    assert "0 ns" not in words
+
+
+@pytest.mark.parametrize("width", [680, 360])
+def test_flame_graph_is_entire_in_a_narrow_viewer(open_page, traces, width):
+    stage = Stage(open_page(viewport={"width": width, "height": 720}), traces[0]._scene)
+    stage.show("memory")
+    stage.settle()
+    rows = stage.page.locator(".agv-flame")
+    assert rows.evaluate("e => e.scrollHeight - e.clientHeight") == 0
+
+
 def test_comparison_opens_first_and_switches_between_recordings(open_page, traces, tmp_path):
     report = tmp_path / "comparison.html"
     autogradviz.compare(*traces).html(report)

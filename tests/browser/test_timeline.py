@@ -238,11 +238,12 @@ def test_time_after_a_truncated_end_is_hatched(open_page, picture):
 
 def test_shares_are_of_the_time_in_which_something_ran(open_page):
     scene = recordings.plain()
-    start = max(node.born_ns + node.forward_ns for node in scene.nodes)
     summary = replace(scene.summary, idle_ns=(0, scene.summary.end_ns - 1_000))
     stage = Stage(open_page(), replace(scene, summary=summary))
     stage.show("timeline")
     stage.settle()
-    cell = stage.page.locator(".agv-panel-profile tbody td.agv-nowrap").first
-    assert start > 1_000
-    assert int(cell.text_content().split()[0]) > 100  # of a microsecond
+    cells = stage.page.locator(".agv-panel-profile tbody td.agv-nowrap").all_text_contents()
+    shares = [int(cell.split()[0]) for cell in cells]
+    # The rows took more than a microsecond: they are parts of their sum.
+    assert max(shares) < 100
+    assert abs(sum(shares) - 100) <= len(shares) / 2

@@ -12,6 +12,7 @@ from torch._dynamo import utils as dynamo_utils
 
 import autogradviz
 from autogradviz.events import RecorderFailed, RecorderLimited, StepEnded
+from autogradviz.scene.layout.coordinates import place
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +152,18 @@ def test_compiled_backward_is_a_step():
         net(torch.ones(2, 3)).sum().backward()
         optimizer.step()
     assert len(trace.log.of(StepEnded)) == 1
+
+
+def test_two_small_regions_open_below_each_other():
+    model = torch.compile(torch.nn.Linear(4, 4), backend="aot_eager", dynamic=False)
+    with autogradviz.record(model) as trace:
+        for length in (2, 3):
+            model(torch.rand(length, 4)).sum().backward()
+    scene = trace._scene
+    first, second = (group for group in scene.groups if group.kind == "compiled")
+    assert (first.open, second.open) == (True, True)
+    assert [first.label, second.label] == ["module [0/0]", "module [0/1]"]
+    boxes = place(scene, {first.index, second.index}).boxes
+    above, below = (box for box in boxes if box.kind == "frame")
+    assert above.y + above.height < below.y
+    assert abs((above.x + above.width / 2) - (below.x + below.width / 2)) < 1

@@ -46,7 +46,7 @@ def test_named_module_is_open_and_apart_from_its_identical_neighbors(trace):
     scene = trace.graph(open="h.2")._scene
     assert opened(trace.graph(open="h.2")) == ["Net", "h", "h.2"]
     labels = {group.label for group in scene.groups}
-    assert {"h.2", "h.3 – h.4"} <= labels
+    assert {"h.2", "h.3–4"} <= labels
 
 
 def test_depth_opens_others_too(trace):

@@ -54,7 +54,7 @@ def test_model_with_a_single_module_is_the_root():
 
 def test_identical_blocks_are_one_repeat_group():
     scene = scene_of(*tower(4))
-    assert labels(scene)[1:] == ["h.0 – h.3", "h.0", "h.1 – h.3", "h.1", "h.2", "h.3"]
+    assert labels(scene)[1:] == ["h.0–3", "h.0", "h.1–3", "h.1", "h.2", "h.3"]
     run, first, rest = scene.groups[1:4]
     assert (run.path, run.repeat, run.node_count, run.open) == ("h", 4, 12, True)
     assert (first.repeat, first.node_count, first.open) == (1, 3, True)
@@ -63,7 +63,7 @@ def test_identical_blocks_are_one_repeat_group():
 
 def test_failing_block_is_open_and_not_in_a_repeat_group():
     scene = scene_of(*tower(4), findings=[finding(9)])  # the relu of h.2
-    assert labels(scene)[1:] == ["h", "h.0 – h.1", "h.0", "h.1", "h.2", "h.3"]
+    assert labels(scene)[1:] == ["h", "h.0–1", "h.0", "h.1", "h.2", "h.3"]
     assert opened(scene) == ["", "h", "h.2", "h.3"]
     assert [n.node_id for n in scene.nodes if n.error] == [9]
 

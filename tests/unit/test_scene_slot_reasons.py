@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.scene.derivative_formulas import (
@@ -124,13 +125,43 @@ class Gate(nn.Module):
         return doubled.exp()
 
 
+def test_result_that_a_pack_hook_read_inside_its_op_has_the_name_of_the_op():
+    def region(x):
+        return (x.softmax(-1) * 2).softmax(-1)
+
+    x = torch.rand(4, 4, requires_grad=True)
+    with autogradviz.record() as trace:
+        checkpoint(region, x, use_reentrant=False).sum().backward()
+    names = {s.name for s in trace._scene.storages if "softmax.result" in s.slots}
+    assert names == {"softmax out"}
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up = nn.LayerNorm(4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + torch.sigmoid(self.up(self.norm(x)))
+
+
+def test_unassigned_output_of_a_module_is_named_by_the_module():
+    model = nn.Sequential(Residual(), Residual())
+    x = torch.rand(2, 3, 4)  # the last op of a linear layer is a view
+    with autogradviz.record(model) as trace:
+        model(x).exp().sum().backward()
+    names = [s.name for s in trace._scene.storages if s.nbytes == x.nbytes]
+    block = ["norm out", "sigmoid out"]
+    assert names == ["input", *block, "add out", *block, "exp out"]
+
+
 def test_storages_have_the_names_of_variables_a_reason_and_a_call_stack():
     with autogradviz.record(Gate()) as trace:
         Gate()(torch.ones(4, 2, requires_grad=True)).sum().backward()
     scene = trace._scene
     names = [storage.name for storage in scene.storages]
     # x * 3 is an argument: it has no name
-    assert names == ["input", "mul out", "exp out", "gate", "rows, columns", "tanh out"]
+    assert names == ["input", "mul out", "exp out", "gate", "rows, columns", "Gate out"]
     [rows] = [each for each in scene.storages if each.name == "rows, columns"]
     assert "ExpBackward0.result" in rows.slots
     reasons = {reason.slot: reason.text for reason in scene.slot_reasons}

@@ -7,7 +7,7 @@ const MIN_SIZE = 9.5;
 const MAX_GROWTH = 1.75;
 
 /** Text that is wider than its room by this factor is condensed; longer text is shortened. */
-const MAX_CONDENSED = 1.25;
+export const MAX_CONDENSED = 1.25;
 
 /**
  * Return the size in world units at which a text is readable.
@@ -16,7 +16,7 @@ const MAX_CONDENSED = 1.25;
  * @param {number} scale
  * @returns {number} 0 if it is too small
  */
-function readableSize(size, scale) {
+export function readableSize(size, scale) {
   const least = MIN_SIZE / (scale || 1);
   return least > size * MAX_GROWTH ? 0 : Math.max(size, least);
 }

@@ -62,13 +62,13 @@ export function drawChart(measure, steps, chosen, width) {
   const drawn = measure.series.filter(({ values }) => values.some((each) => each !== undefined));
   const head = h(
     "div",
-    { class: "agv-live-head" },
-    h("span", { class: "agv-live-name", text: measure.name }),
+    "agv-live-head",
+    h("span", "agv-live-name", measure.name),
     ...(drawn.length
       ? drawn.map((series) => valueText(series, measure, place))
-      : [h("span", { class: "agv-muted", text: measure.missing })]),
+      : [h("span", "agv-muted", measure.missing)]),
   );
-  const panel = h("section", { class: "agv-live-chart" }, head);
+  const panel = h("section", "agv-live-chart", head);
   if (drawn.length) panel.append(picture(measure, drawn, place, steps.length, width));
   return panel;
 }
@@ -84,7 +84,7 @@ function valueText(series, measure, place) {
   const text = typeof value === "number" ? measure.format(value) : known;
   return h(
     "span",
-    { class: value === null ? "agv-mutation" : series.isMain ? "agv-strong" : "agv-muted" },
+    value === null ? "agv-mutation" : series.isMain ? "agv-strong" : "agv-muted",
     series.label && `${series.label}: `,
     text,
   );

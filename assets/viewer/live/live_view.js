@@ -30,9 +30,9 @@ export class LiveView {
         "aria-valuenow": 0,
       },
     });
-    this.footer = h("div", { class: "agv-live-footer" });
-    this.findings = h("section", { class: "agv-live-findings" });
-    this.opened = h("div", { class: "agv-live-opened" });
+    this.footer = h("div", "agv-live-footer");
+    this.findings = h("section", "agv-live-findings");
+    this.opened = h("div", "agv-live-opened");
     this.root = h(
       "div",
       { class: "agv agv-live", attrs: { "data-lm-suppress-shortcuts": "true" } },
@@ -130,10 +130,10 @@ export class LiveView {
     if (newest?.missing)
       notes.push(`${newest.missing.toLocaleString("en")} steps could not be read.`);
     this.status.replaceChildren(
-      h("h2", { text: newest?.name || newest?.model || "autogradviz" }),
-      h("span", { class: `agv-live-kind agv-live-${kind}`, text }),
-      h("span", { class: "agv-muted", text: facts.filter(Boolean).join(" · ") }),
-      ...notes.filter(Boolean).map((note) => h("p", { class: "agv-muted", text: note })),
+      h("h2", "", newest?.name || newest?.model || "autogradviz"),
+      h("span", `agv-live-kind agv-live-${kind}`, text),
+      h("span", "agv-muted", facts.filter(Boolean).join(" · ")),
+      ...notes.filter(Boolean).map((note) => h("p", "agv-muted", note)),
     );
   }
 
@@ -180,15 +180,15 @@ export class LiveView {
     }
     const ops = step.ops === null ? "" : ` · ${step.ops.toLocaleString("en")} ops`;
     this.footer.replaceChildren(
-      h("span", { class: "agv-muted", text: `step ${steps[0].step}` }),
+      h("span", "agv-muted", `step ${steps[0].step}`),
       h(
         "span",
-        { class: "agv-live-step" },
-        h("b", { text: name }),
+        "agv-live-step",
+        h("b", "", name),
         `${ops} `,
         button(`Open step ${step.step}`, "agv-live-open", () => this.open(step.step)),
       ),
-      h("span", { class: "agv-muted", text: `step ${steps[steps.length - 1].step}` }),
+      h("span", "agv-muted", `step ${steps[steps.length - 1].step}`),
     );
   }
 
@@ -204,11 +204,11 @@ export class LiveView {
     this.findings.replaceChildren(
       h(
         "div",
-        { class: "agv-live-head" },
-        h("h3", { class: "agv-live-name", text: "Findings so far" }),
-        h("span", { class: "agv-muted", text: steps.length ? aside : "" }),
+        "agv-live-head",
+        h("h3", "agv-live-name", "Findings so far"),
+        h("span", "agv-muted", steps.length ? aside : ""),
       ),
-      ...(list.length ? list : [h("p", { class: "agv-muted", text: steps.length ? none : "" })]),
+      ...(list.length ? list : [h("p", "agv-muted", steps.length ? none : "")]),
     );
   }
 
@@ -217,14 +217,14 @@ export class LiveView {
     const count = found.count > 1 ? `, and ${(found.count - 1).toLocaleString("en")} more` : "";
     return h(
       "div",
-      { class: "agv-live-finding" },
-      h("b", { text: found.title }),
-      h("div", {}, h("code", { text: found.line }), "  ", h("code", { text: found.text })),
+      "agv-live-finding",
+      h("b", "", found.title),
+      h("div", {}, h("code", "", found.line), "  ", h("code", "", found.text)),
       h(
         "div",
         {},
         button(`Open step ${found.firstStep}`, "agv-live-open", () => this.open(found.firstStep)),
-        h("span", { class: "agv-muted", text: ` ${count} · ${found.slug}` }),
+        h("span", "agv-muted", ` ${count} · ${found.slug}`),
       ),
     );
   }

@@ -19,7 +19,7 @@ function render({ model, el }) {
     model.set("_wanted", { step, count: (model.get("_wanted")?.count ?? 0) + 1 });
     model.save_changes();
     const text = `Step ${step} opens as soon as the kernel is idle.`;
-    view.opened.replaceChildren(h("p", { class: "agv-muted", text }));
+    view.opened.replaceChildren(h("p", "agv-muted", text));
   });
   const update = () => {
     const changes = model.get("_changes");
@@ -31,12 +31,7 @@ function render({ model, el }) {
     const close = button("Close", "agv-live-open", () => view.opened.replaceChildren());
     const attrs = { sandbox: "allow-scripts allow-downloads", srcdoc: page, title: `Step ${step}` };
     view.opened.replaceChildren(
-      h(
-        "div",
-        { class: "agv-live-head" },
-        h("h3", { class: "agv-live-name", text: `Step ${step}` }),
-        close,
-      ),
+      h("div", "agv-live-head", h("h3", "agv-live-name", `Step ${step}`), close),
       h("iframe", { attrs }),
     );
   };

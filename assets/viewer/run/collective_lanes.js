@@ -73,14 +73,9 @@ export function makeCollectiveLanes(lanes, palette, choose) {
   ].filter(Boolean);
   const names = [...new Set(lanes.calls.map(({ name }) => name))];
   const aside = [names.slice(0, 4).join(", ") + (names[4] ? ", …" : ""), ...cut].join(" · ");
-  const title = h("h3", { text: lanes.label });
-  const head = h(
-    "div",
-    { class: "agv-section-head" },
-    title,
-    h("span", { class: "agv-muted", text: aside }),
-  );
-  return { element: h("section", { class: "agv-section" }, head, view.element), view };
+  const title = h("h3", "", lanes.label);
+  const head = h("div", "agv-section-head", title, h("span", "agv-muted", aside));
+  return { element: h("section", "agv-section", head, view.element), view };
 }
 
 /**
@@ -167,27 +162,29 @@ function paintCell({ ctx, palette }, state, x, y, cell) {
  */
 function describe(lanes, lane, column) {
   /** @type {HTMLElement[]} */
-  const parts = [h("div", { class: "agv-strong", text: lane.label })];
+  const parts = [h("div", "agv-strong", lane.label)];
   if (column < 0) return parts;
   const state = lane.states[column];
   const number = lane.numbers[column];
   parts.push(
-    h("div", {
-      text: `collective ${number < 0 ? lanes.numbers[column] : number}, step ${lanes.steps[column]}`,
-    }),
+    h(
+      "div",
+      "",
+      `collective ${number < 0 ? lanes.numbers[column] : number}, step ${lanes.steps[column]}`,
+    ),
   );
   const call = lanes.calls[lane.calls[column]];
   if (call) {
     const where = formatPlace(call.file, call.line);
-    parts.push(h("div", { text: [call.name, call.tensors].filter(Boolean).join(" of ") }));
-    if (where) parts.push(h("div", { text: where }), h("code", { text: call.text }));
+    parts.push(h("div", "", [call.name, call.tensors].filter(Boolean).join(" of ")));
+    if (where) parts.push(h("div", "", where), h("code", "", call.text));
   }
   const pairing =
     `number ${lane.numbers[column]} in the group, on most ranks ${lanes.numbers[column]}: ` +
     "it is paired with another collective";
   const words = state === "shifted" ? pairing : WORDS[state];
   if (words) {
-    parts.push(h("div", { class: HARMFUL.has(state) ? "agv-mutation" : "", text: words }));
+    parts.push(h("div", HARMFUL.has(state) ? "agv-mutation" : "", words));
   }
   return parts;
 }

@@ -374,9 +374,9 @@ export class HeatRows {
     const { scene } = this.state;
     const { rank, odd, end, is_complete, group, holds_parts } = scene.ranks[row];
     const line = (/** @type {string} */ text, bad = false) =>
-      h("div", { text, class: bad ? "agv-mutation" : "" });
+      h("div", bad ? "agv-mutation" : "", text);
     const title = column < 0 ? `rank ${rank}` : `rank ${rank}, step ${scene.steps[column]}`;
-    const parts = [h("div", { class: "agv-strong", text: title })];
+    const parts = [h("div", "agv-strong", title)];
     if (column < 0) {
       parts.push(...odd.map((text) => line(text, true)));
       if (!is_complete) parts.push(line(end, true));

@@ -43,7 +43,7 @@ function render({ model, el }) {
       if (!removed) unmount = mountRun(root, scene, model);
     })
     .catch((error) => {
-      root.replaceChildren(h("p", { class: "agv-empty", text: `autogradviz: ${error}` }));
+      root.replaceChildren(h("p", "agv-empty", `autogradviz: ${error}`));
     });
   return () => {
     removed = true;
@@ -76,7 +76,7 @@ function mountRun(root, scene, model) {
       tabs.element.scrollIntoView({ block: "nearest" });
     },
   });
-  const legend = h("div", { class: "agv-run-legend" });
+  const legend = h("div", "agv-run-legend");
   const fillLegend = () => legend.replaceChildren(...legendOf(heat, state.mode, palette()));
   state.listeners.push(fillLegend, () => {
     const rank = scene.ranks[state.row]?.rank ?? -1;
@@ -86,11 +86,11 @@ function mountRun(root, scene, model) {
   });
   const main = h(
     "section",
-    { class: "agv-run-main" },
+    "agv-run-main",
     h(
       "div",
-      { class: "agv-run-head" },
-      h("h2", { text: "Ranks and steps" }),
+      "agv-run-head",
+      h("h2", "", "Ranks and steps"),
       modeMenu(state),
       legend,
       zoomButtons(heat),
@@ -98,7 +98,7 @@ function mountRun(root, scene, model) {
     groupStrip(scene, heat),
     heat.view.element,
   );
-  const body = h("div", { class: "agv-run-body" }, main, tabs.element, side);
+  const body = h("div", "agv-run-body", main, tabs.element, side);
   body.style.setProperty("--agv-run-rows", `${heat.rowsHeight}px`);
   root.replaceChildren(topBar(scene), body);
   const redraw = () => {
@@ -137,8 +137,8 @@ function groupStrip({ groups }, heat) {
     return button(group.label + odd, style, () => heat.showGroup(group));
   });
   const others = groups.length - ordered.length;
-  const rest = h("span", { class: "agv-muted", text: `and ${plural(others, "other group")}` });
-  return h("div", { class: "agv-run-pills agv-run-groups" }, ...chips, others > 0 && rest);
+  const rest = h("span", "agv-muted", `and ${plural(others, "other group")}`);
+  return h("div", "agv-run-pills agv-run-groups", ...chips, others > 0 && rest);
 }
 
 /**
@@ -149,13 +149,13 @@ function topBar({ title, facts, verdict, notices, findings }) {
   const odd = !verdict.endsWith(" 0 odd");
   return h(
     "header",
-    { class: "agv-run-bar" },
+    "agv-run-bar",
     glyphElement(COMPARE, "agv-icon-16"),
-    h("h1", { text: title }),
-    h("span", { class: "agv-muted", text: facts }),
-    h("span", { class: odd ? "agv-strong agv-mutation" : "agv-strong", text: verdict }),
-    h("span", { text: plural(findings.length, "finding") }),
-    ...notices.map((text) => h("span", { class: "agv-muted", text })),
+    h("h1", "", title),
+    h("span", "agv-muted", facts),
+    h("span", odd ? "agv-strong agv-mutation" : "agv-strong", verdict),
+    h("span", "", plural(findings.length, "finding")),
+    ...notices.map((text) => h("span", "agv-muted", text)),
   );
 }
 
@@ -166,7 +166,7 @@ function topBar({ title, facts, verdict, notices, findings }) {
  * @returns {[string, HTMLElement][]}
  */
 function bottomTabs(scene, lanes, ops) {
-  const note = (/** @type {string} */ text) => h("p", { class: "agv-empty-text", text });
+  const note = (/** @type {string} */ text) => h("p", "agv-empty-text", text);
   const hidden = scene.hidden_lanes
     ? [note(`${plural(scene.hidden_lanes, "other process group")} not shown`)]
     : [];
@@ -214,7 +214,7 @@ function modeMenu(state) {
 function zoomButtons(heat) {
   return h(
     "span",
-    { class: "agv-inline agv-end" },
+    "agv-inline agv-end",
     button("Zoom out", "agv-icon-button", () => heat.zoomBy(1 / 1.5), glyphElement(MINUS)),
     button("Zoom in", "agv-icon-button", () => heat.zoomBy(1.5), glyphElement(PLUS)),
     button("Show all steps", "agv-icon-button", () => heat.zoomBy(0), glyphElement(FIT)),
@@ -230,7 +230,7 @@ function zoomButtons(heat) {
 function legendOf(heat, mode, palette) {
   const colors = scale(mode, palette);
   const swatch = (/** @type {string} */ color) => {
-    const box = h("span", { class: "agv-run-swatch" });
+    const box = h("span", "agv-run-swatch");
     box.style.background = color;
     return box;
   };
@@ -239,7 +239,7 @@ function legendOf(heat, mode, palette) {
     return [1, 2, 3, 4].map((at) => h("span", {}, swatch(colors[at]), words[at]));
   }
   const range = heat.images.range(mode);
-  if (!range) return [h("span", { text: "not recorded" })];
+  if (!range) return [h("span", "", "not recorded")];
   const levels = [1, 9, 17, 24, 32].map((at) => swatch(colors[at]));
   const [low, high] = range.map((value) => formatValue(mode, value));
   return [
@@ -261,11 +261,11 @@ function makeOwnViews(root, scene, model) {
   let requests = 0;
   const show = (/** @type {number} */ rank) => {
     close();
-    const stage = h("div", { class: "agv-run-stage" });
+    const stage = h("div", "agv-run-stage");
     const back = button(`Back to ${scene.title}`, "agv-button", () => close());
-    const bar = h("div", { class: "agv-run-own-bar" }, back, h("h2", { text: `Rank ${rank}` }));
-    const words = h("p", { class: "agv-text", text: "reading the recording …" });
-    const pane = h("div", { class: "agv-run-own" }, bar, words, stage);
+    const bar = h("div", "agv-run-own-bar", back, h("h2", "", `Rank ${rank}`));
+    const words = h("p", "agv-text", "reading the recording …");
+    const pane = h("div", "agv-run-own", bar, words, stage);
     root.append(pane);
     let unmount = () => {};
     close = () => {

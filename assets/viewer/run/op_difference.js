@@ -14,7 +14,7 @@ import { formatCount } from "../scene/format.js";
  */
 export function makeOpDifference(scene) {
   const { differences } = scene;
-  const body = h("div", { class: "agv-run-ops" });
+  const body = h("div", "agv-run-ops");
   const menu = h("select", { attrs: { "aria-label": "Ranks" } });
   differences.forEach(({ rank, reference, step }, at) => {
     const text = `rank ${rank} and rank ${reference}, step ${step}`;
@@ -35,7 +35,7 @@ export function makeOpDifference(scene) {
     );
     fill();
   };
-  const head = h("div", { class: "agv-run-ops-head" }, menu);
+  const head = h("div", "agv-run-ops-head", menu);
   return { element: h("div", {}, head, body), show };
 }
 
@@ -47,7 +47,7 @@ function caption({ index, step }) {
   const before =
     index === 1 ? "the first op is equal" : `the first ${formatCount(index)} ops are equal`;
   const text = `In step ${step}, ${index ? before : "the first op differs"}.`;
-  return h("p", { class: "agv-text agv-muted", text });
+  return h("p", "agv-text agv-muted", text);
 }
 
 /**
@@ -61,19 +61,10 @@ function table({ rank, reference, rows }) {
     ...[rank, reference].map((each) => h("th", { text: `rank ${each}`, attrs: { scope: "col" } })),
   );
   const cell = (/** @type {string} */ name, /** @type {string} */ place) =>
-    h(
-      "td",
-      {},
-      h(
-        "div",
-        {},
-        h("code", { text: name || "—" }),
-        h("span", { class: "agv-muted", text: place }),
-      ),
-    );
+    h("td", {}, h("div", {}, h("code", "", name || "—"), h("span", "agv-muted", place)));
   return h(
     "table",
-    { class: "agv-table" },
+    "agv-table",
     h("thead", {}, head),
     h(
       "tbody",
@@ -81,7 +72,7 @@ function table({ rank, reference, rows }) {
       ...rows.map(({ own, own_place, other, other_place }) =>
         h(
           "tr",
-          { class: own === other ? "" : "agv-run-differs" },
+          own === other ? "" : "agv-run-differs",
           cell(own, own_place),
           cell(other, other_place),
         ),
@@ -110,6 +101,6 @@ export function makeTabs(tabs, first) {
   const panes = tabs.map(([, pane]) => pane);
   const attrs = { tabindex: 0, role: "group", "aria-label": "Collectives and ops" };
   const body = h("div", { class: "agv-run-tab-body", attrs }, ...panes);
-  const head = h("div", { class: "agv-run-head" }, names);
-  return { element: h("section", { class: "agv-run-bottom" }, head, body), show };
+  const head = h("div", "agv-run-head", names);
+  return { element: h("section", "agv-run-bottom", head, body), show };
 }

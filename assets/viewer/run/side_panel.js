@@ -36,12 +36,12 @@ export function makeSidePanel(state, actions) {
   state.listeners.push(fill);
   fill();
   const cards = findings.map((finding, at) => findingCard(state, finding, at === 0));
-  const none = h("p", { class: "agv-empty-text", text: "No problems were found in this run." });
+  const none = h("p", "agv-empty-text", "No problems were found in this run.");
   return h(
     "aside",
     { class: "agv-run-side", attrs: { tabindex: 0, "aria-label": "Findings" } },
     rank,
-    listHead("Findings", h("span", { class: "agv-muted", text: String(findings.length) })),
+    listHead("Findings", h("span", "agv-muted", String(findings.length))),
     ...(cards.length ? cards : [none]),
   );
 }
@@ -54,17 +54,17 @@ export function makeSidePanel(state, actions) {
 function rankCard(state, actions) {
   const { scene } = state;
   const { rank, odd, end, is_complete, host, file, nbytes, reference } = scene.ranks[state.row];
-  const ended = h("span", { class: is_complete ? "" : "agv-mutation", text: end });
+  const ended = h("span", is_complete ? "" : "agv-mutation", end);
   const canOpen = actions.canOpen(rank);
   const has = scene.differences.some((each) => each.rank === rank);
   return [
     h(
       "div",
-      { class: "agv-run-rank-title" },
-      h("h3", { text: `Rank ${rank}` }),
+      "agv-run-rank-title",
+      h("h3", "", `Rank ${rank}`),
       button("Clear the selection", "agv-icon-button", () => state.select(-1), glyphElement(CLOSE)),
     ),
-    ...odd.map((text) => h("p", { class: "agv-text agv-mutation", text })),
+    ...odd.map((text) => h("p", "agv-text agv-mutation", text)),
     propertyList([
       ["host", host],
       ["ended", ended],
@@ -72,18 +72,15 @@ function rankCard(state, actions) {
     ]),
     h(
       "div",
-      { class: "agv-buttons" },
+      "agv-buttons",
       canOpen && button("Open its own views", "agv-button", () => actions.open(rank)),
       has && button(`Compare with rank ${reference}`, "agv-button", () => actions.compare(rank)),
     ),
     ...(canOpen
       ? []
       : [
-          h("p", {
-            class: "agv-text agv-muted",
-            text: "This page does not contain its own views:",
-          }),
-          h("code", { class: "agv-text", text: scene.command.replace("{file}", file) }),
+          h("p", "agv-text agv-muted", "This page does not contain its own views:"),
+          h("code", "agv-text", scene.command.replace("{file}", file)),
         ]),
   ];
 }
@@ -103,14 +100,14 @@ function findingCard(state, finding, open) {
     h(
       "summary",
       {},
-      h("span", { class: "agv-mutation" }, glyphElement(FAILED, "agv-icon-16")),
-      h("span", { class: "agv-grow agv-strong", text: finding.title }),
+      h("span", "agv-mutation", glyphElement(FAILED, "agv-icon-16")),
+      h("span", "agv-grow agv-strong", finding.title),
     ),
     h(
       "div",
-      { class: "agv-run-pills" },
-      h("span", { class: "agv-pill", text: finding.slug }),
-      h("span", { class: "agv-pill", text: finding.confidence }),
+      "agv-run-pills",
+      h("span", "agv-pill", finding.slug),
+      h("span", "agv-pill", finding.confidence),
       button(
         `Select rank ${rank}`,
         "agv-link",
@@ -118,7 +115,7 @@ function findingCard(state, finding, open) {
         finding.ranks.length === 1 ? `rank ${rank}` : plural(finding.ranks.length, "rank"),
       ),
     ),
-    finding.ranks.length > 1 && h("p", { class: "agv-text agv-muted", text: finding.heading }),
+    finding.ranks.length > 1 && h("p", "agv-text agv-muted", finding.heading),
     source.length > 0 && block("Where", ...source),
     block("Why", explanation(finding.explanation)),
     finding.fix !== "" && block("Fix", fixBlock(finding.fix)),

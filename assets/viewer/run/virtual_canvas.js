@@ -29,13 +29,13 @@ export class VirtualCanvas {
     this.picture = picture;
     this.palette = palette;
     this.canvas = h("canvas", { attrs: { role: "img", "aria-label": picture.label } });
-    this.tooltip = h("div", { class: "agv-tooltip agv-float" });
+    this.tooltip = h("div", "agv-tooltip agv-float");
     this.tooltip.hidden = true;
-    this.frame = h("div", { class: "agv-run-frame" }, this.canvas);
-    this.spacer = h("div", { class: "agv-run-spacer" }, this.frame);
+    this.frame = h("div", "agv-run-frame", this.canvas);
+    this.spacer = h("div", "agv-run-spacer", this.frame);
     const attrs = { tabindex: 0, role: "group", "aria-label": picture.label };
     this.scroller = h("div", { class: "agv-run-scroll", attrs }, this.spacer);
-    this.element = h("div", { class: "agv-run-canvas" }, this.scroller, this.tooltip);
+    this.element = h("div", "agv-run-canvas", this.scroller, this.tooltip);
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.scroller);
     listen(this.scroller, "scroll", () => {

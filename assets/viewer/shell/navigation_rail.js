@@ -17,9 +17,9 @@ export function makeNavigationRail(views, store) {
     const entry = button(label, "agv-rail-button", show, icon(glyph, "agv-icon-16"));
     entry.removeAttribute("aria-label"); // its text
     entry.dataset.view = name;
-    entry.append(h("span", { text: label }));
+    entry.append(h("span", "", label));
     const count = badge?.(store.scene) ?? 0;
-    if (count) entry.append(h("span", { class: "agv-badge", text: String(count) }));
+    if (count) entry.append(h("span", "agv-badge", String(count)));
     rail.append(entry);
   }
   const markCurrent = () => {

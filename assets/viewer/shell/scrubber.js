@@ -27,7 +27,7 @@ export class Scrubber {
     this.failedAt = failureTime(store.scene);
     /** Width on the right; the time after the end of a torn file is hatched. */
     this.right = store.scene.summary.torn ? TORN_WIDTH : SIDE;
-    this.canvas = h("canvas", { class: "agv-chart-canvas" });
+    this.canvas = h("canvas", "agv-chart-canvas");
     this.bar = h(
       "div",
       {
@@ -39,17 +39,17 @@ export class Scrubber {
     this.bar.setAttribute("aria-valuemax", String(Math.round(store.sceneIndex.end / 1e3)));
     this.playButton = button("Play", "agv-icon-button", () => this.play(), icon("play"));
     this.title = h("b");
-    this.subtitle = h("span", { class: "agv-muted" });
+    this.subtitle = h("span", "agv-muted");
     this.element = h(
       "footer",
       { class: "agv-scrubber", attrs: { "aria-label": "Replay" } },
       h(
         "div",
-        { class: "agv-scrubber-side" },
+        "agv-scrubber-side",
         button("To the start", "agv-icon-button", () => this.#go(0), icon("start")),
         this.playButton,
         button("To the end", "agv-icon-button", () => this.#go(null), icon("end")),
-        h("div", { class: "agv-scrubber-text" }, this.title, this.subtitle),
+        h("div", "agv-scrubber-text", this.title, this.subtitle),
       ),
       this.bar,
     );
@@ -171,11 +171,12 @@ export class Scrubber {
     const grid = { top: 15, bottom: height - 3 };
     paintTimes(pen, x, [0, end], 8, grid, axis, this.failedAt);
     paintPhases(pen, x, this.store.scene);
-    paintMemory(pen, x, height, this.store);
+    const failed = this.failedAt === null ? NaN : x(this.failedAt);
+    paintMemory(pen, x, height, this.store, failed);
     if (this.store.scene.summary.torn) {
       paintTorn(pen, { left: x(end), top: 15, right: width, bottom: height - 3 });
     }
-    if (this.failedAt !== null) paintFailure(pen, x(this.failedAt), height);
+    if (failed) paintFailure(pen, failed, height);
     if (this.store.time !== null) paintTime(pen, x(this.store.time), x(end), height);
   }
 

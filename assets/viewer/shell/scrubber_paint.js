@@ -38,8 +38,9 @@ export function paintPhases(pen, x, scene) {
  * @param {(time: number) => number} x
  * @param {number} height
  * @param {import("../store.js").Store} store
+ * @param {number} failed x of the red line; NaN without a failure
  */
-export function paintMemory(pen, x, height, { scene, sceneIndex }) {
+export function paintMemory(pen, x, height, { scene, sceneIndex }, failed) {
   const { ctx, palette } = pen;
   const { memory, summary } = scene;
   const { end } = sceneIndex;
@@ -63,16 +64,17 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }) {
   ctx.fill();
   const label = `${formatBytes(peak)} held at peak`;
   const room = widthOf(pen, label, 9.5, 600) + 10;
-  const left = x(highest.time_ns) - room > 0 && x(highest.time_ns) + room > x(end);
-  const start = x(highest.time_ns) + (left ? -room : 4);
+  const at = x(highest.time_ns);
+  // On the right of the point, on its left, or on the left of the red line; not across that line.
+  const starts = [at + 4, at - room, failed - room];
+  const start = starts.find(
+    (from) =>
+      from > x(0) && from + room <= x(end) && !(from < failed + 3 && from + room > failed + 3),
+  );
+  const shown = start ?? starts[Number(at + room > x(end) && at > room)];
   ctx.fillStyle = `${palette.surface}d0`;
-  ctx.fillRect(start, y(peak) - 1, room - 4, 13);
-  write(pen, label, x(highest.time_ns) + (left ? -7 : 7), y(peak) + 6, {
-    size: 9.5,
-    weight: 600,
-    color: palette.saved,
-    align: left ? "right" : "left",
-  });
+  ctx.fillRect(shown, y(peak) - 1, room - 4, 13);
+  write(pen, label, shown + 3, y(peak) + 6, { size: 9.5, weight: 600, color: palette.saved });
 }
 
 /**

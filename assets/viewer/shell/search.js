@@ -36,10 +36,10 @@ export class Search {
     this.results.hidden = true;
     this.element = h(
       "div",
-      { class: "agv-search" },
+      "agv-search",
       icon("search"),
       this.input,
-      h("kbd", { text: "/" }),
+      h("kbd", "", "/"),
       this.results,
     );
     listen(this.input, "input", () => this.#search());
@@ -93,17 +93,14 @@ export class Search {
           class: `agv-result ${at === this.active ? "agv-selected" : ""}`,
           attrs: { role: "option", "data-at": at, "aria-selected": at === this.active },
         },
-        h("span", { class: "agv-result-kind", text: entry.kind }),
-        h("span", { class: CLASSES[entry.kind] ?? "agv-strong", text: entry.title }),
-        h("span", { class: "agv-muted agv-end", text: entry.aside }),
+        h("span", "agv-result-kind", entry.kind),
+        h("span", CLASSES[entry.kind] ?? "agv-strong", entry.title),
+        h("span", "agv-muted agv-end", entry.aside),
       ),
     );
     const rest = this.found.length - rows.length;
     const note = rest ? `and ${rest} more` : this.found.length ? "" : "no results";
-    this.results.replaceChildren(
-      ...rows,
-      h("div", { class: "agv-muted agv-result-end", text: note }),
-    );
+    this.results.replaceChildren(...rows, h("div", "agv-muted agv-result-end", note));
     this.results.hidden = false;
     this.input.setAttribute("aria-expanded", "true");
   }

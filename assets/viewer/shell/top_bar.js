@@ -38,19 +38,19 @@ export function makeTopBar(views, store, search, exportPicture) {
   ];
   return h(
     "header",
-    { class: "agv-top-bar" },
+    "agv-top-bar",
     h(
       "div",
-      { class: "agv-title" },
+      "agv-title",
       icon("logo", "agv-icon-16"),
       h("h2", { text: summary.title || "autogradviz", title: summary.subtitle }),
     ),
     h(
       "div",
-      { class: "agv-figures" },
-      ...figures.map(([strong, rest]) => h("span", {}, h("b", { text: strong }), rest)),
+      "agv-figures",
+      ...figures.map(([strong, rest]) => h("span", {}, h("b", "", strong), rest)),
     ),
-    h("div", { class: "agv-grow" }),
+    h("div", "agv-grow"),
     search,
     colorMenu(store),
     exportMenu(exportPicture),
@@ -71,7 +71,7 @@ function colorMenu(store) {
     store.set("colorBy", /** @type {import("../scene/colors.js").ColorBy} */ (select.value)),
   );
   store.subscribe(["colorBy"], () => (select.value = store.colorBy));
-  return h("label", { class: "agv-menu" }, h("span", { text: "Color" }), select);
+  return h("label", "agv-menu", h("span", "", "Color"), select);
 }
 
 /**
@@ -91,8 +91,8 @@ function exportMenu(exportPicture) {
     { title: "Export this view", attrs: { "aria-label": "Export this view" } },
     icon("export", "agv-icon-16"),
   );
-  const list = h("div", { class: "agv-export agv-float" }, entry("svg"), entry("png"));
-  const menu = h("details", { class: "agv-help" }, summary, list);
+  const list = h("div", "agv-export agv-float", entry("svg"), entry("png"));
+  const menu = h("details", "agv-help", summary, list);
   listen(menu, "focusout", (event) => {
     if (!menu.contains(/** @type {Node | null} */ (event.relatedTarget))) menu.open = false;
   });
@@ -104,18 +104,18 @@ function exportMenu(exportPicture) {
  * @returns {HTMLElement}
  */
 function keyHelp(views) {
-  const list = h("dl", { class: "agv-key-help agv-float" });
+  const list = h("dl", "agv-key-help agv-float");
   const entries = [...views.flatMap((view) => view.keyHelp ?? []), ...KEYS];
   for (const [keys, action] of entries) {
-    list.append(h("dt", { text: keys }), h("dd", { text: action }));
+    list.append(h("dt", "", keys), h("dd", "", action));
   }
-  list.append(h("dt", { class: "agv-help-head", text: "Bytes" }), h("dd"));
+  list.append(h("dt", "agv-help-head", "Bytes"), h("dd"));
   for (const [word, meaning] of DEFINITIONS) {
-    list.append(h("dt", { text: word }), h("dd", { text: meaning }));
+    list.append(h("dt", "", word), h("dd", "", meaning));
   }
   const help = h(
     "details",
-    { class: "agv-help" },
+    "agv-help",
     h(
       "summary",
       { title: "Keys and terms", attrs: { "aria-label": "Keys and terms" } },

@@ -24,7 +24,7 @@ export class ViewPanes {
     this.#views = views;
     this.#store = store;
     this.#palette = palette;
-    this.elements = views.map(({ name }) => h("div", { class: `agv-pane agv-pane-${name}` }));
+    this.elements = views.map(({ name }) => h("div", `agv-pane agv-pane-${name}`));
     store.subscribe(["view"], () => this.#show());
     this.#show();
   }

@@ -10,12 +10,7 @@ import { h } from "../dom.js";
  * @returns {HTMLElement}
  */
 export function panel(place, head, ...body) {
-  return h(
-    "section",
-    { class: `agv-panel agv-panel-${place}` },
-    h("div", { class: "agv-view-head" }, ...head),
-    ...body,
-  );
+  return h("section", `agv-panel agv-panel-${place}`, h("div", "agv-view-head", ...head), ...body);
 }
 
 /**
@@ -31,18 +26,14 @@ export function table(head, first, last, body) {
   const cells = head.map((text, at) =>
     h(
       "th",
-      { text, class: at < first || at > last ? "" : "agv-right" },
-      !text && h("span", { class: "agv-visually-hidden", text: "status" }),
+      at < first || at > last ? "" : "agv-right",
+      text,
+      !text && h("span", "agv-visually-hidden", "status"),
     ),
   );
   return h(
     "div",
     { class: "agv-panel-body", attrs: { tabindex: 0 } },
-    h(
-      "table",
-      { class: "agv-table agv-table-sorted" },
-      h("thead", {}, h("tr", {}, ...cells)),
-      body,
-    ),
+    h("table", "agv-table agv-table-sorted", h("thead", {}, h("tr", {}, ...cells)), body),
   );
 }

@@ -2,7 +2,7 @@
 
 A column stands for one line of the user's code in one numbered module ("h.3"). Its forward ops are
 drawn above and the backward ops that belong to them below. Consecutive modules with equal columns
-are folded into one ("h.0 – h.11, 12 identical").
+are folded into one ("h.0–11, 12 identical").
 """
 
 from __future__ import annotations

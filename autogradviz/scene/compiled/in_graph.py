@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 MAX_OPENED_OPS: Final = 5_000
-"""A region with more ops is not opened in the first picture."""
+"""Regions with more ops are not opened in the first picture."""
 
 
 def region_of_nodes(
@@ -53,10 +53,10 @@ def node_to_open(
     return min(nodes, default=None)
 
 
-def dominating_node(
+def dominating_nodes(
     regions: Sequence[CompiledRegion], region_of: Mapping[int, int], node_count: int
-) -> int | None:
-    """Return the only node that runs a compiled region, if the region says more than the graph.
+) -> list[int]:
+    """Return the first node that runs each region, if the regions say more than the graph.
 
     Args:
         regions: the compiled regions of a recording.
@@ -64,14 +64,12 @@ def dominating_node(
         node_count: number of drawn nodes.
 
     Returns:
-        None if several nodes run regions, if the graph has more nodes than the region has ops, or
-        if the region is too large to be read at once.
+        None of them if the graph has more nodes than the regions have ops, or if the regions are
+        too large to be read at once.
     """
-    if len(region_of) != 1:
-        return None
-    ((node, at),) = region_of.items()
-    ops = len(regions[at].forward_ops) + len(regions[at].backward_ops)
-    return node if node_count <= ops <= MAX_OPENED_OPS else None
+    first = {region_of[node]: node for node in sorted(region_of, reverse=True)}
+    ops = sum(len(regions[at].forward_ops) + len(regions[at].backward_ops) for at in first)
+    return sorted(first.values()) if node_count <= ops <= MAX_OPENED_OPS else []
 
 
 def region_contents(region: CompiledRegion) -> str:

@@ -31,7 +31,7 @@ from autogradviz.scene.compiled.ribbons import (
     Ribbon,
     ribbon_path,
 )
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.label_text import plural, range_label
 from autogradviz.scene.schema import (
     SceneCompiledItem,
     SceneCompiledMark,
@@ -246,7 +246,7 @@ class _Picture:
             self._mark("rect", style, x, 0, width=width, height=end)
             label = column.block
             if column.last_block != column.block:
-                label += f" – {column.last_block}"
+                label = range_label(column.block, column.last_block)
             self._mark("text", "strong", first.x, 15, text=_fit(label, width - 14, 12.0))
             room = width - 20 - text_width(label, 12.0, bold=True)
             note = self._block_note(column, room, checkpointed=checkpointed)

@@ -3,7 +3,8 @@
 NOTE: steps. (1) Rows by longest path: a cell is one row below its lowest target. Links that
 collapsing turned into cycles run backwards; creation order decides which. (2) Cells with more
 links downwards than upwards sink to just above their sources, so that a constant that is used
-late is not drawn at the top. (3) A link over several rows gets one bend per row; a link over more
+late is not drawn at the top. Separate graphs with groups are drawn below each other, because an
+opened group is wide. (3) A link over several rows gets one bend per row; a link over more
 than ``MAX_SPAN`` rows gets none and is drawn as stubs. (4) Rows are ordered by a depth-first walk
 that takes the outermost links first, which nests the lanes of skip connections, then by sweeps
 that sort by the median of the neighbors, then by ``reduce_crossings``.
@@ -17,6 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.scene.connected_components import representatives
 from autogradviz.scene.layout.crossing_reduction import reduce_crossings
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ def arrange(
     """
     ranks = _rank(orders, links, tops, bottoms)
     _sink(ranks, links)
+    if len(groups) > 1 and not tops and not bottoms:
+        _stack(ranks, links, groups)
     _compact(ranks, tops, bottoms)
     paths, rows_of_bends = _add_bends(ranks, links)
     row = ranks.row + rows_of_bends
@@ -152,6 +156,21 @@ def _sink(ranks: _Ranks, links: Sequence[tuple[int, int]]) -> None:
             ranks.row[cell] = max(
                 ranks.row[cell], min(ranks.row[source] for source in sources[cell]) - 1
             )
+
+
+def _stack(ranks: _Ranks, links: Sequence[tuple[int, int]], groups: Collection[int]) -> None:
+    """Move connected components with groups below each other, in the order of their groups."""
+    component = representatives(len(ranks.row), links)
+    members: dict[int, list[int]] = {component[group]: [] for group in sorted(groups)}
+    for cell in ranks.settled:
+        if component[cell] in members:
+            members[component[cell]].append(cell)
+    top = 1
+    for cells in members.values():
+        shift = top - min(ranks.row[cell] for cell in cells)
+        for cell in cells:
+            ranks.row[cell] += shift
+        top = 1 + max(ranks.row[cell] for cell in cells)
 
 
 def _compact(ranks: _Ranks, tops: Sequence[int], bottoms: Sequence[int]) -> None:

@@ -32,7 +32,7 @@ export function makeDetails(store) {
         : selected.kind === "node"
           ? nodeDetails(store, selected.index)
           : selected.kind === "storage"
-            ? [h("section", { class: "agv-section" }, ...storageDetails(store, selected.index))]
+            ? [h("section", "agv-section", ...storageDetails(store, selected.index))]
             : groupDetails(store, selected.index);
     panel.replaceChildren(...parts);
     panel.classList.toggle("agv-details-recording", !selected);
@@ -91,8 +91,8 @@ function nodeDetails(store, index) {
       "Node",
       "",
       propertyList([
-        ["forward op", node.op && h("code", { text: node.op })],
-        ["output", node.shape && h("code", { text: node.shape })],
+        ["forward op", node.op && h("code", "", node.op)],
+        ["output", node.shape && h("code", "", node.shape)],
         ["backward", ran],
         ["duration", node.duration_ns ? formatDuration(node.duration_ns) : ""],
         ["recomputed", node.recomputes ? `${node.recomputes}×` : ""],
@@ -116,7 +116,7 @@ function nodeDetails(store, index) {
     ["Hooks", node.hooks],
     ["Notes", node.notes],
   ])) {
-    const lines = texts.map((text) => h("p", { class: "agv-text", text }));
+    const lines = texts.map((text) => h("p", "agv-text", text));
     if (lines.length) parts.push(section(title, String(lines.length), h("div", {}, ...lines)));
   }
   parts.push(
@@ -161,7 +161,7 @@ function groupDetails(store, index) {
       "Group",
       "",
       propertyList([
-        ["path", group.path && h("code", { text: group.path })],
+        ["path", group.path && h("code", "", group.path)],
         ["saved", formatBytes(group.nbytes)],
         ["recomputed", group.recomputed_nbytes ? formatBytes(group.recomputed_nbytes) : ""],
         ["held at peak", formatBytes(group.peak_nbytes)],

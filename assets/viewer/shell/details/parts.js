@@ -19,21 +19,21 @@ import { icon } from "../../canvas/icons.js";
 export function titleSection(title, aside, subtitle, place, failed, buttons = []) {
   return h(
     "header",
-    { class: "agv-section agv-details-title" },
+    "agv-section agv-details-title",
     h(
       "div",
-      { class: "agv-title-line" },
-      failed && h("span", { class: "agv-mutation" }, icon("failed", "agv-icon-16")),
+      "agv-title-line",
+      failed && h("span", "agv-mutation", icon("failed", "agv-icon-16")),
       h("h3", { text: title, title }),
-      h("span", { class: "agv-muted", text: aside }),
+      h("span", "agv-muted", aside),
     ),
     h(
       "div",
-      { class: "agv-title-line agv-muted" },
+      "agv-title-line agv-muted",
       h("span", { class: "agv-grow", text: subtitle, title: subtitle }),
-      h("span", { class: "agv-mono", text: place }),
+      h("span", "agv-mono", place),
     ),
-    buttons.length > 0 && h("div", { class: "agv-copy-buttons" }, ...buttons),
+    buttons.length > 0 && h("div", "agv-copy-buttons", ...buttons),
   );
 }
 
@@ -49,9 +49,9 @@ export function findingSections(store, findings) {
     const show = () => store.showFinding(at);
     const card = h(
       "div",
-      { class: "agv-card" },
-      h("h4", { class: "agv-card-title", text: finding.title }),
-      h("p", { class: "agv-text agv-clamp", text: sentences(finding.explanation) }),
+      "agv-card",
+      h("h4", "agv-card-title", finding.title),
+      h("p", "agv-text agv-clamp", sentences(finding.explanation)),
       ...findingSource(store.sceneIndex, finding, 1),
       finding.fix && fixBlock(finding.fix),
       button(
@@ -61,7 +61,7 @@ export function findingSections(store, findings) {
         count > 1 ? `Show this finding, ${at + 1} of ${count}` : "Show this finding",
       ),
     );
-    return h("section", { class: "agv-section" }, card);
+    return h("section", "agv-section", card);
   });
 }
 
@@ -90,8 +90,8 @@ export function nodeLink(store, index, aside) {
     `Show ${name}`,
     "agv-item",
     () => store.reveal({ kind: "node", index }),
-    h("span", { class: "agv-backward", text: name }),
-    h("span", { class: "agv-muted", text: op }),
-    h("span", { class: "agv-muted agv-end", text: aside }),
+    h("span", "agv-backward", name),
+    h("span", "agv-muted", op),
+    h("span", "agv-muted agv-end", aside),
   );
 }

@@ -43,8 +43,8 @@ export function recordingDetails(store) {
       section(
         "Exception",
         "",
-        h("div", { class: "agv-strong", text: summary.error_type }),
-        h("p", { class: "agv-text", text: summary.error_message }),
+        h("div", "agv-strong", summary.error_type),
+        h("p", "agv-text", summary.error_message),
       ),
     );
   }

@@ -19,39 +19,36 @@ export function storageDetails(store, index) {
   const events = store.sceneIndex.storageEvents[index];
   const reasons = storage.slots.flatMap((slot) => {
     const text = store.sceneIndex.reasons.get(slot);
-    return text ? [h("p", { class: "agv-text" }, h("b", { text: slot }), ` ${text}`)] : [];
+    return text ? [h("p", "agv-text", h("b", "", slot), ` ${text}`)] : [];
   });
   const stack = storage.stack ? storage.stack.split("\n") : [];
   const keepers = storage.keepers.length
-    ? storage.keepers.map((text) => h("p", { class: "agv-text", text }))
-    : [h("p", { class: "agv-text agv-muted", text: describeRelease(events) })];
+    ? storage.keepers.map((text) => h("p", "agv-text", text))
+    : [h("p", "agv-text agv-muted", describeRelease(events))];
   const show = () => store.reveal({ kind: "node", index: storage.node });
   return [
-    h("h4", { text: storage.name }),
+    h("h4", "", storage.name),
     propertyList([
-      ["shape", h("code", { text: `${storage.dtype}[${storage.shape}]` })],
+      ["shape", h("code", "", `${storage.dtype}[${storage.shape}]`)],
       ["bytes", formatBytes(storage.nbytes)],
-      ["module", storage.module && h("code", { text: storage.module })],
+      ["module", storage.module && h("code", "", storage.module)],
       ["saved at", formatPlace(storage.filename, storage.lineno)],
       ["saved for", storage.slots.slice(0, 4).join(", ")],
       ["storage", `s${storage.storage_id}`],
     ]),
-    reasons.length > 0 && h("h4", { text: "Why it is kept" }),
+    reasons.length > 0 && h("h4", "", "Why it is kept"),
     ...reasons,
     ...compiledReasons(store, index),
-    h("h4", { text: storage.keepers.length ? "Kept alive by" : "No longer kept alive" }),
+    h("h4", "", storage.keepers.length ? "Kept alive by" : "No longer kept alive"),
     ...keepers,
-    stack.length > 0 && h("h4", { text: "Created at" }),
-    ...stack.map((text) => h("code", { class: "agv-text", text })),
-    h("h4", { text: "Events" }),
-    ...events.slice(0, MAX_EVENTS).map((event) =>
-      h("p", {
-        class: `agv-text ${event.ok ? "" : "agv-mutation"}`,
-        text: describeEvent(event),
-      }),
-    ),
+    stack.length > 0 && h("h4", "", "Created at"),
+    ...stack.map((text) => h("code", "agv-text", text)),
+    h("h4", "", "Events"),
+    ...events
+      .slice(0, MAX_EVENTS)
+      .map((event) => h("p", `agv-text ${event.ok ? "" : "agv-mutation"}`, describeEvent(event))),
     ...(events.length > MAX_EVENTS
-      ? [h("p", { class: "agv-muted", text: cutText(MAX_EVENTS, events.length, "first") })]
+      ? [h("p", "agv-muted", cutText(MAX_EVENTS, events.length, "first"))]
       : []),
     ...(storage.node < 0 ? [] : [button("Show in the graph", "agv-link", show)]),
   ];
@@ -70,8 +67,8 @@ function compiledReasons(store, index) {
   const { name } = store.scene.compiled_regions[slot.region];
   const show = () => store.showCompiled(slot.region);
   return [
-    h("h4", { text: `Saved as ${slot.name}` }),
-    h("p", { class: "agv-text", text: slot.reason }),
+    h("h4", "", `Saved as ${slot.name}`),
+    h("p", "agv-text", slot.reason),
     button("Open the compiled region", "agv-link", show, `Open ${name}`),
   ];
 }

@@ -43,13 +43,13 @@ export function savedTensorSection(store, badges, sum) {
     const version = savedTensorLabel(badge).version || "?";
     return h(
       "tr",
-      { class: `agv-${badge.state}` },
-      h("td", { class: "agv-strong agv-wrap" }, slotLink(store, badge)),
-      h("td", {}, h("span", { class: "agv-version", text: version }), ` ${stateText(badge)}`),
+      `agv-${badge.state}`,
+      h("td", "agv-strong agv-wrap", slotLink(store, badge)),
+      h("td", {}, h("span", "agv-version", version), ` ${stateText(badge)}`),
       h(
         "td",
-        { class: "agv-right" },
-        h("div", { text: formatBytes(badge.nbytes) }),
+        "agv-right",
+        h("div", "", formatBytes(badge.nbytes)),
         h("div", { class: "agv-mono agv-muted", text: badge.shape, title: badge.dtype }),
       ),
     );
@@ -77,9 +77,9 @@ export function parameterSection(badges) {
       h(
         "tr",
         {},
-        h("td", { class: "agv-leaf agv-wrap", text: badge.name || badge.label }),
-        h("td", { class: "agv-mono", text: badge.shape }),
-        h("td", { text: formatGradient(badge) }),
+        h("td", "agv-leaf agv-wrap", badge.name || badge.label),
+        h("td", "agv-mono", badge.shape),
+        h("td", "", formatGradient(badge)),
       ),
     );
   const head = ["name", "shape", "gradient"];
@@ -92,7 +92,7 @@ export function parameterSection(badges) {
  */
 export function moreNote(all) {
   const rest = all.length - MAX_ROWS;
-  return rest > 0 && h("div", { class: "agv-muted", text: `and ${formatCount(rest)} more` });
+  return rest > 0 && h("div", "agv-muted", `and ${formatCount(rest)} more`);
 }
 
 /**
@@ -101,15 +101,9 @@ export function moreNote(all) {
  * @returns {HTMLElement}
  */
 function table(head, rows) {
-  const cells = head.map((text) =>
-    h("th", { text, class: text.startsWith("bytes") ? "agv-right" : "" }),
-  );
+  const cells = head.map((text) => h("th", text.startsWith("bytes") ? "agv-right" : "", text));
   const top = h("thead", {}, h("tr", {}, ...cells));
-  return h(
-    "div",
-    { class: "agv-scroll" },
-    h("table", { class: "agv-table" }, top, h("tbody", {}, ...rows)),
-  );
+  return h("div", "agv-scroll", h("table", "agv-table", top, h("tbody", {}, ...rows)));
 }
 
 /**

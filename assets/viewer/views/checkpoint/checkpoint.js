@@ -2,7 +2,7 @@
 /** Each checkpoint region's forward next to its recomputation, op by op. */
 
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff.js";
-import { claim, h, listHead, listen } from "../../dom.js";
+import { SCROLLS, claim, h, listHead, listen } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { describeRegion, regionDiffs, regionFinding } from "./region.js";
@@ -32,14 +32,8 @@ export class Checkpoint {
     });
     this.element = h(
       "div",
-      { class: "agv-split agv-split-three" },
-      h(
-        "aside",
-        { class: "agv-side" },
-        listHead("Checkpoint regions"),
-        this.list,
-        this.description,
-      ),
+      "agv-split agv-split-three",
+      h("aside", "agv-side", listHead("Checkpoint regions"), this.list, this.description),
       this.main,
       this.diffs,
     );
@@ -59,10 +53,11 @@ export class Checkpoint {
     this.description.hidden = !chosen;
     if (!chosen) {
       this.main.replaceChildren(
-        h("p", {
-          class: "agv-empty-text",
-          text: "Nothing was checkpointed in this recording. torch.utils.checkpoint.checkpoint(function, …) creates a region.",
-        }),
+        h(
+          "p",
+          "agv-empty-text",
+          "Nothing was checkpointed in this recording. torch.utils.checkpoint.checkpoint(function, …) creates a region.",
+        ),
       );
       return;
     }
@@ -105,7 +100,7 @@ export class Checkpoint {
         title: `${region.function} ${formatPlace(region.filename, region.lineno)}`,
       }),
       failed && h("span", { class: "agv-mutation", title: "differs" }, icon("failed")),
-      h("span", { class: "agv-pill agv-recompute" }, icon("checkpoint"), String(region.recomputes)),
+      h("span", "agv-pill agv-recompute", icon("checkpoint"), String(region.recomputes)),
     );
     row.style.paddingLeft = `${12 + 12 * this.#depth(region)}px`;
     return row;
@@ -143,11 +138,10 @@ export class Checkpoint {
       .map(([count, label]) => `${count} ${label}`);
     return h(
       "div",
-      { class: "agv-view-head" },
-      h("h3", { text: region.module || region.function }),
-      h("span", { class: "agv-muted", text: counts.join(" · ") }),
-      rows.some(differs) &&
-        h("span", { class: "agv-end agv-muted" }, "next ", h("kbd", { text: "n" })),
+      "agv-view-head",
+      h("h3", "", region.module || region.function),
+      h("span", "agv-muted", counts.join(" · ")),
+      rows.some(differs) && h("span", "agv-end agv-muted", "next ", h("kbd", "", "n")),
     );
   }
 
@@ -159,10 +153,10 @@ export class Checkpoint {
     if (!rows.length) {
       const text =
         "This region has not been recomputed, so there is nothing to compare with its forward.";
-      return h("p", { class: "agv-empty-text", text });
+      return h("p", "agv-empty-text", text);
     }
     const head = ["compare", "forward", "shape", "line", "recompute", "shape", "line"].map((text) =>
-      h("th", { text }),
+      h("th", "", text),
     );
     const body = h("tbody");
     let first = true;
@@ -176,7 +170,7 @@ export class Checkpoint {
       body.append(element);
     }
     const top = h("thead", {}, h("tr", {}, ...head));
-    return h("div", { class: "agv-scroll" }, h("table", { class: "agv-diff" }, top, body));
+    return h("div", SCROLLS, h("table", "agv-diff", top, body));
   }
 
   /** Scroll to the next row that differs. */

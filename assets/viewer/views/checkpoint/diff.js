@@ -52,7 +52,7 @@ export function foldedRow(part) {
     h(
       "td",
       { class: "agv-diff-folded", attrs: { colspan: 3 } },
-      range && h("span", { class: "agv-diff-nr", text: range }),
+      range && h("span", "agv-diff-nr", range),
       range && [...new Set(ops)].join(", "),
     );
   const [forward, recompute] = [
@@ -61,7 +61,7 @@ export function foldedRow(part) {
   ];
   return h(
     "tr",
-    { class: `agv-diff-${status}` },
+    `agv-diff-${status}`,
     symbolCell(status, STATUS_LABELS[status][1]),
     side(span(part.map((row) => row.forward_nr)), forward),
     side(span(part.map((row) => row.recompute_nr)), recompute),
@@ -74,7 +74,7 @@ export function foldedRow(part) {
  * @returns {HTMLElement}
  */
 function symbolCell(status, label) {
-  return h("td", { class: "agv-diff-symbol" }, h("b", { text: STATUS_LABELS[status][0] }), label);
+  return h("td", "agv-diff-symbol", h("b", "", STATUS_LABELS[status][0]), label);
 }
 
 /**
@@ -88,7 +88,7 @@ export function diffRow(row, first) {
   const [forwardShape, recomputeShape] = shapePair(row.forward_shape, row.recompute_shape);
   return h(
     "tr",
-    { class: `agv-diff-${row.status} ${firstDifference ? "agv-diff-first" : ""}` },
+    `agv-diff-${row.status} ${firstDifference ? "agv-diff-first" : ""}`,
     symbolCell(row.status, label),
     ...side(row.forward_nr, row.forward_op, forwardShape, row.forward_line),
     ...side(row.recompute_nr, row.recompute_op, recomputeShape, row.recompute_line),
@@ -107,14 +107,9 @@ export function diffRow(row, first) {
 function side(number, op, shape, line) {
   if (!number) return [h("td", { class: "agv-diff-absent", attrs: { colspan: 3 } })];
   return [
-    h(
-      "td",
-      { class: "agv-diff-op" },
-      h("span", { class: "agv-diff-nr", text: String(number) }),
-      op,
-    ),
-    h("td", { class: "agv-mono" }, ...shape),
-    h("td", { class: "agv-mono agv-muted agv-right", text: line ? String(line) : "" }),
+    h("td", "agv-diff-op", h("span", "agv-diff-nr", String(number)), op),
+    h("td", "agv-mono", ...shape),
+    h("td", "agv-mono agv-muted agv-right", line ? String(line) : ""),
   ];
 }
 
@@ -130,10 +125,7 @@ function shapePair(forward, recompute) {
   const marked = (/** @type {string[]} */ sizes, /** @type {string[]} */ others) =>
     sizes.flatMap((size, at) => [
       document.createTextNode(at ? "×" : ""),
-      h("span", {
-        class: forward && recompute && size !== others[at] ? "agv-diff-size" : "",
-        text: size,
-      }),
+      h("span", forward && recompute && size !== others[at] ? "agv-diff-size" : "", size),
     ]);
   return [marked(a, b), marked(b, a)];
 }

@@ -2,7 +2,7 @@
 /** The panels of a region: its properties, its finding, what differed between its two runs. */
 
 import { STATUS_LABELS, differs } from "./diff.js";
-import { h, propertyList, section } from "../../dom.js";
+import { SCROLLS, h, propertyList, section } from "../../dom.js";
 import { findingSource, fixBlock } from "../findings/parts.js";
 import {
   formatBytes,
@@ -37,17 +37,17 @@ export function describeRegion(region) {
       "Region",
       "",
       propertyList([
-        ["function", h("code", { text: region.function })],
-        ["entered", place && h("code", { text: place })],
+        ["function", h("code", "", region.function)],
+        ["entered", place && h("code", "", place)],
         ["variant", region.reentrant ? "reentrant" : "non-reentrant"],
         ["early stop", region.early_stop ? "on" : "off"],
-        ["options", region.options && h("code", { text: region.options })],
+        ["options", region.options && h("code", "", region.options)],
         ["saves", plural(region.saved, "tensor")],
         ["recomputed", `${region.recomputes}×`],
         ["last outcome", OUTCOMES[region.outcome] ?? region.outcome],
       ]),
     ),
-    section("Symbols", "", h("div", { class: "agv-diff-symbols" }, propertyList(symbols))),
+    section("Symbols", "", h("div", "agv-diff-symbols", propertyList(symbols))),
   ];
 }
 
@@ -64,20 +64,19 @@ export function regionFinding({ scene, sceneIndex }, region, withSource) {
   if (!finding) return null;
   const title = h(
     "div",
-    { class: "agv-banner-title" },
-    h("span", { class: "agv-mutation" }, icon("failed", "agv-icon-16")),
-    h("h3", { text: finding.title }),
-    h("span", { class: "agv-pill", text: finding.slug }),
-    h("span", { class: "agv-pill", text: finding.confidence }),
+    "agv-banner-title",
+    h("span", "agv-mutation", icon("failed", "agv-icon-16")),
+    h("h3", "", finding.title),
+    h("span", "agv-pill", finding.slug),
+    h("span", "agv-pill", finding.confidence),
   );
   const columns = h(
     "div",
-    { class: "agv-banner-columns" },
+    "agv-banner-columns",
     withSource && h("div", {}, ...findingSource(sceneIndex, finding, 0)),
-    finding.fix !== "" &&
-      h("div", { class: "agv-block" }, h("h4", { text: "Fix" }), fixBlock(finding.fix)),
+    finding.fix !== "" && h("div", "agv-block", h("h4", "", "Fix"), fixBlock(finding.fix)),
   );
-  return h("div", { class: "agv-banner" }, title, columns);
+  return h("div", "agv-banner", title, columns);
 }
 
 /**
@@ -103,7 +102,7 @@ export function regionDiffs({ scene }, region) {
   const { error_type: type, error_message: message } = scene.summary;
   const hasFinding = scene.findings.some((finding) => finding.region === region.index);
   if (type && (hasFinding || region.outcome === "error")) {
-    const text = h("p", { class: "agv-text agv-exception", text: message });
+    const text = h("p", "agv-text agv-exception", message);
     parts.push(section("Exception raised by PyTorch", type.split(".").at(-1) ?? "", text));
   }
   return parts;
@@ -121,9 +120,9 @@ function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
     "Cost and benefit",
     "both runs are alike",
     propertyList([
-      ["bytes freed", h("b", { class: "agv-saved", text: formatBytes(freed_nbytes) })],
+      ["bytes freed", h("b", "agv-saved", formatBytes(freed_nbytes))],
       ["", "not held between forward and recomputation"],
-      ["time added", h("b", { class: "agv-recompute", text: formatDuration(recompute_ns) })],
+      ["time added", h("b", "agv-recompute", formatDuration(recompute_ns))],
       ["", plural(recomputes, "recomputation")],
       ["freed per ms", recompute_ns ? rate : "unknown"],
       ["still held", held_nbytes ? `${formatBytes(held_nbytes)} of arguments` : "no argument"],
@@ -137,26 +136,26 @@ function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
  * @returns {HTMLElement}
  */
 function savedTensorDiffs(rows, region) {
-  const head = ["#", "saved for", "forward", "recompute"].map((text) => h("th", { text }));
+  const head = ["#", "saved for", "forward", "recompute"].map((text) => h("th", "", text));
   const body = rows.map(({ position, slot, before, after }) => {
     const [forward, recompute] = dropEqualType(before, after);
     return h(
       "tr",
       {},
-      h("td", { class: "agv-muted", text: String(position) }),
-      h("td", { text: slot }),
+      h("td", "agv-muted", String(position)),
+      h("td", "", slot),
       h("td", { class: "agv-mono", text: forward, title: before }),
       h("td", { class: "agv-mono agv-mutation", text: recompute, title: after }),
     );
   });
   const table = h(
     "table",
-    { class: "agv-table" },
+    "agv-table",
     h("thead", {}, h("tr", {}, ...head)),
     h("tbody", {}, ...body),
   );
   const count = `${formatCount(rows.length)} of ${formatCount(region.saved)}`;
-  return section("Saved tensors that differ", count, h("div", { class: "agv-scroll" }, table));
+  return section("Saved tensors that differ", count, h("div", SCROLLS, table));
 }
 
 /**

@@ -39,8 +39,12 @@ export function sideBySide({ sceneIndex }, rows, changes) {
     return h(
       "div",
       {},
-      h("h4", { class: run === "forward" ? "" : "agv-recompute", text: run }),
-      h("p", { class: "agv-mono agv-muted", text: state.join(" · ") }),
+      h(
+        "h4",
+        run === "forward" ? "" : "agv-recompute",
+        run === "forward" ? "Forward" : "Recompute",
+      ),
+      h("p", "agv-mono agv-muted", state.join(" · ")),
       excerpt(sceneIndex, file, marks, 1),
     );
   };

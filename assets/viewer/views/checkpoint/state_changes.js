@@ -1,7 +1,7 @@
 // @ts-check
 /** State that a checkpointed region reads and that changed between forward and recomputation. */
 
-import { h, section } from "../../dom.js";
+import { SCROLLS, h, section } from "../../dom.js";
 import { formatPlace, plural } from "../../scene/format.js";
 
 /**
@@ -10,17 +10,17 @@ import { formatPlace, plural } from "../../scene/format.js";
  */
 export function stateChanges(changes) {
   if (!changes.length) return [];
-  const head = ["changed", "forward", "recompute"].map((text) => h("th", { text }));
+  const head = ["changed", "forward", "recompute"].map((text) => h("th", "", text));
   const rows = changes.flatMap(changeRows);
   const table = h(
     "table",
-    { class: "agv-table agv-changes" },
+    "agv-table agv-changes",
     h("thead", {}, h("tr", {}, ...head)),
     h("tbody", {}, ...rows),
   );
   const count = plural(changes.length, "difference");
   const title = "State that changed between forward and recomputation";
-  return [section(title, count, h("div", { class: "agv-scroll" }, table))];
+  return [section(title, count, h("div", SCROLLS, table))];
 }
 
 /**
@@ -33,10 +33,10 @@ function changeRows({ name, before, after, by_forward, filename, lineno }) {
   const row = h(
     "tr",
     {},
-    h("td", { class: "agv-mono agv-mutation agv-strong agv-change-name", text: `≠\u00a0${name}` }),
-    h("td", { class: "agv-mono agv-wrap", text: before }),
-    h("td", { class: "agv-mono agv-wrap agv-mutation", text: after }),
+    h("td", "agv-mono agv-mutation agv-strong agv-change-name", `≠\u00a0${name}`),
+    h("td", "agv-mono agv-wrap", before),
+    h("td", "agv-mono agv-wrap agv-mutation", after),
   );
   const by = { class: "agv-muted", text: `by ${origin}`, title: filename, attrs: { colspan: 3 } };
-  return origin ? [row, h("tr", { class: "agv-change-by" }, h("td", by))] : [row];
+  return origin ? [row, h("tr", "agv-change-by", h("td", by))] : [row];
 }

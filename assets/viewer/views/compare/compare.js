@@ -17,6 +17,8 @@ import { panel, table } from "../panel.js";
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
 const MAX_ROWS = 500;
+/** Two values with more letters are written below each other. */
+const MAX_PAIR = 36;
 const HEAD = ["", "module or line", "nodes", "saved", "recomputed", "self time", "gradient norm"];
 
 /** @type {Record<string, [mark: string, color: string, meaning: string]>} */
@@ -36,7 +38,7 @@ export function makeComparison(store) {
   const titles = [summary.compared_with, summary.title];
   const [before, after] = summary.is_before ? titles.reverse() : titles;
   const body = h("tbody");
-  const count = h("span", { class: "agv-muted" });
+  const count = h("span", "agv-muted");
   let merged = true;
   let changes = true;
   const fill = () => {
@@ -66,29 +68,29 @@ export function makeComparison(store) {
   const total = rows.find((row) => row.kind === "total");
   return h(
     "div",
-    { class: "agv-compare agv-panel-grid" },
+    "agv-compare agv-panel-grid",
     panel(
       "wide",
       [
-        h("h3", { text: `${before} → ${after}` }),
-        h("span", { class: "agv-end agv-muted", text: "other views show" }),
+        h("h3", "", `${before} → ${after}`),
+        h("span", "agv-end agv-muted", "other views show"),
         choice(["before", "after"], summary.is_before ? "before" : "after", open),
       ],
-      h("div", { class: "agv-totals" }, ...(total ? totals(total) : [])),
+      h("div", "agv-totals", ...(total ? totals(total) : [])),
     ),
     panel(
       "table",
       [
-        h("h3", { text: "Modules and lines" }),
+        h("h3", "", "Modules and lines"),
         count,
-        h("span", { class: "agv-end" }, choice(["changes", "all"], "changes", show)),
+        h("span", "agv-end", choice(["changes", "all"], "changes", show)),
         choice(["merged", "each block"], "merged", show),
       ],
       table(HEAD, 2, HEAD.length, body),
     ),
     panel(
       "side",
-      [h("h3", { text: "Findings" })],
+      [h("h3", "", "Findings")],
       h(
         "div",
         { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } },
@@ -133,11 +135,9 @@ function totals(total) {
       return h(
         "div",
         {},
-        h("span", { class: "agv-muted", text: name }),
-        h("b", {
-          text: before === after ? format(after) : `${format(before)} → ${format(after)}`,
-        }),
-        h("span", { class: "agv-muted", text: change || (before === after ? "same" : "") }),
+        h("span", "agv-muted", name),
+        h("b", "", before === after ? format(after) : `${format(before)} → ${format(after)}`),
+        h("span", "agv-muted", change || (before === after ? "same" : "")),
       );
     });
 }
@@ -161,9 +161,9 @@ function tableRow(store, row) {
   const isLine = row.kind === "line";
   const numbers = [...new Set(row.lines.filter(Boolean))].join(" → ");
   const label = h(isLine ? "code" : "b", { text: row.label, title: row.module });
-  const name = h("td", { class: "agv-compare-name" }, label);
-  if (isLine) name.prepend(h("span", { class: "agv-muted", text: numbers }));
-  if (row.other_nodes) name.append(h("div", { class: "agv-muted", text: row.other_nodes }));
+  const name = h("td", "agv-compare-name", label);
+  if (isLine) name.prepend(h("span", "agv-muted", numbers));
+  if (row.other_nodes) name.append(h("div", "agv-muted", row.other_nodes));
   name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
   const norms = [row.norm_before, row.norm_after];
   return h(
@@ -187,11 +187,26 @@ function tableRow(store, row) {
  * @returns {HTMLElement}
  */
 function pairCell(pair, format, emphasized = true) {
-  const [before, after] = pair.map(format);
+  const [before, after] = pair.map((value) => (value === 0 ? "0" : format(value)));
   if (!pair[0] && !pair[1]) return h("td");
-  if (before === after) return h("td", { class: "agv-right agv-muted", text: after });
-  const later = emphasized ? h("b", { text: after }) : after;
-  return h("td", { class: "agv-right" }, h("span", { class: "agv-muted" }, `${before} → `), later);
+  if (before === after) return h("td", "agv-right agv-muted", after);
+  const later = emphasized ? h("b", "", after) : after;
+  return h("td", "agv-right", h("span", "agv-muted", `${before} → `), later);
+}
+
+/**
+ * Return two values on one line, or long ones below each other.
+ *
+ * @param {string} before "" for a difference without values
+ * @param {string} after
+ * @returns {HTMLElement[]}
+ */
+function difference(before, after) {
+  if (!before) return [h("span", "agv-muted", `: ${after}`)];
+  if (before.length + after.length < MAX_PAIR) {
+    return [h("span", "agv-muted", ` ${before} → `), h("b", "", after)];
+  }
+  return [h("div", "agv-muted", `before: ${before}`), h("div", "", `after: ${after}`)];
 }
 
 /**
@@ -201,7 +216,7 @@ function pairCell(pair, format, emphasized = true) {
 function texts({ scene }) {
   const findings = scene.compared_texts.filter(({ kind }) => kind === "finding");
   const others = scene.compared_texts.filter(({ kind }) => kind === "difference");
-  const none = h("p", { class: "agv-muted", text: "None in both recordings." });
+  const none = h("p", "agv-muted", "None in both recordings.");
   return [
     ...findings.map(({ aspect, what, before, after }) => {
       const [mark, color, meaning] = STATUS[aspect];
@@ -209,22 +224,20 @@ function texts({ scene }) {
       return h(
         "p",
         { title: meaning },
-        h("span", { class: color, text: mark && `${mark} ` }),
+        h("span", color, mark && `${mark} `),
         `${what} `,
-        h("span", { class: "agv-muted", text: counts }),
+        h("span", "agv-muted", counts),
       );
     }),
     ...(findings.length ? [] : [none]),
     section("All differences", formatCount(others.length)),
     ...others.map(({ aspect, what, before, after }, at) =>
       h(
-        "p",
-        {},
-        aspect !== others[at - 1]?.aspect &&
-          h("span", { class: "agv-compare-aspect", text: aspect }),
-        h("span", { text: what }),
-        h("span", { class: "agv-muted", text: ` ${before} → ` }),
-        h("b", { text: after }),
+        "div",
+        "agv-compare-text",
+        aspect !== others[at - 1]?.aspect && h("span", "agv-compare-aspect", aspect),
+        h("span", "", what),
+        ...difference(before, after),
       ),
     ),
   ];

@@ -21,12 +21,10 @@ export function regionCard(store, region) {
   const cards = [saved(store, slots)];
   if (region.guards.length) {
     const text = region.guards.join("\n");
-    cards.unshift(
-      section("Compiled again", "", h("pre", { class: "agv-text agv-mono agv-guards", text })),
-    );
+    cards.unshift(section("Compiled again", "", h("pre", "agv-text agv-mono agv-guards", text)));
   }
   if (region.notes.length) {
-    const lines = region.notes.map((text) => h("p", { class: "agv-text", text }));
+    const lines = region.notes.map((text) => h("p", "agv-text", text));
     cards.unshift(section("Region", "", ...lines));
   }
   return cards;
@@ -39,15 +37,8 @@ export function regionCard(store, region) {
  */
 export function itemCard(store, item) {
   const place = item.lineno ? formatPlace(item.filename, item.lineno) : "";
-  const lines = item.lines.map((text) => h("p", { class: "agv-text agv-mono", text }));
-  const parts = [
-    section(
-      item.title,
-      place,
-      h("p", { class: "agv-text agv-muted", text: item.subtitle }),
-      ...lines,
-    ),
-  ];
+  const lines = item.lines.map((text) => h("p", "agv-text agv-mono", text));
+  const parts = [section(item.title, place, h("p", "agv-text agv-muted", item.subtitle), ...lines)];
   if (item.slots.length) parts.push(saved(store, item.slots));
   return parts;
 }
@@ -81,26 +72,22 @@ function saved({ scene }, indices) {
     const place = slot.lineno ? formatPlace(slot.filename, slot.lineno) : "";
     return h(
       "div",
-      { class: "agv-slot" },
+      "agv-slot",
       h(
         "div",
-        { class: "agv-title-line" },
+        "agv-title-line",
         swatch(slot.kind),
-        h("span", { class: "agv-grow" }, h("b", { text: slot.name }), more),
-        h("span", { text: slot.kind === "size" ? "" : formatBytes(sum(group)) }),
+        h("span", "agv-grow", h("b", "", slot.name), more),
+        h("span", "", slot.kind === "size" ? "" : formatBytes(sum(group))),
       ),
-      h("p", {
-        class: "agv-muted agv-mono",
-        text: [place, slot.description].filter(Boolean).join(" · "),
-      }),
-      h("p", { class: "agv-text", text: slot.reason }),
-      slot.remedy !== "" &&
-        h("p", { class: "agv-text agv-muted", text: `To compute it again: ${slot.remedy}` }),
-      slot.hook !== "" && h("p", { class: "agv-text agv-muted", text: slot.hook }),
+      h("p", "agv-muted agv-mono", [place, slot.description].filter(Boolean).join(" · ")),
+      h("p", "agv-text", slot.reason),
+      slot.remedy !== "" && h("p", "agv-text agv-muted", `To compute it again: ${slot.remedy}`),
+      slot.hook !== "" && h("p", "agv-text agv-muted", slot.hook),
     );
   });
   if (groups.length > MOST) {
-    rows.push(h("p", { class: "agv-muted", text: `and ${groups.length - MOST} smaller ones` }));
+    rows.push(h("p", "agv-muted", `and ${groups.length - MOST} smaller ones`));
   }
   const total = `${plural(slots.length, "value")} · ${formatBytes(sum(slots))}`;
   return section("Why it is saved", total, ...rows);

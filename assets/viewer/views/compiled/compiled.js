@@ -19,15 +19,15 @@ export class Compiled {
     this.items = /** @type {number[]} */ ([]);
     this.form = formChoice(store);
     this.strip = h("div", { class: "agv-list", attrs: { "aria-label": "Compiled regions" } });
-    this.main = h("div", { class: "agv-main agv-compiled" });
+    this.main = h("div", "agv-main agv-compiled");
     this.card = h("aside", {
       class: "agv-region-diffs",
       attrs: { tabindex: 0, "aria-label": "Saved values" },
     });
     this.element = h(
       "div",
-      { class: "agv-split agv-split-three" },
-      h("aside", { class: "agv-side" }, this.strip),
+      "agv-split agv-split-three",
+      h("aside", "agv-side", this.strip),
       this.main,
       this.card,
     );
@@ -46,14 +46,14 @@ export class Compiled {
     const { scene } = this.store;
     this.items = [];
     this.strip.replaceChildren(
-      h("div", { class: "agv-list-head", text: "Along the source" }),
+      h("div", "agv-list-head", "Along the source"),
       ...scene.compiled_steps.map((step) => this.#step(step)),
     );
     const region = this.#region;
     const pictures = scene.compiled_pictures.filter((each) => each.region === region?.index);
     if (!region || !pictures.length) {
       const text = "No graph was compiled: all of the program ran eagerly.";
-      this.main.replaceChildren(h("p", { class: "agv-empty-text", text }));
+      this.main.replaceChildren(h("p", "agv-empty-text", text));
       this.card.hidden = true;
       return;
     }
@@ -70,10 +70,10 @@ export class Compiled {
     this.main.replaceChildren(
       h(
         "div",
-        { class: "agv-view-head" },
-        h("h3", { text: region.name }),
-        h("span", { class: "agv-muted", text: region.subtitle }),
-        region.planned !== "" && h("span", { class: "agv-pill", text: region.planned }),
+        "agv-view-head",
+        h("h3", "", region.name),
+        h("span", "agv-muted", region.subtitle),
+        region.planned !== "" && h("span", "agv-pill", region.planned),
         pictures.length > 1 && choice(["blocks", "lines"], initial.detail, draw),
         initial.hooks && this.form,
       ),
@@ -102,9 +102,9 @@ export class Compiled {
       const entry = h(
         "button",
         { class: `agv-step ${current ? "agv-selected" : ""}`, onclick: open },
-        h("b", { text: step.title }),
-        h("span", { class: "agv-saved", text: formatBytes(nbytes) }),
-        h("code", { text: `${place} ${step.text}`.trim() }),
+        h("b", "", step.title),
+        h("span", "agv-saved", formatBytes(nbytes)),
+        h("code", "", `${place} ${step.text}`.trim()),
       );
       entry.type = "button";
       if (current) entry.setAttribute("aria-current", "true");
@@ -113,11 +113,11 @@ export class Compiled {
     const isBreak = step.kind === "break";
     return h(
       "div",
-      { class: `agv-step agv-step-${step.kind}` },
+      `agv-step agv-step-${step.kind}`,
       h("b", {}, icon(isBreak ? "close" : "checkpoint"), isBreak ? "Graph break" : "Recompiled"),
-      h("code", { text: `${place} ${step.text}`.trim() }),
-      h("p", { text: step.title }),
-      step.hint !== "" && h("p", { class: "agv-muted", text: step.hint }),
+      h("code", "", `${place} ${step.text}`.trim()),
+      h("p", "", step.title),
+      step.hint !== "" && h("p", "agv-muted", step.hint),
     );
   }
 

@@ -91,5 +91,5 @@ export function drawPicture(scene, picture, select) {
  * @returns {HTMLElement}
  */
 export function swatch(kind) {
-  return h("span", { class: `agv-swatch agv-k-${kind}` });
+  return h("span", `agv-swatch agv-k-${kind}`);
 }

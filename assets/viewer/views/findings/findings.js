@@ -20,8 +20,8 @@ export class Findings {
     this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
     this.element = h(
       "div",
-      { class: "agv-split" },
-      h("aside", { class: "agv-side" }, listHead("Findings"), this.list),
+      "agv-split",
+      h("aside", "agv-side", listHead("Findings"), this.list),
       this.main,
     );
     listen(this.list, "keydown", (event) => {
@@ -42,12 +42,7 @@ export class Findings {
     this.main.replaceChildren(
       ...(chosen
         ? [findingCard(this.store, chosen)]
-        : [
-            h("p", {
-              class: "agv-empty-text",
-              text: "No problems were found in this recording.",
-            }),
-          ]),
+        : [h("p", "agv-empty-text", "No problems were found in this recording.")]),
     );
   }
 
@@ -65,11 +60,12 @@ export class Findings {
         attrs: { role: "option", "aria-selected": selected },
         onclick: () => this.store.chooseFinding(at),
       },
-      h("div", { class: "agv-strong", text: finding.title }),
-      h("div", {
-        class: "agv-muted",
-        text: [finding.confidence, findingPlace(finding)].filter(Boolean).join(" · "),
-      }),
+      h("div", "agv-strong", finding.title),
+      h(
+        "div",
+        "agv-muted",
+        [finding.confidence, findingPlace(finding)].filter(Boolean).join(" · "),
+      ),
     );
   }
 }
@@ -96,21 +92,21 @@ function findingCard(store, finding) {
   const source = findingSource(store.sceneIndex, finding);
   return h(
     "article",
-    { class: "agv-finding" },
+    "agv-finding",
     h(
       "div",
-      { class: "agv-finding-title" },
-      h("span", { class: "agv-mutation" }, icon("failed", "agv-icon-16")),
-      h("h3", { text: finding.title }),
-      h("span", { class: "agv-pill", text: finding.slug }),
-      h("span", { class: "agv-pill", text: `confidence: ${finding.confidence}` }),
+      "agv-finding-title",
+      h("span", "agv-mutation", icon("failed", "agv-icon-16")),
+      h("h3", "", finding.title),
+      h("span", "agv-pill", finding.slug),
+      h("span", "agv-pill", `confidence: ${finding.confidence}`),
     ),
     source.length > 0 && block("Where", ...source),
     block("Why", explanation(finding.explanation)),
     finding.fix !== "" && block("Fix", fixBlock(finding.fix)),
     h(
       "div",
-      { class: "agv-buttons" },
+      "agv-buttons",
       node !== undefined && button("Show in the graph", "agv-button", show),
       finding.region >= 0 && button("Compare forward and recomputation", "agv-button", compare),
     ),

@@ -15,7 +15,7 @@ import { excerpt } from "../source/excerpt.js";
  * @returns {HTMLElement}
  */
 export function block(title, ...children) {
-  return h("div", { class: "agv-block" }, h("h4", { text: title }), ...children);
+  return h("div", "agv-block", h("h4", "", title), ...children);
 }
 
 /**
@@ -25,7 +25,7 @@ export function block(title, ...children) {
  * @returns {HTMLElement}
  */
 export function explanation(text) {
-  const paragraphs = h("div", { class: "agv-explanation" });
+  const paragraphs = h("div", "agv-explanation");
   for (const line of text.split("\n")) {
     const tag = /^\s{2,}\S/.test(line) ? "code" : "p";
     paragraphs.append(h(tag, { class: "agv-text", text: tag === "code" ? line.trim() : line }));
@@ -42,10 +42,21 @@ export function explanation(text) {
 export function fixBlock(fix) {
   const lines = fix.split("\n");
   if (!lines.every((line) => /^\s*(#|$)/.test(line))) {
-    return h("pre", { class: "agv-fix", text: fix });
+    return h("pre", "agv-fix", fix);
   }
   const text = lines.map((line) => line.replace(/^\s*#\s?/, "")).join(" ");
-  return h("p", { class: "agv-text agv-fix-text", text });
+  return h("p", "agv-text agv-fix-text", sentence(text));
+}
+
+/**
+ * Return a text with a capital letter, unless it begins with code, and with a period.
+ *
+ * @param {string} text
+ * @returns {string}
+ */
+export function sentence(text) {
+  const start = text.replace(/^[a-z]+(?= )/, (word) => word[0].toUpperCase() + word.slice(1));
+  return /[\w)]$/.test(start) ? `${start}.` : start;
 }
 
 /**
@@ -75,7 +86,7 @@ export function findingSource(sceneIndex, finding, context) {
   return [...files].map(([file, marks]) =>
     h(
       "div",
-      { class: "agv-source-file" },
+      "agv-source-file",
       h("div", {
         class: "agv-muted agv-mono",
         title: file,

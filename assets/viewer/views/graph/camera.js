@@ -6,10 +6,12 @@
 
 const MIN_SCALE = 0.01;
 const MAX_SCALE = 3;
+/** A graph that is smaller than the view is not enlarged more. */
+const MAX_FIT = 1.25;
 const MARGIN = 24;
 
 /**
- * Return a camera that shows an entire rectangle, at most at scale 1.
+ * Return a camera that shows an entire rectangle.
  *
  * @param {Rect} rect
  * @param {number} width of the view
@@ -21,7 +23,7 @@ export function fitTo(rect, width, height) {
     (width - Math.min(2 * MARGIN, width / 20)) / rect.w,
     (height - Math.min(2 * MARGIN, height / 15)) / rect.h,
   );
-  return centered(rect, width, height, clamp(room, MIN_SCALE, 1));
+  return centered(rect, width, height, clamp(room, MIN_SCALE, MAX_FIT));
 }
 
 /**

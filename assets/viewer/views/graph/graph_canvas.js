@@ -12,7 +12,7 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { fitsAcross, fittingIndex } from "./narrow.js";
+import { crowdedItems, fitsAcross, fittingIndex } from "./narrow.js";
 import { stepFrom } from "./navigation.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";
@@ -35,7 +35,7 @@ const CHANGES = [
   "gradientPath",
 ];
 
-/** Modules with more boxes are not opened in the first picture. */
+/** Groups with more boxes are not opened in the first picture. */
 const MAX_OPENED = 20;
 
 export class GraphCanvas {
@@ -85,7 +85,7 @@ export class GraphCanvas {
     this.breadcrumbs = new Breadcrumbs(store, (group) => this.zoomToGroup(group));
     this.element = h(
       "div",
-      { class: "agv-graph" },
+      "agv-graph",
       this.canvas,
       this.minimap.element,
       ...makeToolbar(this, store),
@@ -119,15 +119,14 @@ export class GraphCanvas {
     const victim = store.scene.findings[0]?.nodes[0];
     const fit = () => fittingIndex(store.sceneIndex, store.open, width, height, victim);
     let fitting = fit();
-    // Of separate graphs side by side, those without room are closed; the modules of the first one
-    // are opened instead, which makes it narrower.
-    const { groups } = store.scene;
-    const graphs = [...store.open].filter((group) => groups[group].kind === "graph");
-    while (!this.moved && graphs.length && !fitsAcross(fitting, store.open, width)) {
-      const last = /** @type {number} */ (graphs.pop());
-      if (graphs.length) store.toggle(last, false);
-      for (const { kind, ref } of groups[graphs[0] ?? last].cells) {
-        if (kind === "group" && groups[ref].cells.length < MAX_OPENED) store.toggle(ref, true);
+    // Closed groups next to others are opened: the nodes of a group are narrower than its text.
+    if (!this.moved && victim === undefined && !fitsAcross(fitting, store.open, width)) {
+      const { groups } = store.scene;
+      for (const each of crowdedItems(store.sceneIndex, store.open)) {
+        const [kind, at] = each.split(" ");
+        if (kind === "group" && groups[Number(at)].cells.length < MAX_OPENED) {
+          store.toggle(Number(at), true);
+        }
       }
       fitting = fit();
     }
@@ -232,7 +231,7 @@ export class GraphCanvas {
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
     paint(pen, this.look(clamp(progress, 0, 1)));
     const view = { x: camera.x, y: camera.y, w: width / camera.scale, h: height / camera.scale };
-    this.minimap.mark(view, placement, pen.palette);
+    this.minimap.mark(view, placement, pen.palette, this.sceneIndex.scene, camera.scale);
     this.breadcrumbs.update(placement, view);
     if (this.offsets.size) this.schedule();
   }
@@ -403,7 +402,7 @@ export class GraphCanvas {
       const { scene } = this.store;
       const lines = part < 0 ? summarizeItem(scene, item) : describePart(scene, part);
       this.tooltip.replaceChildren(
-        ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
+        ...lines.map((text, at) => h("div", at ? "" : "agv-strong", text)),
       );
       placeTooltip(this.tooltip, x, y, this.width, this.height);
     }

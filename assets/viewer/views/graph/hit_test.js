@@ -11,6 +11,8 @@ import { itemAt } from "../compiled/paint.js";
 
 /** Width of the part of a group's header that opens and closes it. */
 const CHEVRON_WIDTH = 26;
+/** Room for the frames around rows. */
+const ROWS_MARGIN = 20;
 
 /**
  * @param {Box} box
@@ -54,8 +56,7 @@ export function hitAt(sceneIndex, placement, x, y) {
     if (isPicture && x >= box.x && x <= box.x + box.width) {
       return { item: itemOf(box), chevron: false, part: itemAt(sceneIndex.scene, box, x, y) };
     }
-    const left = box.x - (node?.left_width ?? 0);
-    const right = box.x + box.width + (node?.right_width ?? 0);
+    const { left, right } = extentOf(sceneIndex.scene, box);
     if (!isPicture && x >= left && x <= right) {
       return { item: itemOf(box), chevron: box.kind !== "node" && x < box.x + CHEVRON_WIDTH };
     }
@@ -78,6 +79,37 @@ export function findBox(placement, item) {
  */
 export function rectOf(box) {
   return { x: box.x, y: box.y, w: box.width, h: box.height };
+}
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @param {Box} box
+ * @returns {{left: number, right: number, top: number, bottom: number}} with its badges
+ */
+export function extentOf(scene, { kind, ref, x, y, width, height }) {
+  const { left_width: before, right_width: after } =
+    kind === "node" ? scene.nodes[ref] : { left_width: 0, right_width: 0 };
+  return { left: x - before, right: x + width + after, top: y, bottom: y + height };
+}
+
+/**
+ * Return the rectangle around the rows that are near a box.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @param {Placement} placement
+ * @param {Box} box
+ * @param {number} height of the rows
+ * @param {(box: Box) => unknown} [isShown] which of their boxes are meant
+ * @returns {import("./camera.js").Rect} as high as the box
+ */
+export function rowsNear(scene, placement, box, height, isShown = () => true) {
+  const near = placement.boxes.filter(
+    (each) => each.kind !== "frame" && Math.abs(each.y - box.y) < height / 2 && isShown(each),
+  );
+  const extents = near.map((each) => extentOf(scene, each));
+  const x = Math.min(...extents.map(({ left }) => left)) - ROWS_MARGIN;
+  const w = Math.max(...extents.map(({ right }) => right)) + ROWS_MARGIN - x;
+  return { x, y: box.y, w, h: box.height };
 }
 
 /**

@@ -36,7 +36,7 @@ export const graphView = {
     const details = makeDetails(store);
     const stage = h(
       "div",
-      { class: "agv-stage" },
+      "agv-stage",
       makeNotices(store),
       graph.element,
       splitter("left", () => outline.element),

@@ -3,14 +3,16 @@
 
 import { visibleFor } from "../../scene/scene_index.js";
 import { centered, fitTo, clampTo } from "./camera.js";
-import { mainColumnX, findBox, rectOf } from "./hit_test.js";
+import { mainColumnX, findBox, rectOf, rowsNear } from "./hit_test.js";
 
 /** The smallest scale at which text is readable. */
 export const READABLE = 0.56;
 /** The same for a graph with a victim, which leads the picture. */
 export const READABLE_VICTIM = 0.68;
+/** Scale at which nothing needs to be left out, or at which a picture that is too high is scrolled. */
+export const SCROLLED = 0.85;
 /** The scale used if not even the width of the graph fits at a readable scale. */
-const COMFORTABLE = 0.75;
+export const COMFORTABLE = 0.75;
 
 /**
  * Show the entire graph if it is readable; else the failing node, or else the top.
@@ -18,19 +20,35 @@ const COMFORTABLE = 0.75;
  * @param {import("./graph_canvas.js").GraphCanvas} graph
  * @returns {import("./camera.js").Camera}
  */
-export function initialCamera({ placement, store, width, height }) {
+export function initialCamera({ placement, sceneIndex, store, width, height }) {
   const graph = { x: 0, y: 0, w: placement.width, h: placement.height };
   const whole = fitTo(graph, width, height);
   const victim = store.scene.findings[0]?.nodes[0];
   if (whole.scale >= (victim === undefined ? READABLE : READABLE_VICTIM)) return whole;
   const item = victim === undefined ? null : visibleFor(store.sceneIndex, store.open, victim);
   const box = findBox(placement, item);
+  if (box) {
+    // The rows around the victim, or else the victim and the write that broke it.
+    const { nodes } = sceneIndex.scene;
+    const near = (/** @type {boolean} */ all) =>
+      rowsNear(
+        sceneIndex.scene,
+        placement,
+        box,
+        height / COMFORTABLE,
+        (each) => all || each === box || (each.kind === "node" && nodes[each.ref].writes),
+      );
+    const scaleOf = (/** @type {number} */ w) =>
+      Math.min(SCROLLED, fitTo({ x: 0, y: 0, w, h: 1 }, width, height).scale);
+    const rows = [true, false].map(near).find(({ w }) => scaleOf(w) >= READABLE);
+    const scale = rows ? scaleOf(rows.w) : COMFORTABLE;
+    return clampTo(graph, centered(rows ?? rectOf(box), width, height, scale), width, height);
+  }
   const across = fitTo({ ...graph, h: 1 }, width, height).scale;
-  const least = victim === undefined ? READABLE : READABLE_VICTIM;
-  const scale = across >= least ? across : COMFORTABLE;
-  if (box) return clampTo(graph, centered(rectOf(box), width, height, scale), width, height);
+  const fits = across >= READABLE;
+  const scale = fits ? across : COMFORTABLE;
   const camera = centered(graph, width, height, scale);
-  if (across < least) camera.x = mainColumnX(placement) - width / 2 / scale;
+  if (!fits) camera.x = mainColumnX(placement) - width / 2 / scale;
   if (graph.h * scale > height) camera.y = -12 / scale;
   return clampTo(graph, camera, width, height);
 }

@@ -168,13 +168,13 @@ export class Legend {
     this.entries = ENTRIES.filter(([, , occurs]) => occurs(scene));
     const rows = this.entries.flatMap(([, label]) => [
       h("canvas", { attrs: { "aria-hidden": "true" } }),
-      h("span", { text: label }),
+      h("span", "", label),
     ]);
     this.element = h(
       "details",
       { class: "agv-legend", attrs: { open: "" } },
-      h("summary", { text: "Legend" }),
-      h("div", { class: "agv-legend-rows" }, ...rows),
+      h("summary", "", "Legend"),
+      h("div", "agv-legend-rows", ...rows),
     );
   }
 

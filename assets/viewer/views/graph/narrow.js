@@ -3,9 +3,11 @@
 
 import { place } from "../../layout/coordinates.js";
 import { rowWith } from "../../payload/rows.js";
+import { visibleFor } from "../../scene/scene_index.js";
 import { largerSavedText, savedText } from "../../scene/saved_bytes.js";
 import { fitTo } from "./camera.js";
-import { READABLE, READABLE_VICTIM } from "./initial_camera.js";
+import { findBox, rowsNear } from "./hit_test.js";
+import { COMFORTABLE, READABLE, READABLE_VICTIM, SCROLLED } from "./initial_camera.js";
 import { BADGE_DISTANCE, BADGE_GAP } from "./paint/badges.js";
 
 /** @typedef {import("../../scene/scene_index.js").SceneIndex} SceneIndex */
@@ -29,8 +31,6 @@ const [CLOSED_ROOM, PILL_ROOM] = [48, 40];
 const TOLERANCE = 0.92;
 /** The same before the last saved tensors are left out. */
 const LAST_TOLERANCE = 0.7;
-/** Scale at which nothing needs to be left out, or at which a picture that is too high is scrolled. */
-const SCROLLED = 0.85;
 /** The smallest text in pixels, and in the picture. */
 const [MIN_TEXT, SMALL_TEXT] = [9.5, 10.5];
 /** Room for the bytes of closed groups in the smallest pictures, next to others and alone. */
@@ -57,6 +57,7 @@ export function fittingIndex(sceneIndex, open, width, height, victim) {
   for (const group of open) cells += scene.groups[group].cells.length;
   if (cells > MAX_BOXES) return sceneIndex;
   const least = victim === undefined ? READABLE : READABLE_VICTIM;
+  const shown = victim === undefined ? null : visibleFor(sceneIndex, open, victim);
   const crowded = crowdedItems(sceneIndex, open);
   let narrowest = sceneIndex;
   for (const isWhole of [true, false]) {
@@ -69,7 +70,12 @@ export function fittingIndex(sceneIndex, open, width, height, victim) {
       // Small text is enlarged to a readable size; its box needs the same.
       const growth = Math.max(1, Math.min(MAX_GROWTH, MIN_TEXT / SMALL_TEXT / scale));
       narrowest = growth > 1 ? narrowIndex(sceneIndex, open, narrowness, growth, crowded) : plain;
-      const { width: wide } = place(narrowest.scene, open);
+      const placement = place(narrowest.scene, open);
+      // Of a picture that is scrolled, the rows near the victim are shown first.
+      const box = isWhole ? undefined : findBox(placement, shown);
+      const wide = box
+        ? rowsNear(narrowest.scene, placement, box, height / COMFORTABLE).w
+        : placement.width;
       const across = fitTo({ x: 0, y: 0, w: wide, h: 1 }, width, height).scale;
       const enough = scale * (narrowness < 6 ? TOLERANCE : LAST_TOLERANCE);
       if (across >= Math.max(least, enough)) return narrowest;
@@ -108,7 +114,7 @@ function nameWidth(name) {
  * @param {Set<number>} open
  * @returns {Set<string>} of kind and index
  */
-function crowdedItems({ scene }, open) {
+export function crowdedItems({ scene }, open) {
   const found = new Set();
   for (const index of open) {
     const { cells, rows } = scene.groups[index];

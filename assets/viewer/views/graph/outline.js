@@ -28,7 +28,7 @@ export class Outline {
     this.id = `agv-tree-${++outlines}`;
     /** @type {Row[]} */
     this.rows = [];
-    this.spacer = h("div", { class: "agv-tree-rows" });
+    this.spacer = h("div", "agv-tree-rows");
     this.tree = h(
       "div",
       { class: "agv-tree", attrs: { role: "tree", tabindex: "0", "aria-label": "Modules" } },
@@ -43,7 +43,7 @@ export class Outline {
     this.element = h(
       "aside",
       { class: "agv-outline agv-side", attrs: { "aria-label": "Modules" } },
-      listHead("Modules", h("span", { class: "agv-muted", text: "nodes" }), toggle),
+      listHead("Modules", h("span", "agv-muted", "nodes"), toggle),
       this.tree,
     );
     listen(this.tree, "scroll", () => this.#render());
@@ -130,14 +130,14 @@ export class Outline {
           "aria-expanded": group ? String(open) : null,
         },
       },
-      h("span", { class: "agv-expander" }, group && index > 0 && icon(open ? "down" : "right")),
+      h("span", "agv-expander", group && index > 0 && icon(open ? "down" : "right")),
       h("span", {
         class: "agv-row-label",
         text: group ? this.#groupName(group) : node?.op || node?.name || "",
         title: group ? group.path : (node?.name ?? ""),
       }),
-      node && h("span", { class: "agv-row-module", text: this.#relativeModule(node) }),
-      group && group.repeat > 1 && h("span", { class: "agv-muted", text: `×${group.repeat}` }),
+      node && h("span", "agv-row-module", this.#relativeModule(node)),
+      group && group.repeat > 1 && h("span", "agv-muted", `×${group.repeat}`),
       group?.checkpointed &&
         h("span", { class: "agv-recompute", title: "checkpointed" }, icon("checkpoint")),
       (node?.writes || node?.wrote) &&
@@ -148,7 +148,7 @@ export class Outline {
         ),
       node?.not_finite && h("span", { class: "agv-mutation", title: node.not_finite }, icon("nan")),
       failed && h("span", { class: "agv-mutation", title: "failed here" }, icon("failed")),
-      group && h("span", { class: "agv-row-count", text: formatCount(group.node_count) }),
+      group && h("span", "agv-row-count", formatCount(group.node_count)),
     );
     element.style.top = `${at * ROW_HEIGHT}px`;
     element.style.paddingLeft = `${6 + 12 * (row.level - 1)}px`;

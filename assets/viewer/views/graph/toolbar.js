@@ -22,7 +22,7 @@ export function makeToolbar(graph, store) {
     store.set("nodePart", /** @type {import("../../store.js").NodePart} */ (name));
   const toolbar = h(
     "div",
-    { class: "agv-toolbar" },
+    "agv-toolbar",
     button("Zoom in", "agv-icon-button", () => graph.zoom(1.25, ...center()), icon("plus")),
     button("Zoom out", "agv-icon-button", () => graph.zoom(0.8, ...center()), icon("minus")),
     button("Fit the whole graph (f)", "agv-icon-button", () => graph.fit(), icon("fit")),
@@ -39,13 +39,13 @@ export function makeToolbar(graph, store) {
  * @returns {HTMLElement}
  */
 function makeColorScale(store) {
-  const scale = h("div", { class: "agv-color-scale agv-float" });
+  const scale = h("div", "agv-color-scale agv-float");
   const fill = () => {
     const coloring = makeColoring(store.sceneIndex, store.colorBy);
     scale.hidden = !coloring;
     if (!coloring) return;
     const box = (/** @type {string} */ hue, /** @type {number} */ share) => {
-      const step = h("span", { class: "agv-color-step" });
+      const step = h("span", "agv-color-step");
       step.style.background = `color-mix(in srgb, var(--${hue}) ${share * 100}%, var(--surface))`;
       return step;
     };
@@ -55,7 +55,7 @@ function makeColorScale(store) {
     );
     const parts = kinds?.flatMap(([tint, label]) => [box(tint.hue, tint.share), label]);
     scale.classList.toggle("agv-color-kinds", !!kinds);
-    scale.replaceChildren(h("b", { text: store.colorBy }), ...(parts ?? [low, ...steps, high]));
+    scale.replaceChildren(h("b", "", store.colorBy), ...(parts ?? [low, ...steps, high]));
   };
   store.subscribe(["colorBy"], fill);
   fill();
@@ -69,13 +69,13 @@ function makeColorScale(store) {
  * @returns {HTMLElement}
  */
 function makePathLabel(store) {
-  const label = h("div", { class: "agv-path-label agv-float" });
+  const label = h("div", "agv-path-label agv-float");
   const fill = () => {
     const { gradientPath } = store;
     label.hidden = !gradientPath;
     if (!gradientPath) return;
     label.replaceChildren(
-      h("b", { text: "Path from loss" }),
+      h("b", "", "Path from loss"),
       plural(gradientPath.nodes.length, "node"),
       button(
         "Hide the path",

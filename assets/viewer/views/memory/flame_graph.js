@@ -29,8 +29,8 @@ export class FlameGraph {
     this.store = store;
     this.kind = "memory";
     this.merge = true;
-    this.frames = h("div", { class: "agv-flame agv-scroll" });
-    this.total = h("span", { class: "agv-muted" });
+    this.frames = h("div", "agv-flame agv-scroll");
+    this.total = h("span", "agv-muted");
     const show = (/** @type {string} */ name) => {
       if (name === "memory" || name === "time") this.kind = name;
       else this.merge = name === "merged";
@@ -39,9 +39,9 @@ export class FlameGraph {
     this.element = panel(
       "wide",
       [
-        h("h3", { text: "Flame graph" }),
+        h("h3", "", "Flame graph"),
         this.total,
-        h("span", { class: "agv-end" }, choice(["memory", "time"], "memory", show)),
+        h("span", "agv-end", choice(["memory", "time"], "memory", show)),
         choice(["merged", "each block"], "merged", show),
       ],
       this.frames,
@@ -80,7 +80,7 @@ export class FlameGraph {
     };
     lay(frame, depth, 0);
     const bottom = Math.max(...boxes.map((box) => Number(box.dataset.row))) + 1;
-    const area = h("div", { class: "agv-flame-rows" }, ...boxes);
+    const area = h("div", "agv-flame-rows", ...boxes);
     area.style.height = `${bottom * ROW}px`;
     // The panel is as high as its rows, if there is room.
     const grid = this.element.parentElement;
@@ -115,8 +115,8 @@ export class FlameGraph {
         attrs: { type: "button" },
         onclick: () => this.#choose(frame),
       },
-      h("span", { text: name }),
-      h("span", { text: value }),
+      h("span", "", name),
+      h("span", "", value),
     );
     box.dataset.row = String(row);
     box.style.cssText = `left: ${100 * x}%; width: calc(${100 * share}% - 1px); top: ${row * ROW}px`;

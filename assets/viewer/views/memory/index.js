@@ -17,9 +17,7 @@ export const memoryView = {
     const whatIf = new WhatIf(store, palette);
     const flame = new FlameGraph(store);
     return {
-      elements: [
-        h("div", { class: "agv-memory agv-panel-grid" }, flame.element, ...whatIf.elements),
-      ],
+      elements: [h("div", "agv-memory agv-panel-grid", flame.element, ...whatIf.elements)],
       redraw: () => whatIf.draw(),
       destroy: () => whatIf.destroy(),
     };

@@ -37,27 +37,17 @@ export class WhatIf {
     this.rows = all.slice(0, MAX_ROWS);
     const cut = cutText(this.rows.length, all.length);
     this.body = h("tbody");
-    this.canvas = h("canvas", { class: "agv-chart-canvas" });
-    this.result = h("div", { class: "agv-panel-details" });
+    this.canvas = h("canvas", "agv-chart-canvas");
+    this.result = h("div", "agv-panel-details");
     const none =
       "A prediction needs the ops of module calls: record(model) with ops=True, and a model.";
     this.elements = [
       panel(
         "table",
-        [
-          h("h3", { text: "What if" }),
-          h("span", { class: "agv-muted", text: cut || "predicted from this recording" }),
-        ],
-        this.rows.length
-          ? table(HEAD, 1, 3, this.body)
-          : h("p", { class: "agv-empty-text", text: none }),
+        [h("h3", "", "What if"), h("span", "agv-muted", cut || "predicted from this recording")],
+        this.rows.length ? table(HEAD, 1, 3, this.body) : h("p", "agv-empty-text", none),
       ),
-      panel(
-        "side",
-        [h("h3", { text: "Prediction" })],
-        h("div", { class: "agv-chart" }, this.canvas),
-        this.result,
-      ),
+      panel("side", [h("h3", "", "Prediction")], h("div", "agv-chart", this.canvas), this.result),
     ];
     this.body.append(...this.rows.map((row) => this.#row(row)));
     this.observer = new ResizeObserver(() => this.draw());
@@ -111,21 +101,18 @@ export class WhatIf {
       "tr",
       { onclick: show },
       h("td", { class: "agv-strong agv-ellipsis", title: modules.join("\n") }, pattern, count),
-      h("td", { class: "agv-right", text: formatBytes(nbytes) }),
-      h("td", { class: "agv-right", text: checkpointed ? "" : signedBytes(freed) }),
-      h("td", {
-        class: "agv-right",
-        text: checkpointed
-          ? ""
-          : alone.recomputeNs
-            ? formatDuration(alone.recomputeNs)
-            : "no backward",
-      }),
+      h("td", "agv-right", formatBytes(nbytes)),
+      h("td", "agv-right", checkpointed ? "" : signedBytes(freed)),
+      h(
+        "td",
+        "agv-right",
+        checkpointed ? "" : alone.recomputeNs ? formatDuration(alone.recomputeNs) : "no backward",
+      ),
       h(
         "td",
         {},
         checkpointed
-          ? h("span", { class: "agv-recompute", text: "checkpointed" })
+          ? h("span", "agv-recompute", "checkpointed")
           : h("span", { class: "agv-choice", attrs: { role: "group" } }, ...buttons),
       ),
     );
@@ -162,9 +149,7 @@ export class WhatIf {
             : "",
         ],
       ]),
-      ...(this.chosen.size
-        ? [h("p", {}, h("code", { text: code })), copyButton("code", code)]
-        : []),
+      ...(this.chosen.size ? [h("p", {}, h("code", "", code)), copyButton("code", code)] : []),
     );
     this.draw();
   }

@@ -32,11 +32,11 @@ export function excerpt(sceneIndex, filename, marks, context = CONTEXT) {
       if (text !== undefined) lines.set(line, text);
     }
   }
-  const block = h("div", { class: "agv-source" });
+  const block = h("div", "agv-source");
   const numbers = [...lines.keys()].sort((a, b) => a - b);
   const margin = commonIndent([...lines.values()]);
   numbers.forEach((number, at) => {
-    if (at && number > numbers[at - 1] + 1) block.append(h("div", { class: "agv-source-gap" }));
+    if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
     const text = /** @type {string} */ (lines.get(number)).slice(margin);
     const mark = marks.find((each) => each.line === number);
     block.append(sourceLine(number, text, mark));
@@ -53,10 +53,10 @@ export function excerpt(sceneIndex, filename, marks, context = CONTEXT) {
 function sourceLine(number, text, mark) {
   return h(
     "div",
-    { class: `agv-source-line ${mark ? `agv-${mark.kind}` : ""}` },
-    h("span", { class: "agv-source-number", text: String(number) }),
+    `agv-source-line ${mark ? `agv-${mark.kind}` : ""}`,
+    h("span", "agv-source-number", String(number)),
     h("code", { text: text || " ", title: text.trim() }),
-    mark?.tag && h("span", { class: "agv-source-tag", text: mark.tag }),
+    mark?.tag && h("span", "agv-source-tag", mark.tag),
   );
 }
 

@@ -34,10 +34,11 @@ export function makeSource(store) {
   const files = [...store.sceneIndex.source]
     .filter(([file]) => file)
     .sort(([a], [b]) => rank(a) - rank(b));
-  const empty = h("p", {
-    class: "agv-empty-text",
-    text: "This recording has no source lines. record(model, stacks=True) records them.",
-  });
+  const empty = h(
+    "p",
+    "agv-empty-text",
+    "This recording has no source lines. record(model, stacks=True) records them.",
+  );
   const parts = files.map(([file, lines]) =>
     fileSection(store, file, lines, costs.get(file) ?? new Map(), compiled),
   );
@@ -135,19 +136,19 @@ function fileSection(store, file, lines, costs, compiled) {
   const columns = [...COLUMNS, "nodes", ...(compiled.size ? ["compiler"] : [])];
   const head = h(
     "div",
-    { class: "agv-source-line agv-source-columns" },
-    h("span", { class: "agv-source-number", text: "line" }),
-    h("code", { text: " " }),
+    "agv-source-line agv-source-columns",
+    h("span", "agv-source-number", "line"),
+    h("code", "", " "),
     h(
       "span",
-      { class: "agv-source-tag" },
-      h("span", { class: "agv-source-bar" }),
-      ...columns.map((text) => h("span", { text })),
+      "agv-source-tag",
+      h("span", "agv-source-bar"),
+      ...columns.map((text) => h("span", "", text)),
     ),
   );
-  const block = h("div", { class: "agv-source agv-source-wide" }, head);
+  const block = h("div", "agv-source agv-source-wide", head);
   numbers.forEach((number, at) => {
-    if (at && number > numbers[at - 1] + 1) block.append(h("div", { class: "agv-source-gap" }));
+    if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
     const line = costLine(store, number, lines.get(number) ?? "", costs.get(number), largest);
     if (isBlamed(store, file, number)) line.classList.add("agv-culprit");
     const note = compiled.get(placeKey({ filename: file, lineno: number }));
@@ -159,11 +160,11 @@ function fileSection(store, file, lines, costs, compiled) {
     {},
     h(
       "div",
-      { class: "agv-view-head" },
+      "agv-view-head",
       h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file }),
-      h("span", { class: "agv-muted", text: file }),
+      h("span", "agv-muted", file),
     ),
-    h("div", { class: "agv-scroll" }, block),
+    h("div", "agv-scroll", block),
   );
 }
 
@@ -192,12 +193,12 @@ function costLine(store, number, text, cost, largest) {
   const writes = cost?.nodes.some((node) => nodes[node].writes);
   const line = h(
     "div",
-    { class: `agv-source-line ${writes ? "agv-culprit" : failed ? "agv-victim" : ""}` },
-    h("span", { class: "agv-source-number", text: String(number) }),
-    h("code", { text: text || " " }),
+    `agv-source-line ${writes ? "agv-culprit" : failed ? "agv-victim" : ""}`,
+    h("span", "agv-source-number", String(number)),
+    h("code", "", text || " "),
   );
   if (!cost) {
-    line.append(h("span", { class: "agv-source-tag" }));
+    line.append(h("span", "agv-source-tag"));
     return line;
   }
   const { nodes: own } = cost;
@@ -211,13 +212,13 @@ function costLine(store, number, text, cost, largest) {
     if (event.target instanceof HTMLButtonElement || !own.length) return;
     store.set("selected", { kind: "node", index: own[0] });
   });
-  const bar = h("span", { class: "agv-source-bar" });
+  const bar = h("span", "agv-source-bar");
   bar.style.width = `${((cost.bytes.saved + cost.bytes.recomputed) / largest) * 60}px`;
   const show = () => store.reveal({ kind: "node", index: own[0] });
   line.append(
     h(
       "span",
-      { class: "agv-source-tag" },
+      "agv-source-tag",
       bar,
       ...[cost.bytes.saved, cost.bytes.at_peak, cost.bytes.recomputed].map((nbytes, at) =>
         h("span", {

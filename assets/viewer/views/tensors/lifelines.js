@@ -5,7 +5,7 @@ import { clipped, paintTimes, paintTorn, startDrawing } from "../../canvas/chart
 import { claim, h, listen } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
-import { widthOf, write } from "../../canvas/text.js";
+import { paintText, widthOf, write } from "../../canvas/text.js";
 import { paintPhases } from "./phases.js";
 import { sameItem } from "../../store.js";
 import { mix } from "../../canvas/theme.js";
@@ -35,9 +35,9 @@ export class Lifelines {
       class: "agv-chart-canvas",
       attrs: { role: "img", "aria-label": "Lifelines of saved tensors; the table lists the same" },
     });
-    this.tooltip = h("div", { class: "agv-tooltip agv-float" });
+    this.tooltip = h("div", "agv-tooltip agv-float");
     this.tooltip.hidden = true;
-    this.spacer = h("div", { class: "agv-lifelines-rows" });
+    this.spacer = h("div", "agv-lifelines-rows");
     this.scroller = h(
       "div",
       {
@@ -46,7 +46,7 @@ export class Lifelines {
       },
       this.spacer,
     );
-    this.element = h("div", { class: "agv-lifelines" }, this.canvas, this.scroller, this.tooltip);
+    this.element = h("div", "agv-lifelines", this.canvas, this.scroller, this.tooltip);
     this.spacer.style.height = `${this.rows.length * ROW_HEIGHT}px`;
     this.rowsHeight = HEAD_HEIGHT + this.rows.length * ROW_HEIGHT + AXIS_HEIGHT;
     listen(this.scroller, "scroll", () => this.draw());
@@ -63,7 +63,8 @@ export class Lifelines {
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
     store.subscribe(["time", "selected", "view"], (change) => {
-      if (change === "selected") this.#scrollToSelected();
+      // The details of the selection may change the size of this view.
+      if (change === "selected") requestAnimationFrame(() => this.#scrollToSelected());
       this.draw();
     });
   }
@@ -213,8 +214,12 @@ export class Lifelines {
       free = paintEventMarker(pen, each, x, middle, plain, free, at === events.length - 1);
     });
     if (lastWrite < 0 && broken && events.length) {
+      const text = "recomputed differently";
       const style = { size: 9.5, weight: 600, color: palette.mutation };
-      write(pen, "recomputed differently", free + 6, middle, style);
+      const long = widthOf(pen, text, style.size, style.weight);
+      const fits = free + 6 + long < this.element.clientWidth;
+      const last = this.#x(events[events.length - 1].time_ns);
+      paintText(pen, text, fits ? free + 6 : last - long - 14, middle, style);
     }
     if (lastWrite < 0 || !broken) return;
     paintVersionMismatch(pen, storage, events[lastWrite], room, middle);
@@ -276,7 +281,7 @@ export class Lifelines {
     if (nearest && nearest.distance < 14) lines.push(describeEvent(nearest.each));
     else lines.push(...storage.slots.slice(0, 3));
     this.tooltip.replaceChildren(
-      ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
+      ...lines.map((text, at) => h("div", at ? "" : "agv-strong", text)),
     );
     const y = event.offsetY - this.scroller.scrollTop + HEAD_HEIGHT;
     const { clientWidth, clientHeight } = this.element;

@@ -30,7 +30,7 @@ export class SavedTensorTable {
     this.descending = true;
     this.folded = store.scene.storages.length > 12;
     this.shown = PAGE_ROWS;
-    this.element = h("div", { class: "agv-scroll agv-saved-table" });
+    this.element = h("div", "agv-scroll agv-saved-table");
     store.subscribe(["selected"], () => this.fill());
     this.fill();
   }
@@ -53,12 +53,7 @@ export class SavedTensorTable {
       this.fill();
     };
     this.element.replaceChildren(
-      h(
-        "table",
-        { class: "agv-table agv-table-sorted" },
-        h("thead", {}, head),
-        h("tbody", {}, ...body),
-      ),
+      h("table", "agv-table agv-table-sorted", h("thead", {}, head), h("tbody", {}, ...body)),
       ...(rest > 0 ? [button(label, "agv-link agv-more", more)] : []),
     );
   }
@@ -119,7 +114,7 @@ export class SavedTensorTable {
     const first = storages[0];
     const item = /** @type {const} */ ({ kind: "storage", index: first.index });
     const selected = storages.some(({ index }) => this.store.related.storages.has(index));
-    const bar = h("span", { class: "agv-table-bar" });
+    const bar = h("span", "agv-table-bar");
     bar.style.width = `${Math.max(1, (nbytes / largest) * 46)}px`;
     const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
     return h(
@@ -130,7 +125,7 @@ export class SavedTensorTable {
       },
       h(
         "td",
-        { class: "agv-ellipsis agv-name-cell" },
+        "agv-ellipsis agv-name-cell",
         button(
           `Select ${first.name}`,
           "agv-strong",
@@ -139,11 +134,11 @@ export class SavedTensorTable {
         ),
       ),
       h("td", { class: "agv-ellipsis", text: first.slots[0] ?? "", title: first.slots.join("\n") }),
-      h("td", { class: "agv-ellipsis agv-muted", text: moduleRange(storages) }),
-      h("td", { class: "agv-mono", text: formatPlace(first.filename, first.lineno) }),
+      h("td", "agv-ellipsis agv-muted", moduleRange(storages)),
+      h("td", "agv-mono", formatPlace(first.filename, first.lineno)),
       h("td", { class: "agv-mono", text: first.shape, title: first.dtype }),
       h("td", {}, ...stateCell(first)),
-      h("td", { class: "agv-right" }, formatBytes(nbytes), bar),
+      h("td", "agv-right", formatBytes(nbytes), bar),
     );
   }
 }
@@ -157,7 +152,7 @@ function stateCell(storage) {
   const saved = version === null ? "" : `v${version}`;
   const versions = seen === null ? saved : `${saved} → v${seen}`;
   const state = { held: "held", released: "released", broken: "failed" }[storage.state];
-  return [h("span", { class: "agv-version", text: versions }), ` ${state}`];
+  return [h("span", "agv-version", versions), ` ${state}`];
 }
 
 /**

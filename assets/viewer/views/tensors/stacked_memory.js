@@ -40,7 +40,7 @@ export class StackedMemory {
     this.times = changeTimes(store);
     this.layers = stackLayers(store, this.times, this.grouping);
     this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
-    this.element = h("div", { class: "agv-chart" }, this.canvas);
+    this.element = h("div", "agv-chart", this.canvas);
     listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
@@ -94,7 +94,7 @@ export class StackedMemory {
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
     paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null, axis);
-    this.#paintLayers(pen, x, y);
+    this.#paintLayers(pen, x, y, sums);
     if (this.store.time !== null) {
       ctx.fillStyle = palette.text;
       ctx.fillRect(Math.round(x(this.store.time)), TOP - 8, 1.4, bottom - TOP + 8);
@@ -107,13 +107,16 @@ export class StackedMemory {
    * @param {import("../../canvas/text.js").Pen} pen
    * @param {(time: number) => number} x
    * @param {(nbytes: number) => number} y
+   * @param {number[]} sums of all layers
    */
-  #paintLayers(pen, x, y) {
+  #paintLayers(pen, x, y, sums) {
     const { ctx, palette } = pen;
     const below = this.times.map(() => 0);
     const selected = this.#selectedLayer();
-    /** @type {{label: string, on: boolean, isInside: boolean}[]} */
+    /** @type {{label: string, on: boolean, isWritten: boolean}[]} */
     const labels = [];
+    /** @type {number[]} */
+    const tops = [];
     this.layers.forEach((layer, index) => {
       const on = layer.label === selected;
       ctx.beginPath();
@@ -129,9 +132,19 @@ export class StackedMemory {
       const share = on ? 0.85 : index % 2 ? 0.28 : 0.45;
       ctx.fillStyle = mix(palette.saved, palette.surface, share);
       ctx.fill();
-      labels.push({ label: layer.label, on, isInside: this.#paintInside(pen, layer, below, x, y) });
+      labels.push({
+        label: layer.label,
+        on,
+        isWritten: this.#paintInside(pen, layer, below, x, y),
+      });
       layer.values.forEach((value, at) => (below[at] += value));
+      let top = -1; // the time at which it is largest, of those with almost nothing above it
+      layer.values.forEach((value, at) => {
+        if (value > (layer.values[top] ?? 0) && sums[at] - below[at] <= value / 5) top = at;
+      });
+      tops.push(top);
     });
+    this.#paintAbove(pen, labels, tops, x, y, sums);
     this.#paintLabels(pen, labels);
   }
 
@@ -167,8 +180,44 @@ export class StackedMemory {
   }
 
   /**
+   * Write labels that have no room in their layers above the layers that are on top.
+   *
    * @param {import("../../canvas/text.js").Pen} pen
-   * @param {{label: string, on: boolean, isInside: boolean}[]} labels
+   * @param {{label: string, on: boolean, isWritten: boolean}[]} labels
+   * @param {number[]} tops for each label, the time at which its layer is on top, or -1
+   * @param {(time: number) => number} x
+   * @param {(nbytes: number) => number} y
+   * @param {number[]} sums
+   */
+  #paintAbove(pen, labels, tops, x, y, sums) {
+    /** @type {[left: number, right: number, bottom: number][]} */
+    const taken = [];
+    labels.forEach((each, at) => {
+      const top = tops[at];
+      if (each.isWritten || top < 0) return;
+      const width = widthOf(pen, each.label, 9.5);
+      const left = x(this.times[top]);
+      const bottom = y(sums[top]) - 2;
+      const next = x(this.times[top + 1] ?? this.times[top]);
+      const start = [(left + next - width) / 2, left, next - width].find(
+        (from) =>
+          from >= LEFT &&
+          this.times.every((time, i) => {
+            const end = x(this.times[i + 1] ?? time);
+            return end <= from || x(time) >= from + width || y(sums[i]) > bottom;
+          }) &&
+          taken.every(([l, r, b]) => r < from || l > from + width || Math.abs(b - bottom) > 11),
+      );
+      if (start === undefined) return;
+      taken.push([start, start + width, bottom]);
+      each.isWritten = true;
+      write(pen, each.label, start, bottom - 5, { size: 9.5, color: pen.palette.text });
+    });
+  }
+
+  /**
+   * @param {import("../../canvas/text.js").Pen} pen
+   * @param {{label: string, on: boolean, isWritten: boolean}[]} labels
    */
   #paintLabels(pen, labels) {
     const { palette } = pen;
@@ -176,8 +225,8 @@ export class StackedMemory {
     const bottom = holder.clientHeight - AXIS_HEIGHT;
     const step = Math.min(14, (bottom - TOP) / Math.max(1, labels.length));
     const x = holder.clientWidth - RIGHT + 8;
-    labels.forEach(({ label, on, isInside }, at) => {
-      if (isInside) return;
+    labels.forEach(({ label, on, isWritten }, at) => {
+      if (isWritten) return;
       if (step < 11 && at % 2 && !on) return; // every other label fits
       const y = bottom - step / 2 - at * step;
       pen.ctx.fillStyle = mix(palette.saved, palette.surface, on ? 0.85 : at % 2 ? 0.28 : 0.45);

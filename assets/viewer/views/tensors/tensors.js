@@ -42,27 +42,27 @@ export class Tensors {
         ? `Hooks copied ${formatBytes(summary.offloaded_nbytes)} of saved tensors elsewhere; none is held in place.`
         : "";
       const text = elsewhere || "No tensor was saved for backward in this recording.";
-      this.element = h("div", {}, h("p", { class: "agv-empty-text", text }));
+      this.element = h("div", {}, h("p", "agv-empty-text", text));
       return;
     }
     const totals = [plural(summary.storages, "storage"), ...savedSums(summary)];
     this.element = h(
       "div",
-      { class: "agv-tensors agv-panel-grid" },
+      "agv-tensors agv-panel-grid",
       h(
         "section",
-        { class: "agv-panel agv-panel-wide" },
+        "agv-panel agv-panel-wide",
         h(
           "div",
-          { class: "agv-view-head" },
-          h("h3", { text: "Lifelines" }),
+          "agv-view-head",
+          h("h3", "", "Lifelines"),
           h("span", {
             class: "agv-muted agv-clamp",
             text: totals.filter((text) => !text.endsWith(" released")).join(" · "),
             title: totals.join(" · "),
           }),
-          h("span", { class: "agv-muted", text: this.cut }),
-          h("span", { class: "agv-end agv-lifelines-legend" }, ...LEGEND.map(legendEntry)),
+          h("span", "agv-muted", this.cut),
+          h("span", "agv-end agv-lifelines-legend", ...LEGEND.map(legendEntry)),
           this.lifelines.window.makeAxisSwitch(),
         ),
         this.lifelines.element,
@@ -86,18 +86,18 @@ export class Tensors {
 
   /** @returns {HTMLElement} */
   #tablePanel() {
-    const body = h("div", { class: "agv-panel-body" }, this.table.element);
+    const body = h("div", "agv-panel-body", this.table.element);
     const show = (/** @type {string} */ name) => this.table.fold(name === "fold ×n");
     const first = this.table.folded ? "fold ×n" : "all";
     return h(
       "section",
-      { class: "agv-panel agv-panel-table" },
+      "agv-panel agv-panel-table",
       h(
         "div",
-        { class: "agv-view-head" },
-        h("h3", { text: "Saved tensors" }),
-        h("span", { class: "agv-muted", text: this.cut }),
-        h("span", { class: "agv-end" }, choice(["fold ×n", "all"], first, show)),
+        "agv-view-head",
+        h("h3", "", "Saved tensors"),
+        h("span", "agv-muted", this.cut),
+        h("span", "agv-end", choice(["fold ×n", "all"], first, show)),
       ),
       body,
     );
@@ -121,12 +121,12 @@ export class Tensors {
     /** @type {HTMLElement} */
     const panel = h(
       "section",
-      { class: "agv-panel agv-panel-side agv-panel-memory" },
+      "agv-panel agv-panel-side agv-panel-memory",
       h(
         "div",
-        { class: "agv-view-head" },
-        h("h3", { text: "Saved memory" }),
-        h("span", { class: "agv-end" }, choice(["module", "kind", "line"], "module", group)),
+        "agv-view-head",
+        h("h3", "", "Saved memory"),
+        h("span", "agv-end", choice(["module", "kind", "line"], "module", group)),
       ),
       this.memory.element,
       details,
@@ -141,5 +141,5 @@ export class Tensors {
  * @returns {HTMLElement}
  */
 function legendEntry([glyph, label, color]) {
-  return h("span", { class: "agv-inline" }, h("span", { class: color }, icon(glyph)), label);
+  return h("span", "agv-inline", h("span", color, icon(glyph)), label);
 }

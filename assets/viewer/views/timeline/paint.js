@@ -105,7 +105,8 @@ function paintLabel(pen, { name, note, rows }, top, plotLeft) {
   if (rows > 1) write(pen, note, 12, top + 22, style);
   else {
     const after = 12 + widthOf(pen, name, 11.5, 600) + 6;
-    write(pen, note, after, top + 8, { ...style, room: plotLeft - 6 - after });
+    const room = plotLeft - 6 - after;
+    if (widthOf(pen, note, 9.5) <= room) write(pen, note, after, top + 8, style);
   }
 }
 

@@ -22,7 +22,7 @@ export class RangeProfilePanel {
     this.grouping = "node";
     this.table = h("div", { class: "agv-panel-body agv-scroll", attrs: { tabindex: 0 } });
     this.totals = h("div", { class: "agv-panel-details", attrs: { tabindex: 0 } });
-    this.rangeText = h("span", { class: "agv-muted" });
+    this.rangeText = h("span", "agv-muted");
     const group = (/** @type {string} */ name) => {
       this.grouping = /** @type {Grouping} */ (name);
       this.fill(this.range);
@@ -30,20 +30,20 @@ export class RangeProfilePanel {
     this.elements = [
       h(
         "section",
-        { class: "agv-panel agv-panel-profile" },
+        "agv-panel agv-panel-profile",
         h(
           "div",
-          { class: "agv-view-head" },
-          h("h3", { text: "Profile" }),
+          "agv-view-head",
+          h("h3", "", "Profile"),
           this.rangeText,
-          h("span", { class: "agv-end" }, choice(["node", "module", "line"], "node", group)),
+          h("span", "agv-end", choice(["node", "module", "line"], "node", group)),
         ),
         this.table,
       ),
       h(
         "section",
-        { class: "agv-panel agv-panel-side agv-panel-selection" },
-        h("div", { class: "agv-view-head" }, h("h3", { text: "Selection" })),
+        "agv-panel agv-panel-side agv-panel-selection",
+        h("div", "agv-view-head", h("h3", "", "Selection")),
         this.totals,
       ),
     ];
@@ -63,18 +63,23 @@ export class RangeProfilePanel {
     const head = [
       ...[this.grouping, "phase", "module", "count", "self time", "share"],
       "bytes released",
-    ].map((text, at) => h("th", { text, class: at > 2 && at !== 5 ? "agv-right" : "" }));
+    ].map((text, at) => h("th", at > 2 && at !== 5 ? "agv-right" : "", text));
     const longest = Math.max(1, ...rows.map((row) => row.time));
     const { idle_ns: idle } = sceneIndex.scene.summary;
     let busy = end - start;
     for (let at = 0; at < idle.length; at += 2) {
       busy -= Math.max(0, Math.min(end, idle[at + 1]) - Math.max(start, idle[at]));
     }
+    // Part of a failing node's time may be idle: nothing is known to run in it.
+    busy = Math.max(
+      busy,
+      rows.reduce((sum, row) => sum + row.time, 0),
+    );
     const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, busy, longest));
     this.table.replaceChildren(
       h(
         "table",
-        { class: "agv-table agv-table-sorted" },
+        "agv-table agv-table-sorted",
         h("thead", {}, h("tr", {}, ...head)),
         h("tbody", {}, ...body),
       ),
@@ -84,12 +89,12 @@ export class RangeProfilePanel {
 
   /**
    * @param {ProfileRow} row
-   * @param {number} duration of the range, without idle intervals
+   * @param {number} duration of the range, without idle intervals, or the time of all rows
    * @param {number} longest time of all rows
    * @returns {HTMLElement}
    */
   #row(row, duration, longest) {
-    const bar = h("span", { class: `agv-profile-bar agv-profile-bar-${row.phase}` });
+    const bar = h("span", `agv-profile-bar agv-profile-bar-${row.phase}`);
     bar.style.width = `${Math.max(1, (row.time / longest) * 90)}px`;
     const modules = [...row.modules];
     const where = modules.length > 2 ? `${modules[0]} +${modules.length - 1}` : modules.join(", ");
@@ -98,17 +103,17 @@ export class RangeProfilePanel {
     return h(
       "tr",
       { onclick: show },
-      h("td", { class: "agv-strong agv-ellipsis", text: row.label }),
-      h("td", { class: `agv-phase-${row.phase}`, text: row.phase }),
+      h("td", "agv-strong agv-ellipsis", row.label),
+      h("td", `agv-phase-${row.phase}`, row.phase),
       h("td", {
         class: "agv-muted agv-ellipsis",
         text: where,
         title: modules.slice(0, 20).join("\n"),
       }),
-      h("td", { class: "agv-right", text: formatCount(row.count) }),
-      h("td", { class: "agv-right", text: formatDuration(row.time) }),
-      h("td", { class: "agv-nowrap" }, bar, ` ${percent} %`),
-      h("td", { class: "agv-right", text: row.released ? formatBytes(row.released) : "0" }),
+      h("td", "agv-right", formatCount(row.count)),
+      h("td", "agv-right", formatDuration(row.time)),
+      h("td", "agv-nowrap", bar, ` ${percent} %`),
+      h("td", "agv-right", row.released ? formatBytes(row.released) : "0"),
     );
   }
 

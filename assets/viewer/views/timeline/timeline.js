@@ -51,7 +51,7 @@ export class Timeline {
       class: "agv-chart-canvas",
       attrs: { role: "img", "aria-label": this.#summary() },
     });
-    this.spacer = h("div", { class: "agv-tracks" }, this.canvas);
+    this.spacer = h("div", "agv-tracks", this.canvas);
     this.spacer.style.height = `${heightOf(this.tracks)}px`;
     this.scroller = h(
       "div",
@@ -61,7 +61,7 @@ export class Timeline {
       },
       this.spacer,
     );
-    this.tooltip = h("div", { class: "agv-tooltip agv-float" });
+    this.tooltip = h("div", "agv-tooltip agv-float");
     this.tooltip.hidden = true;
     this.profile = new RangeProfilePanel(store);
     this.element = this.#layOut();
@@ -75,21 +75,21 @@ export class Timeline {
 
   /** @returns {HTMLElement} */
   #layOut() {
-    const keys = ["W", "A", "S", "D"].map((key) => h("kbd", { text: key }));
+    const keys = ["W", "A", "S", "D"].map((key) => h("kbd", "", key));
     return h(
       "div",
-      { class: "agv-timeline agv-panel-grid" },
+      "agv-timeline agv-panel-grid",
       h(
         "section",
-        { class: "agv-panel agv-panel-wide" },
+        "agv-panel agv-panel-wide",
         h(
           "div",
-          { class: "agv-view-head" },
-          h("h3", { text: "Timeline" }),
-          h("span", { class: "agv-muted agv-clamp", text: this.#summary() }),
+          "agv-view-head",
+          h("h3", "", "Timeline"),
+          h("span", "agv-muted agv-clamp", this.#summary()),
           h(
             "span",
-            { class: "agv-end agv-muted agv-key-hint" },
+            "agv-end agv-muted agv-key-hint",
             "zoom, pan ",
             ...keys,
             " · drag to profile a range",
@@ -215,7 +215,7 @@ export class Timeline {
     const lines = bar ? [bar.label || bar.kind, ...describeBar(bar)] : [formatDuration(time)];
     lines.push(`${formatBytes(heldBytesAt(this.store.scene, time))} held`);
     this.tooltip.replaceChildren(
-      ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
+      ...lines.map((text, at) => h("div", at ? "" : "agv-strong", text)),
     );
     const { clientWidth, clientHeight } = this.element;
     const y = event.offsetY - this.scroller.scrollTop + 36;

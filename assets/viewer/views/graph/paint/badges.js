@@ -3,7 +3,7 @@
 
 import { savedTensorLabel } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
-import { roundRect, widthOf, write } from "../../../canvas/text.js";
+import { MAX_CONDENSED, roundRect, widthOf, write } from "../../../canvas/text.js";
 import { mix } from "../../../canvas/theme.js";
 
 /** @typedef {import("../../../canvas/text.js").Pen} Pen */
@@ -84,16 +84,6 @@ function paintSavedTensorBadge(pen, badge, x, y) {
   ctx.fill();
   const label = savedTensorLabel(badge);
   const middle = y + BADGE_HEIGHT / 2;
-  let at = x + 9;
-  const put = (/** @type {string} */ text, /** @type {string} */ color, weight = 400) => {
-    write(pen, text, at, middle, {
-      size: BADGE_TEXT_SIZE,
-      color,
-      weight,
-      room: x + badge.width - 3 - at,
-    });
-    at += widthOf(pen, text, BADGE_TEXT_SIZE, weight);
-  };
   const { slot, version, bytes } = label;
   /** @type {[string, string, number?][][]} the first one that fits is written */
   const forms = [
@@ -108,11 +98,17 @@ function paintSavedTensorBadge(pen, badge, x, y) {
     ],
     [badge.state === "broken" ? [version, hue, 600] : [bytes, palette.text2]],
   ];
-  const fits = (/** @type {[string, string, number?][]} */ parts) =>
-    parts.reduce((sum, [text, , weight]) => sum + widthOf(pen, text, BADGE_TEXT_SIZE, weight), 0) <=
-    badge.width - 11;
-  for (const [text, color, weight] of forms.find(fits) ?? forms[2]) {
-    if (text) put(text, color, weight);
+  const room = badge.width - 12;
+  const size = BADGE_TEXT_SIZE;
+  const wide = (/** @type {[string, string, number?][]} */ parts) =>
+    parts.reduce((sum, [text, , weight]) => sum + widthOf(pen, text, size, weight), 0);
+  const form = forms.find((parts) => wide(parts) <= room * MAX_CONDENSED) ?? forms[2];
+  const squeeze = Math.min(1, room / wide(form));
+  let at = x + 9;
+  for (const [text, color, weight] of form) {
+    const width = widthOf(pen, text, size, weight) * squeeze;
+    if (text) write(pen, text, at, middle, { size, color, weight, room: width + 0.1 });
+    at += width;
   }
 }
 

@@ -3,6 +3,7 @@
 
 import { savedTensorLabel } from "../../../scene/format.js";
 import { paintText, widthOf } from "../../../canvas/text.js";
+import { extentOf } from "../hit_test.js";
 import { BADGE_GAP, BADGE_HEIGHT, badgeX } from "./badges.js";
 
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
@@ -38,8 +39,8 @@ export function paintBlame(pen, look, boxes) {
   const badgeY = victim.y + victim.height / 2;
   const y = culprit.y + culprit.height / 2;
   const up = Math.sign(badgeY - y);
-  const extents = boxes.filter(({ kind }) => kind !== "frame").map((box) => extentOf(look, box));
-  const rightOf = (/** @type {Box} */ box) => extentOf(look, box).right;
+  const extents = boxes.filter(({ kind }) => kind !== "frame").map((box) => extentOf(scene, box));
+  const rightOf = (/** @type {Box} */ box) => extentOf(scene, box).right;
   const between = boxes.filter(
     (box) => box.kind !== "frame" && (box.y - victim.y) * (box.y - culprit.y) < 0,
   );
@@ -47,7 +48,7 @@ export function paintBlame(pen, look, boxes) {
   let points;
   if (!up && culprit.x > left) {
     points = [
-      [extentOf(look, culprit).left - 2, y],
+      [extentOf(scene, culprit).left - 2, y],
       [left + badge.width + 2, badgeY],
     ];
   } else {
@@ -99,17 +100,6 @@ export function paintBlame(pen, look, boxes) {
     );
   const [x, middle] = places.find(isFree) ?? places[4];
   paintText(pen, text, x, middle, { size: TEXT_SIZE, weight: 600, color: palette.mutation });
-}
-
-/**
- * @param {import("./graph.js").Look} look
- * @param {Box} box
- * @returns {{left: number, right: number, top: number, bottom: number}} with its badges
- */
-function extentOf({ sceneIndex: { scene } }, { kind, ref, x, y, width, height }) {
-  const { left_width: before, right_width: after } =
-    kind === "node" ? scene.nodes[ref] : { left_width: 0, right_width: 0 };
-  return { left: x - before, right: x + width + after, top: y, bottom: y + height };
 }
 
 /**

@@ -18,7 +18,7 @@ import { itemOf, keyOf } from "../hit_test.js";
 /** @typedef {import("../../../store.js").Item} Item */
 
 /** Height in pixels below which a node is painted as a bar without text. */
-const MIN_TEXT_HEIGHT = 12;
+const MIN_TEXT_HEIGHT = 11;
 
 /**
  * Everything that a picture of the graph depends on.

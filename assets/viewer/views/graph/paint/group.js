@@ -5,7 +5,7 @@ import { contentsText, largerSavedText, savedText } from "../../../scene/saved_b
 import { formatCount, plural } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
-import { roundRect, widthOf, write } from "../../../canvas/text.js";
+import { readableSize, roundRect, widthOf, write } from "../../../canvas/text.js";
 import { mix } from "../../../canvas/theme.js";
 
 /** @typedef {import("../../../canvas/text.js").Pen} Pen */
@@ -13,6 +13,7 @@ import { mix } from "../../../canvas/theme.js";
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
 const DASHES = [6, 4];
+const PILL_SIZE = 10;
 
 /** Height in pixels of a header that has room for its text. */
 const MIN_HEADER = 14;
@@ -73,10 +74,10 @@ export function paintHeader(pen, box, group) {
   const middle = box.y + HEADER_HEIGHT / 2 + 3;
   const label = { size: 12.5, weight: 600, color: palette.text };
   const at = box.x + 30 + widthOf(pen, group.label, 12.5, 600) + 8;
-  const pill =
-    isDashed(group) && group.recomputes
-      ? paintRecomputes(pen, box.x + box.width - 8, middle, group)
-      : 0;
+  const recomputes =
+    isDashed(group) && group.recomputes ? plural(group.recomputes, "recompute") : "";
+  const pill = pillWidth(pen, recomputes, true);
+  paintPill(pen, box.x + box.width - 8 - pill, middle, recomputes, true);
   const right = box.x + box.width - pill - 14;
   const note = headerNote(group);
   ctx.fillStyle = frameFill(palette, group);
@@ -106,41 +107,39 @@ function headerNote(group) {
 }
 
 /**
- * Paint the number of recomputations on the right of a header; return the width.
- *
  * @param {Pen} pen
- * @param {number} right
- * @param {number} middle
- * @param {SceneGroup} group
- * @returns {number}
+ * @param {string} text
+ * @param {boolean} [isRecompute] whether the glyph of a recomputation is before the text
+ * @returns {number} 0 if the text would be too small to read
  */
-function paintRecomputes(pen, right, middle, group) {
-  const text = plural(group.recomputes, "recompute");
-  const width = widthOf(pen, text, 10, 500) + 28;
-  paintPill(pen, right - width, middle, width, pen.palette.recompute);
-  paintGlyph(pen.ctx, "checkpoint", right - width + 12, middle, 12, pen.palette.recompute);
-  write(pen, text, right - width + 21, middle, {
-    size: 10,
-    weight: 500,
-    color: pen.palette.recompute,
-  });
-  return width;
+function pillWidth(pen, text, isRecompute) {
+  if (!text || !readableSize(PILL_SIZE, pen.scale)) return 0;
+  return widthOf(pen, text, PILL_SIZE, 500) + (isRecompute ? 27 : 14);
 }
 
 /**
+ * Paint a text in a pill, unless it would be too small to read.
+ *
  * @param {Pen} pen
  * @param {number} x
  * @param {number} middle
- * @param {number} width
- * @param {string} hue
+ * @param {string} text
+ * @param {boolean} [isRecompute]
  */
-function paintPill({ ctx, palette }, x, middle, width, hue) {
-  roundRect(ctx, x, middle - 8, width, 16, 8);
+function paintPill(pen, x, middle, text, isRecompute) {
+  const { ctx, palette } = pen;
+  const width = pillWidth(pen, text, isRecompute);
+  if (!width) return;
+  const height = 1.6 * readableSize(PILL_SIZE, pen.scale);
+  const color = isRecompute ? palette.recompute : palette.text2;
+  roundRect(ctx, x, middle - height / 2, width, height, height / 2);
   ctx.fillStyle = palette.surface;
   ctx.fill();
-  ctx.strokeStyle = hue;
+  ctx.strokeStyle = isRecompute ? color : palette.line2;
   ctx.lineWidth = 1;
   ctx.stroke();
+  if (isRecompute) paintGlyph(ctx, "checkpoint", x + 12, middle, 12, color);
+  write(pen, text, x + (isRecompute ? 20 : 7), middle, { size: PILL_SIZE, weight: 500, color });
 }
 
 /**
@@ -195,11 +194,11 @@ function paintClosedText(pen, box, height, group) {
     group.repeat > 1
       ? [`×${formatCount(group.repeat)} identical`, `×${formatCount(group.repeat)}`]
       : [""];
-  const pill = (/** @type {string} */ text) => (text ? widthOf(pen, text, 10, 500) + 27 : 8);
-  const counterWidth = group.recomputes ? 32 : 0;
+  const again = group.recomputes ? String(group.recomputes) : "";
+  const counterWidth = pillWidth(pen, again, true);
   // The first combination that has room; the name and the multiplicity come first.
   const fits = (/** @type {string} */ note, /** @type {string} */ repeat) =>
-    labelWidth + pill(repeat) + counterWidth + widthOf(pen, note, 10.5) + 34 <= box.width;
+    labelWidth + pillWidth(pen, repeat) + counterWidth + widthOf(pen, note, 10.5) + 47 <= box.width;
   const notes = [
     [nodes, saved].filter(Boolean).join(" · "),
     saved || nodes,
@@ -217,47 +216,21 @@ function paintClosedText(pen, box, height, group) {
   let at = box.x + 24;
   const room = right - countWidth - 8;
   write(pen, group.label, at, middle, { size: 12.5, weight: 600, color, room: room - at });
-  at += widthOf(pen, group.label, 12.5, 600) + 8;
-  if (repeat) at = paintRepeat(pen, at, middle, repeat, room);
-  if (group.recomputes) paintCount(pen, at, middle, group.recomputes, room);
-  else if (group.repeat === 1 && widthOf(pen, group.type_name, 10.5) <= room - at) {
+  at += labelWidth + 8;
+  const repeatWidth = pillWidth(pen, repeat);
+  if (at + repeatWidth <= room) {
+    paintPill(pen, at, middle, repeat);
+    at += repeatWidth && repeatWidth + 5;
+  }
+  if (at + counterWidth <= room) paintPill(pen, at, middle, again, true);
+  if (!again && group.repeat === 1 && widthOf(pen, group.type_name, 10.5) <= room - at) {
     write(pen, group.type_name, at, middle, { size: 10.5, color: palette.text3, room: room - at });
   }
 }
 
-/**
- * @param {Pen} pen
- * @param {number} x
- * @param {number} middle
- * @param {string} repeat
- * @param {number} room
- * @returns {number} x at which the following text may start
- */
-function paintRepeat(pen, x, middle, repeat, room) {
-  const width = widthOf(pen, repeat, 10, 500) + 14;
-  if (x + width > room) return x;
-  paintPill(pen, x, middle, width, pen.palette.line2);
-  write(pen, repeat, x + 7, middle, { size: 10, weight: 500, color: pen.palette.text2 });
-  return x + width + 5;
-}
-
-/**
- * @param {Pen} pen
- * @param {number} x
- * @param {number} middle
- * @param {number} count
- * @param {number} room
- */
-function paintCount(pen, x, middle, count, room) {
-  const { palette } = pen;
-  const width = widthOf(pen, String(count), 10, 500) + 24;
-  if (x + width > room) return;
-  paintPill(pen, x, middle, width, palette.recompute);
-  paintGlyph(pen.ctx, "checkpoint", x + 10, middle, 11, palette.recompute);
-  write(pen, String(count), x + 17, middle, { size: 10, weight: 500, color: palette.recompute });
-}
-
 const MAP_LABEL_SIZE = 11;
+/** Pixels that a name may take next to a smaller box. */
+const MAP_ROOM = 100;
 
 /**
  * Write the names of groups at a fixed size on the screen, as on a map, where they are too small
@@ -279,7 +252,8 @@ export function paintMapLabels(pen, boxes, groups) {
     const room = box.width - 8 / scale;
     if (box.kind === "node" || room * scale < 24) continue;
     const text = group.repeat > 1 ? `${group.label} ×${group.repeat}` : group.label;
-    const width = Math.min(widthOf(pen, text, size, 600), room) + 6 / scale;
+    const width =
+      Math.min(widthOf(pen, text, size, 600), Math.max(room, MAP_ROOM / scale)) + 6 / scale;
     const x = box.x + 2 / scale;
     const y = box.kind === "frame" ? box.y + 2 / scale : box.y + (box.height - height) / 2;
     const [right, bottom] = [x + width, y + height];
