@@ -37,6 +37,8 @@ def _relocate(location: SourceLocation | None, cells: dict[str, int]) -> SourceL
 
 def _rename(text: str, cells: dict[str, int]) -> str:
     for filename, cell in cells.items():
-        for name in (filename, PurePath(filename).name):
-            text = re.sub(re.escape(name) + r":(\d+)", rf"In [{cell}], line \1", text)
+        # The path is absolute, relative to the current directory, or a name alone.
+        relative = r"(?:[^\s:]*[/\\])?" + re.escape(PurePath(filename).name)
+        for name in (re.escape(filename), relative):
+            text = re.sub(rf"(?<![\w.-]){name}:(\d+)", rf"In [{cell}], line \1", text)
     return text

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch.utils.checkpoint
 
 from autogradviz.recorder.torch_internals.private_api import SavedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SavedTensor: Final = SavedTensor
 
 
 def closure_vars(frame: Any) -> dict[str, Any]:
     """Return the closure of a frame's recompute function: fn, kwargs, preserve_rng_state."""
-    recompute = getattr(frame, "recompute_fn", None)
-    names = getattr(getattr(recompute, "__code__", None), "co_freevars", ())
+    found = _closure(getattr(frame, "recompute_fn", None))
+    node = _node_of_arguments(frame)
+    if node is not None:
+        found["kwargs"] = _closure(node.get_args)["args"][1]
+    return found
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     found = {}
-    for name, cell in zip(names, getattr(recompute, "__closure__", None) or (), strict=False):
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
         try:
             found[name] = cell.cell_contents
         except ValueError:  # not bound yet
@@ -45,7 +55,7 @@ def saved_arguments(frame: Any) -> list[tuple[int, torch.Tensor]]:
     """Return the tensor arguments that a frame keeps without hooks, with their positions."""
     return [
         (index, argument.data)
-        for index, argument in enumerate(getattr(frame, "saved_args", ()))
+        for index, argument in enumerate(_arguments(frame))
         if isinstance(argument, _SavedTensor)
         and argument.unpack_hook is None
         and isinstance(argument.data, torch.Tensor)
@@ -54,5 +64,23 @@ def saved_arguments(frame: Any) -> list[tuple[int, torch.Tensor]]:
 
 def plain_arguments(frame: Any) -> tuple[Any, ...]:
     """Return a region's positional arguments, with None for the tensors that checkpoint saved."""
-    arguments = getattr(frame, "saved_args", ())
-    return tuple([None if isinstance(value, _SavedTensor) else value for value in arguments])
+    return tuple([None if isinstance(each, _SavedTensor) else each for each in _arguments(frame)])
+
+
+def _arguments(frame: Any) -> Sequence[Any]:
+    """Return a region's positional arguments; those that are tensors as saved tensors."""
+    node = _node_of_arguments(frame)
+    if node is None:
+        found: Sequence[Any] = getattr(frame, "saved_args", ())
+        return found
+    held, saved = _closure(node.get_args), node._raw_saved_tensors
+    places = held["idx2saved_idx"]
+    given = [saved[places[k]] if k in places else each for k, each in enumerate(held["args"])]
+    return given[2:]  # after an empty tensor and the keyword arguments
+
+
+def _node_of_arguments(frame: Any) -> Any:
+    """Return the node that keeps a region's arguments in PyTorch 2.11; None in later versions."""
+    node = getattr(getattr(frame, "input_saver", None), "grad_fn", None)
+    held = _closure(getattr(node, "get_args", None))
+    return node if {"args", "idx2saved_idx"} <= held.keys() else None
