@@ -48,11 +48,11 @@ def _plain_leaves(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
     PyTorch lists them nowhere: an optimizer of ``module.parameters()`` does not update them.
     """
-    found = {}
-    for name, value in vars(module).items():
-        if type(value) is torch.Tensor and value.requires_grad and value.is_leaf:
-            found[name] = value
-    return found
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if type(value) is torch.Tensor and value.requires_grad and value.is_leaf
+    }
 
 
 class ModuleTable:

@@ -37,9 +37,9 @@ def plain_leaf_line(evidence: Evidence, name: str) -> SourceLocation | None:
 
 
 def unregistered_in(analysis: Analysis, name: str) -> str | None:
-    """Return the module that calls a module which it does not contain, for a name inside the latter.
+    """Return the module that calls, and does not contain, the module of a parameter's name.
 
-    Such a module is named by its class: "Net.Linear", where "Net.head" would be a submodule.
+    The latter is named by its class: "Net.Linear", where "Net.head" would be a submodule.
     """
     by_name = {module.name: module for module in analysis.modules.values()}
     parts = name.split(".")

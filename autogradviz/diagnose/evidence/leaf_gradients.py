@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _CLEARING: Final = frozenset({"zero_", "_foreach_zero_", "fill_"})
+UNSCALE: Final = "_amp_foreach_non_finite_check_and_unscale_"
+"""The op by which a ``GradScaler`` divides gradients by its scale."""
+
 _CLIPPING: Final = "torch/nn/utils/clip_grad.py"
 _seq = attrgetter("seq")
 

@@ -141,7 +141,11 @@ def _draft(evidence: Evidence, found: dict[int, list[_Sum]]) -> Draft:
     analysis = evidence.analysis
     first = min((each for sums in found.values() for each in sums), key=lambda e: e.used.seq)
     started = next(
-        (e for e in analysis.log.of(BackwardStarted) if e.backward_id == first.gradient.backward_id),
+        (
+            e
+            for e in analysis.log.of(BackwardStarted)
+            if e.backward_id == first.gradient.backward_id
+        ),
         None,
     )
     computed = analysis.location(started.stack_id) if started is not None else None

@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.diagnose.blame.parameter_not_registered import plain_leaf_line, unregistered_in
 from autogradviz.diagnose.evidence.leaf_gradients import (
     accumulations,
     gradient_storages,
@@ -19,7 +20,6 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.blame.parameter_not_registered import plain_leaf_line, unregistered_in
 from autogradviz.diagnose.source.parameter_assignments import optimizer_lines, replacements_after
 from autogradviz.diagnose.source.source_index import location
 from autogradviz.diagnose.text_formatting import join_names
@@ -180,8 +180,11 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
             f"{join_names(names)}: backward computes {size} of gradients in each pass.",
             f"{kinds} stepped. Neither it nor any other "
             "optimizer of this process has these tensors. "
-            + ("Only copies write them." if hidden is not None and hidden.copied
-               else "No operator writes them."),
+            + (
+                "Only copies write them."
+                if hidden is not None and hidden.copied
+                else "No operator writes them."
+            ),
             *((hidden.reason, hidden.location) if hidden is not None else ()),
             *(("The optimizer was created here:", created) if created is not None else ()),
             *(
@@ -262,7 +265,9 @@ def _copied(evidence: Evidence, first: _Unused) -> _Hidden | None:
     reads = (
         op
         for op in analysis.ops
-        if op.phase == "forward" and op.seq < first.gradient.seq and op.sequence_nr is not None
+        if op.phase == "forward"
+        and op.seq < first.gradient.seq
+        and op.sequence_nr is not None
         and storage_id in storages(op.inputs)
     )
     used = max(reads, key=lambda op: op.seq, default=None)
