@@ -85,13 +85,13 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
             else "",
             reuse,
             ""
-            if kept is None
+            if kept is None or (reuse is not None and kept.location == reuse.location)
             else f"The attribute {kept.name} kept the tensor, with its graph:"
             if carried is None
             else f"The variable {kept.name} carried the tensor to it, with its graph:"
             if carried.again
             else f"The tensor is in the variable {kept.name}, which was assigned once, before:",
-            kept,
+            kept if reuse is None or kept is None or kept.location != reuse.location else "",
         ],
         fix=_fix(kept)
         if reuse is not None

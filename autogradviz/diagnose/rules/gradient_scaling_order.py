@@ -75,13 +75,12 @@ with autogradviz.record(net) as trace:
 
 UNSCALED_PAGE: Final = Page(
     slug="scaler-without-scale",
-    title="A GradScaler divides gradients by a scale that the loss was not multiplied by",
-    means="""scaler.step() or scaler.unscale_() divided the gradients by the scale, often 65536, and
-    the loss from which backward started is no product: the steps are smaller by that factor. The
-    culprit is the line of the backward. A hint.""",
-    happens="""loss.backward() instead of scaler.scale(loss).backward(), in one of several losses or
-    after a conversion to mixed precision.""",
-    fix="""Call scaler.scale(loss).backward() for each loss whose gradients the scaler unscales.""",
+    title="Gradients are unscaled, and their loss was not scaled",
+    means="""scaler.step() divided the gradients by the scale, often 65536, and the loss from which
+    backward started is no product: the steps are smaller by that factor. The culprit is the line
+    of the backward. A hint.""",
+    happens="""loss.backward() instead of scaler.scale(loss).backward().""",
+    fix="""Call scaler.scale(loss).backward() for each loss.""",
     example="""
 import torch
 import autogradviz
