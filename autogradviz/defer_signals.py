@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # the C part of ``signal``
 import _thread
 import functools
 import signal
@@ -64,9 +65,12 @@ def uninterrupted(numbers: tuple[int, ...] = (signal.SIGINT, *CHILD_ENDED)) -> I
         numbers: the signals. By default Ctrl-C, and the end of a child process: the handler of
             ``DataLoader`` raises if a worker has died.
     """
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    own = {number: each for number, each in handlers.items() if callable(each)}
-    if threading.current_thread() is not threading.main_thread() or not own:
+    own = {}
+    if threading.current_thread() is threading.main_thread():
+        # The functions of ``signal`` convert handlers to enums, at ten times the cost.
+        handlers = {number: _signal.getsignal(number) for number in numbers}
+        own = {number: each for number, each in handlers.items() if callable(each)}
+    if not own:
         yield
         return
     waiting: dict[int, tuple[Any, Any]] = {}
@@ -75,11 +79,11 @@ def uninterrupted(numbers: tuple[int, ...] = (signal.SIGINT, *CHILD_ENDED)) -> I
         waiting.setdefault(number, (number, frame))
 
     for number in own:
-        signal.signal(number, wait)
+        _signal.signal(number, wait)
     try:
         yield
     finally:
         for number, handler in own.items():
-            signal.signal(number, handler)
+            _signal.signal(number, handler)
         for number, arguments in waiting.items():
             own[number](*arguments)

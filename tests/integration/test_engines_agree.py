@@ -32,10 +32,10 @@ OTHER_EVENTS = {
 
 OTHER_OPS = {
     "backward formulas choose other operators while a dispatch mode is active": (
-        "add.Tensor bitwise_and.Tensor clone.default index_put.default new_zeros.default "
-        "scatter.src scatter_add.default view.default",
-        "add_.Tensor bitwise_and_.Tensor _index_put_impl_.default zeros.default scatter_.src "
-        "scatter_add_.default _reshape_alias.default",
+        "add.Tensor bitwise_and.Tensor clone.default index_put.default masked_fill.Scalar "
+        "new_zeros.default scatter.src scatter_add.default view.default",
+        "add_.Tensor bitwise_and_.Tensor _index_put_impl_.default masked_fill_.Scalar "
+        "zeros.default scatter_.src scatter_add_.default _reshape_alias.default",
     ),
     "the dispatch mode is suspended where it would change a gradient": (
         "",

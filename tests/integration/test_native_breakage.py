@@ -250,6 +250,24 @@ def test_exception_of_a_signal_inside_operators_leaves_the_recording_in_order(na
     assert (last.failed, last.phase) == (False, "backward")
 
 
+def test_recording_that_begins_in_a_hook_has_no_events_of_the_operator_around_it(native):
+    recordings = [autogradviz.record(engine="native") for _ in range(2)]
+
+    def pack(tensor):
+        recordings[0].__exit__(None, None, None)
+        traces.append(recordings[1].__enter__())
+        return tensor
+
+    traces = [recordings[0].__enter__()]
+    x = torch.ones(2, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        x.exp()
+    x.sin()
+    recordings[1].__exit__(None, None, None)
+    names = [[op.op for op in trace.log.of(OpCalled)] for trace in traces]
+    assert names == [["aten.ones.default"], ["aten.sin.default"]]
+
+
 @pytest.mark.parametrize("options", [{}, {"fingerprints": True, "norms": True}], ids=str)
 @pytest.mark.parametrize("name", sorted(special_tensors.PROGRAMS))
 def test_programs_with_special_tensors_have_the_same_results(native, name, options):

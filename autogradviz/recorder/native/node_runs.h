@@ -18,6 +18,7 @@ namespace {
 
 struct RunContext : at::ObserverContext {
   QuietScope scope;
+  uint64_t generation;  // of the recording; a hook may end it and begin another one
   int64_t backward_id;
   int64_t node_id;
   int exceptions;
@@ -116,6 +117,7 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   recording->end_event(start);
   read_versions(*recording, *node, *record, thread.number, time_ns);
   auto context = std::make_unique<RunContext>();
+  context->generation = recording->generation;
   context->backward_id = run.backward_id;
   context->node_id = run.node_id;
   thread.running.push_back(std::move(run));
@@ -127,7 +129,7 @@ void on_node_end(const at::RecordFunction&, at::ObserverContext* base) {
   Recording* recording = observed().load(std::memory_order_acquire);
   if (recording == nullptr || base == nullptr) return;
   const RunContext& context = *static_cast<RunContext*>(base);
-  if (std::uncaught_exceptions() > context.exceptions) return;
+  if (std::uncaught_exceptions() > context.exceptions || context.generation != recording->generation) return;
   ThreadContext& thread = thread_context(*recording);
   std::unique_lock<std::mutex> lock(recording->mutex);
   auto is_this = [&](const Run& run) {

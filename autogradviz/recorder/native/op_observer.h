@@ -116,6 +116,9 @@ struct OpContext : at::ObserverContext {
       free.push_back(memory);
   }
 
+  explicit OpContext(uint64_t generation) : generation(generation) {}
+
+  const uint64_t generation;  // of the recording; a hook may end it and begin another one
   OpInfo* op;
   c10::SmallVector<int64_t, 6> inputs;
   c10::SmallVector<int64_t, 6> versions;
@@ -513,7 +516,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   // Hidden from dispatch modes: the recorder's own reading of contents.
   if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return nullptr;
   if (is_traced()) {
-    auto context = std::make_unique<OpContext>();
+    auto context = std::make_unique<OpContext>(recording->generation);
     context->traced = true;
     thread.depth = 1;
     return context;
@@ -545,7 +548,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
         visit_tensors(arguments[position], [&](const at::Tensor& tensor) { wrappers.read(tensor); });
     lock.lock();
   }
-  auto context = std::make_unique<OpContext>();
+  auto context = std::make_unique<OpContext>(recording->generation);
   context->op = op;
   context->origin = origin;
   context->started_ns = now_ns();
@@ -729,6 +732,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
     }
     return;
   }
+  if (static_cast<OpContext*>(base)->generation != recording->generation) return;
   thread.depth = 0;
   thread.call = nullptr;
   if (static_cast<OpContext*>(base)->traced) {

@@ -252,7 +252,7 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
   if (PyErr_Occurred() || !input.defined() || !output.defined()) return nullptr;
   ThreadContext& thread = thread_context(*recording);
   if (thread.depth > 0) Py_RETURN_NONE;
-  OpContext context;
+  OpContext context(recording->generation);
   context.op = &registry().detach();
   context.started_ns = now_ns();
   context.exceptions = std::uncaught_exceptions();

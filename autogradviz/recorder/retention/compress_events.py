@@ -38,6 +38,7 @@ class KeepAll(RetentionPolicy):
         self._ends: deque[tuple[int, int]] = deque(maxlen=OPEN_STEPS)  # event, saves so far
         self._pruned = (0, 0)  # the first event and save that are remembered
         self._failed = False
+        self._count_at = 0  # the event from which on there may be enough rows to compress
 
     def flush(self, least: int = 0) -> None:
         """Move the events that C++ holds to the log, as one compressed segment."""
@@ -45,12 +46,18 @@ class KeepAll(RetentionPolicy):
 
     def _after_step(self, end_seq: int) -> None:
         self._ends.append((end_seq, self._observer.saved_count))
-        if self._log.recent_count > COMPRESS_AFTER_STEP:
-            self._compress(end_seq)
+        self._compress_if_many(end_seq)
 
     def _during_step(self, seq: int) -> None:
+        self._compress_if_many(seq)
+
+    def _compress_if_many(self, seq: int) -> None:
+        if seq < self._count_at:
+            return
         if self._log.recent_count > COMPRESS_AFTER_STEP:
             self._compress(seq)
+        # Each event adds at most one row.
+        self._count_at = seq + max(COMPRESS_AFTER_STEP - self._log.recent_count, 0)
 
     def _compress(self, seq: int) -> None:
         if self._failed:

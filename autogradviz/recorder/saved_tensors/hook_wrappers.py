@@ -65,7 +65,8 @@ class TracingPackHook:
             raise
         session.leave_hook(state)
         if save is not None:
-            tracer.saves.packed(save, result)
+            # Guarded, as the hook may have ended the recording, or forked this process.
+            session.guarded("saved tensors", tracer.saves.packed, save, result)
             if self._packed_by in _MAY_COPY:
                 session.guarded("saved tensors", _watch_storage, save, tensor)
             if self._packed_by == "user":
