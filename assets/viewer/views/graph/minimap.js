@@ -22,7 +22,7 @@ export class Minimap {
     this.height = MAX_HEIGHT;
     this.left = 0;
     this.top = 0;
-    /** Whether its side was chosen for this placement. */
+    /** True after its side was chosen for this placement. */
     this.hasSide = false;
     const follow = (/** @type {PointerEvent} */ event) => {
       if (!(event.buttons & 1)) return;
