@@ -13,6 +13,7 @@ from make_log import backward, backward_ended, make_log, op, saved, source, unpa
 
 from autogradviz.event_log import Log, batches, compressed_rows, load, save
 from autogradviz.event_log.decode_batches import open_stream
+from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.events import (
     EVENT_TYPES,
     BackwardEnded,
@@ -120,6 +121,33 @@ def test_kinds_decoded_together_open_each_batch_once(tmp_path, monkeypatch):
     log.decode()
     assert len(opened) == 2
     assert list(log) == list(whole)
+
+
+def test_columns_without_values_are_left_out_of_a_batch(tmp_path):
+    save(many(), tmp_path / "a.agv")
+    [batch] = load(tmp_path / "a.agv").segments
+    [columns] = open_stream(batch._head, batch._message)
+    empty = [name for name in columns.schema.names if columns[name].null_count == len(columns)]
+    assert empty == []
+    [whole] = batch.batches()
+    assert set(columns.schema.names) < set(whole.schema.names) == set(schema().names)
+
+
+def test_fields_of_a_kind_are_read_without_creating_events():
+    log, ops = compressed_at(40), many().of(OpCalled)
+    assert log.column(OpCalled, "op") == [op.op for op in ops]
+    assert list(log.fields(OpCalled, "op", "seq")) == [(op.op, op.seq) for op in ops]
+    assert log.column(RecordingEnded, "event_count") == []
+    assert list(log.fields(RecordingEnded, "seq", "event_count")) == []
+
+
+def test_fields_of_several_kinds_are_merged_in_order():
+    log = compressed_at(40)
+    merged = log.merged_fields((TensorSeen, OpCalled), "seq", "op")
+    assert list(merged) == [
+        (type(event), event.seq, getattr(event, "op", None))
+        for event in many().merged(OpCalled, TensorSeen)
+    ]
 
 
 def test_reading_a_kind_decompresses_only_its_rows(monkeypatch):
