@@ -41,14 +41,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and check the folder."""
     folder = config.getoption(OPTION, None)
-    if folder is not None and (config.rootpath / folder).is_file():
-        message = f"{OPTION} takes a folder for traces, and {folder} is a file: {OPTION}=FOLDER"
+    if folder is not None and _has_tests(config.rootpath / folder.partition("::")[0]):
+        message = (
+            f"{OPTION} takes a folder for traces, and {folder} has tests: write {OPTION}=FOLDER, "
+            f"or {OPTION} after {folder}"
+        )
         raise pytest.UsageError(message)
     config.addinivalue_line(
         "markers",
         f"{MARKER}(allow=(), hints=False): record the test, and fail it if autogradviz finds a "
         "problem whose name is not in allow; hints count only with hints=True",
     )
+
+
+def _has_tests(path: Path) -> bool:
+    """Return whether a path is a file, or a folder with Python files."""
+    return path.is_file() or (path.is_dir() and any(path.glob("*.py")))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, CellSeen, FrameSeen, SourceLineRead, StackSeen
+from autogradviz.recorder.qualified_names import qualified_name
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ class StackTable:
         library = not is_user_code(code)
         quoted = not library or is_generated(filename)  # its text names the op
         text = self._text(filename, lineno) if quoted else ""
-        function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
+        function = qualified_name(code, self._files.get(filename, ()))
         return filename, lineno, function, text, library
 
     def read_source(self, filename: str, lineno: int) -> None:

@@ -138,10 +138,13 @@ def test_failures_name_the_line(session):
     assert "takes allow= and hints= only" in reports["test_positional"]
 
 
-def test_a_file_as_folder_is_refused(tmp_path):
-    (tmp_path / "test_it.py").write_text("")
-    config = SimpleNamespace(getoption=lambda *_: "test_it.py", rootpath=tmp_path)
-    with pytest.raises(pytest.UsageError, match="takes a folder for traces, and test_it.py is a"):
+@pytest.mark.parametrize("given", ["tests/test_it.py", "tests/test_it.py::test_a", "tests"])
+def test_tests_as_folder_are_refused(tmp_path, given):
+    """``pytest --autogradviz tests`` would record all tests, with traces in that folder."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text("")
+    config = SimpleNamespace(getoption=lambda *_: given, rootpath=tmp_path)
+    with pytest.raises(pytest.UsageError, match=f"folder for traces, and {given} has tests"):
         pytest_configure(config)
 
 
