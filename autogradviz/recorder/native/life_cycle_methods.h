@@ -8,7 +8,9 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#ifdef __linux__
 #include <sys/syscall.h>
+#endif
 #include <unistd.h>
 
 #include <array>
@@ -176,7 +178,9 @@ struct Removal {
   std::atomic<long> thread{0};  // its number in the system
 
   void run() {
+#ifdef __linux__
     thread.store(syscall(SYS_gettid));
+#endif
     for (at::CallbackHandle& handle : handles) remove_callback(handle);
     std::lock_guard<std::mutex> lock(mutex);
     done = true;
@@ -185,6 +189,7 @@ struct Removal {
 
   // Return the lock of PyTorch that the thread waits for, null if there is none or it is unknown.
   pthread_mutex_t* awaited() const {
+#ifdef __linux__
     std::string path = "/proc/self/task/" + std::to_string(thread.load()) + "/syscall";
     char line[256] = {};
     int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -199,6 +204,9 @@ struct Removal {
     void* known = reinterpret_cast<void*>(&at::removeCallback);
     bool is_of_torch = dladdr(word, &library) != 0 && dladdr(known, &of_torch) != 0 && library.dli_fbase == of_torch.dli_fbase;
     return is_of_torch ? static_cast<pthread_mutex_t*>(word) : nullptr;
+#else
+    return nullptr;
+#endif
   }
 };
 
