@@ -43,6 +43,18 @@ _Waiting: TypeAlias = tuple[str, torch.nn.Module, tuple[int, ...]]
 """A module that is to be added: its name, itself, and the ids of the modules that contain it."""
 
 
+def _plain_leaves(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the attributes of a module that are leaves and no parameters, by name.
+
+    PyTorch lists them nowhere: an optimizer of ``module.parameters()`` does not update them.
+    """
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if type(value) is torch.Tensor and value.requires_grad and value.is_leaf
+    }
+
+
 class ModuleTable:
     """Assigns ids and names to modules without keeping them alive, and records their calls."""
 
@@ -57,6 +69,7 @@ class ModuleTable:
         self._stops = session.stops
         self._local = session.threads.local
         self._intern = tensors.intern
+        self._leaves = leaves
         self._add_leaf = leaves.add
         self._recent_outputs = recent_outputs
         self._known: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
@@ -69,8 +82,14 @@ class ModuleTable:
         self._emit_entered = session.emitter(ModuleEntered)
         self._emit_exited = session.emitter(ModuleExited)
 
-    def add_root(self, module: torch.nn.Module, name: str) -> None:
-        """Add a module and everything in it; ``name`` is the prefix of the names inside."""
+    def add_root(self, module: torch.nn.Module, name: str, parent: int | None = None) -> None:
+        """Add a module and everything in it.
+
+        Args:
+            module: the outermost one.
+            name: the prefix of the names inside.
+            parent: the module in whose call it was found.
+        """
         found: list[tuple[str, torch.nn.Module, int]] = []
         # Not ``named_modules``: its nested generators cost as much as all the rest.
         waiting: list[_Waiting] = [(name, module, ())]
@@ -78,7 +97,7 @@ class ModuleTable:
             path, child, above = waiting.pop()
             known = self.find(child)
             if known is None:
-                known = self._add(child, path, above[-1] if above else None)
+                known = self._add(child, path, above[-1] if above else parent)
             elif known in above:  # it contains itself
                 continue
             found.append((path, child, known))
@@ -95,6 +114,11 @@ class ModuleTable:
                     tensors = child._buffers if buffer else child._parameters  # noqa: SLF001
                     if tensors:
                         self._add_tensors(tensors, path, known, buffer=buffer)
+            for path, child, known in found:
+                plain = _plain_leaves(child)
+                if plain:
+                    self._add_tensors(plain, path, known, buffer=False)
+                    self._leaves.in_modules.update(map(self._intern, plain.values()))
 
     def _add_tensors(
         self, tensors: Mapping[str, Any], module_name: str, module_id: int, *, buffer: bool
@@ -168,11 +192,11 @@ class ModuleTable:
         known = self.find(module)
         if known is not None or get_tracing_state() is not None:
             return known
+        name, parent = type(module).__name__, None
         if state.modules:  # a child that was created or attached after its root was walked
             parent = state.modules[-1]
-            label = type(module).__name__
-            return self._add(module, self._unique(f"{self._names[parent]}.{label}"), parent)
-        self.add_root(module, self._unique(type(module).__name__))
+            name = f"{self._names[parent]}.{name}"
+        self.add_root(module, self._unique(name), parent)
         return self.find(module)
 
     def _unique(self, name: str) -> str:

@@ -237,13 +237,18 @@ class GradientTable:
                 self._session.emit(ParameterNormRead, tensor_id, known)
 
     def reached_parameters(self, known: AbstractSet[int], more: AbstractSet[int]) -> set[int]:
-        """Return the live parameters that backwards reached, without the known ones."""
+        """Return the live parameters that backwards reached, without the known ones.
+
+        A leaf that is a plain tensor in an attribute of a module counts as one.
+        """
         reached = chain(list(self.reached), self._ever_reached)
         found = {each for each in reached if each not in known and each not in more}
+        in_modules = self._leaves.in_modules
         return {
             tensor_id
             for tensor_id in found
-            if isinstance(leaf := self._leaves.get(tensor_id), torch.nn.Parameter)
+            if (leaf := self._leaves.get(tensor_id)) is not None
+            and (isinstance(leaf, torch.nn.Parameter) or tensor_id in in_modules)
             and leaf.requires_grad
         }
 

@@ -33,6 +33,8 @@ class LeafTable:
         self._tensors = tensors
         self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         self._requires_grad: dict[int, bool] = {}
+        self.in_modules: set[int] = set()
+        """The leaves that are plain tensors in an attribute of a module, no parameters."""
 
     def add(self, tensor_id: int, leaf: torch.Tensor) -> None:
         """Add a leaf, unless it is known."""
@@ -53,6 +55,7 @@ class LeafTable:
     def _forget(self, tensor_id: int) -> None:
         """Forget a leaf; it is added again when it is seen."""
         del self._leaves[tensor_id], self._requires_grad[tensor_id]
+        self.in_modules.discard(tensor_id)
 
     def requires_grad_called(self, leaf: torch.Tensor) -> None:
         """Record a change that ``requires_grad_`` made."""
