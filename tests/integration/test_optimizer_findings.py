@@ -11,7 +11,8 @@ from autogradviz.events import NoOptimizerFound, OptimizerStepped
 
 FOUND = {
     "step-without-gradients", "parameter-not-updated", "graph-kept", "function-input-written",
-    "clip-without-gradients", "gradients-discarded",
+    "clip-without-gradients", "gradients-discarded", "gradients-not-cleared", "clip-after-step",
+    "clip-before-unscale", "scaler-without-scale",
 }  # fmt: skip
 
 
@@ -178,7 +179,186 @@ def optimizer_of_another_model():
     return other
 
 
+def never_cleared():
+    net, optimizer = make(torch.optim.Adam)
+    for _ in range(4):
+        net(batch()).square().mean().backward()
+        optimizer.step()  # <-- named
+
+
+def another_optimizer_cleared():
+    """Clear the generator's gradients twice, and the discriminator's never."""
+    g, d = nn.Linear(3, 3), nn.Linear(3, 1)
+    for_g, for_d = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (g, d))
+    for _ in range(4):
+        fake = g(batch())
+        for_g.zero_grad()
+        (d(fake.detach()).mean() - d(batch()).mean()).backward()
+        for_d.step()  # <-- named
+        for_g.zero_grad()
+        (-d(fake).mean()).backward()
+        for_g.step()
+
+
+def closure_without_clearing():
+    net, optimizer = make(torch.optim.LBFGS)
+    x = batch()
+
+    def closure():
+        loss = net(x).square().mean()
+        loss.backward()  # <-- named
+        return loss
+
+    optimizer.step(closure)
+
+
+def clipped_after_step():
+    net, optimizer = make()
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=False)
+        net(batch()).square().mean().backward()
+        optimizer.step()
+        nn.utils.clip_grad_norm_(net.parameters(), 0.1)  # <-- named
+
+
+def clipped_while_scaled():
+    net, optimizer = make()
+    scaler = torch.amp.GradScaler("cpu")
+    for _ in range(3):
+        optimizer.zero_grad()
+        scaler.scale(net(batch()).square().mean()).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 0.1)  # <-- named
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def loss_not_scaled():
+    net, optimizer = make()
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.zeros(()))
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()  # <-- named
+        scaler.step(optimizer)
+        scaler.update()
+
+
+class PlainTemperature(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+        self.temperature = torch.ones(1, requires_grad=True)  # <-- named
+
+    def forward(self, x):
+        return self.inner(x) / self.temperature
+
+
+def tensor_that_is_no_parameter():
+    net = PlainTemperature()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
+class LayersInAList(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.more = [nn.Sequential(nn.Linear(3, 3), nn.Tanh()) for _ in range(2)]  # <-- named
+
+    def forward(self, x):
+        x = self.first(x)
+        for layer in self.more:
+            x = layer(x)
+        return x
+
+
+def layers_in_a_list():
+    net = LayersInAList()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
+class LayerInForward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return nn.Linear(3, 2)(self.first(x))  # <-- named
+
+
+def layer_made_in_forward():
+    net = LayerInForward()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
+def target_network_with_gradients():
+    net, optimizer = make()
+    target = copy.deepcopy(net)
+    for _ in range(3):
+        value = target(batch())  # <-- named
+        optimizer.zero_grad()
+        (net(batch()) - value).square().mean().backward()
+        optimizer.step()
+        target.load_state_dict(net.state_dict())
+
+
+def values_with_a_graph_loaded():
+    """Compute weights from a learned factor, and load them, which drops their graph."""
+    net, factor = nn.Linear(3, 2), nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([factor], lr=0.1)
+    for _ in range(3):
+        scaled = {name: factor * value.detach() for name, value in net.named_parameters()}
+        net.load_state_dict(scaled)  # <-- named
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
+def copies_trained():
+    net, optimizer = make()
+    for _ in range(3):
+        replicas = [copy.deepcopy(net) for _ in range(2)]  # <-- named
+        optimizer.zero_grad()
+        sum(replica(batch()).square().mean() for replica in replicas).backward()
+        optimizer.step()
+
+
+def average_with_graph():
+    """Keep the graphs of all losses in an average that dies with the function."""
+    net, optimizer = make()
+    average = torch.zeros(())
+    for _ in range(4):
+        loss = net(batch()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        average = 0.9 * average + 0.1 * loss  # <-- named
+
+
 WRONG = {
+    never_cleared: ("gradients-not-cleared", "hint"),
+    closure_without_clearing: ("gradients-not-cleared", "hint"),
+    clipped_after_step: ("clip-after-step", "hint"),
+    clipped_while_scaled: ("clip-before-unscale", "hint"),
+    loss_not_scaled: ("scaler-without-scale", "hint"),
+    tensor_that_is_no_parameter: ("parameter-not-updated", "hint"),
+    layers_in_a_list: ("parameter-not-updated", "hint"),
+    layer_made_in_forward: ("parameter-not-updated", "hint"),
+    target_network_with_gradients: ("parameter-not-updated", "hint"),
+    values_with_a_graph_loaded: ("parameter-not-updated", "hint"),
+    copies_trained: ("step-without-gradients", "hint"),
+    average_with_graph: ("graph-kept", "hint"),
     cleared_after_backward: ("step-without-gradients", "likely"),
     zeroed_after_backward: ("step-without-gradients", "likely"),
     removed_after_backward: ("step-without-gradients", "likely"),
@@ -202,6 +382,13 @@ WRONG = {
 def test_mistake_is_reported_at_its_line(work, keep_steps):
     [(slug, line, confidence)] = findings(work, keep_steps=keep_steps)
     assert (slug, confidence) == WRONG[work]
+    assert line.endswith("# <-- named")
+
+
+def test_gradients_that_another_optimizer_clears_are_reported():
+    # Each iteration has two steps, so the last three steps show no second sum.
+    [(slug, line, confidence)] = findings(another_optimizer_cleared)
+    assert (slug, confidence) == ("gradients-not-cleared", "hint")
     assert line.endswith("# <-- named")
 
 
@@ -391,7 +578,86 @@ def gradients_of_each_task():
         optimizer.step()
 
 
+def scaled_and_clipped():
+    net, optimizer = make()
+    scaler = torch.amp.GradScaler("cpu")
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=False)
+        scaler.scale(net(batch()).square().mean()).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def discriminator_cleared_before_its_loss():
+    """Let the generator's backward add to the discriminator's gradients, and clear them then."""
+    g, d = nn.Linear(3, 3), nn.Linear(3, 1)
+    for_g, for_d = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (g, d))
+    for step in range(4):
+        fake = g(batch())
+        for_d.zero_grad(set_to_none=step % 2 == 0)
+        (d(fake.detach()).mean() - d(batch()).mean()).backward()
+        for_d.step()
+        for_g.zero_grad()
+        (-d(fake).mean()).backward()
+        for_g.step()
+
+
+def line_search():
+    net, optimizer = make(torch.optim.LBFGS)
+    x = batch()
+
+    def closure():
+        optimizer.zero_grad()
+        for half in x.chunk(2):
+            loss = net(half).square().mean()
+            loss.backward()
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+
+
+def moving_average_of_values():
+    net, optimizer = make()
+    average = torch.zeros(())
+    for _ in range(4):
+        loss = net(batch()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        average = (0.9 * average + 0.1 * loss).detach()
+
+
+def target_network():
+    net, optimizer = make()
+    target = copy.deepcopy(net)
+    for _ in range(3):
+        with torch.no_grad():
+            value = target(batch())
+        optimizer.zero_grad()
+        (net(batch()) - value).square().mean().backward()
+        optimizer.step()
+        target.load_state_dict(net.state_dict())
+
+
+def learned_input():
+    """Keep a leaf that requires a gradient in an attribute, and use its gradient."""
+    net, optimizer = make()
+    net.input = batch().requires_grad_()
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(net.input).square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            net.input -= 0.1 * net.input.grad
+        net.input.grad = None
+
+
 CORRECT = [
+    scaled_and_clipped, discriminator_cleared_before_its_loss, line_search, learned_input,
+    moving_average_of_values, target_network,
     adversarial, sharpness_aware, gradients_of_each_task,
     taking_turns, generator_waits, accumulating, with_closure, updated_by_plain_ops,
     updated_in_hooks, frozen_by_rate_zero, master_weights, first_step_before_training, values_kept,

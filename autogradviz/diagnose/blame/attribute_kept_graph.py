@@ -40,6 +40,9 @@ def find_kept_attribute(
         after: the op of a later step that took it, on a line that reads the attribute, or a
             variable that was assigned from it.
     """
+    own = _assigned_on(before.location) if before.location is not None else None
+    if own is not None:
+        return own
     windows = (
         ExecutionWindow(evidence, before.stack_id, backward.stack_id),
         ExecutionWindow(evidence, backward.stack_id, after.stack_id),
@@ -72,6 +75,17 @@ def find_kept_attribute(
             if surest >= REACHABLE and len(lines) == 1:
                 location = source.location(place.filename, *lines[0])
                 return Kept(name, location, _detached(location, name))
+    return None
+
+
+def _assigned_on(line: SourceLocation) -> Kept | None:
+    """Return the attribute to which the line of an op assigns, if it is one."""
+    for _, node in source.nodes(line.filename):
+        if isinstance(node, ast.Assign) and node.lineno <= line.lineno <= (node.end_lineno or 0):
+            target = node.targets[0]
+            if len(node.targets) == 1 and isinstance(target, ast.Attribute):
+                place = source.location(line.filename, node.lineno, line.function)
+                return Kept(target.attr, place, _detached(place, target.attr))
     return None
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _CLEARING: Final = frozenset({"zero_", "_foreach_zero_", "fill_"})
+UNSCALE: Final = "_amp_foreach_non_finite_check_and_unscale_"
+"""The op by which a ``GradScaler`` divides gradients by its scale."""
+
+_CLIPPING: Final = "torch/nn/utils/clip_grad.py"
 _seq = attrgetter("seq")
 
 
@@ -56,6 +60,12 @@ def between(events: list[GradAccumulated], after: int, before: int) -> list[Grad
     """Return the events between two event numbers."""
     first = bisect_left(events, after, key=_seq)
     return events[first : bisect_left(events, before, lo=first, key=_seq)]
+
+
+def clips_gradients(evidence: Evidence, stack_id: int | None) -> bool:
+    """Return whether the functions of PyTorch that clip gradients called an op themselves."""
+    innermost = next(iter(evidence.analysis.stack(stack_id)), None)
+    return innermost is not None and innermost.filename.replace("\\", "/").endswith(_CLIPPING)
 
 
 def gradients_in_use(evidence: Evidence, gradients: set[int]) -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.attribute_kept_graph import Kept, find_kept_attribute
+from autogradviz.diagnose.blame.variable_kept_graph import Carried, find_carrying_variable
 from autogradviz.diagnose.evidence.reentrant_regions import find_captured_graph
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.explain_page import Page
@@ -25,8 +26,8 @@ PAGE: Final = Page(
     title="A second backward needs a graph that the first one freed",
     means="""backward() frees the saved tensors of each node that it runs. A second backward that
     reaches the same nodes finds none. If a later operator took a tensor of the old graph, the
-    culprit is the line that kept it in an attribute, or the operator; else the first
-    backward.""",
+    culprit is the line that kept it in an attribute or a variable, or the operator; else the
+    first backward.""",
     happens="""Two losses share a part of the graph and run backward one after the other; or a loop
     keeps a hidden state or a running loss from the previous step, and its graph with it.""",
     fix="""Detach the tensor that is kept; or add the losses and run one backward; or keep the graph
@@ -59,6 +60,7 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     first = evidence.first_backward(node) if node is not None else None
     reuse, kept = _reuse(evidence, node) if node is not None else (None, None)
+    carried = kept if isinstance(kept, Carried) else None
     second = evidence.raised_at()
     location = node.location if node is not None else None
     yield Draft(
@@ -82,12 +84,16 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
             if reuse is not None
             else "",
             reuse,
-            f"The attribute {kept.name} kept the tensor, with its graph:"
-            if kept is not None
-            else "",
-            kept,
+            ""
+            if kept is None or (reuse is not None and kept.location == reuse.location)
+            else f"The attribute {kept.name} kept the tensor, with its graph:"
+            if carried is None
+            else f"The variable {kept.name} carried the tensor to it, with its graph:"
+            if carried.again
+            else f"The tensor is in the variable {kept.name}, which was assigned once, before:",
+            kept if reuse is None or kept is None or kept.location != reuse.location else "",
         ],
-        fix=((kept.detached if kept is not None else "") or _FIX_KEPT)
+        fix=_fix(kept)
         if reuse is not None
         else "loss.backward(retain_graph=True)  # in the first backward, or add the losses\n"
         "# and call backward() once",
@@ -97,7 +103,19 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-def _reuse(evidence: Evidence, freed: Node) -> tuple[Op | None, Kept | None]:
+def _fix(kept: Kept | Carried | None) -> str:
+    if isinstance(kept, Carried):
+        if kept.again:
+            return (
+                f"{kept.name} = {kept.name}.detach()  # after backward(), before it is used again"
+            )
+        return f"# compute {kept.name} again after each backward, or {kept.name}.detach()"
+    if kept is not None and kept.location.function.endswith("__init__"):
+        return f"# compute {kept.name} in forward, from the parameters, not once in __init__"
+    return (kept.detached if kept is not None else "") or _FIX_KEPT
+
+
+def _reuse(evidence: Evidence, freed: Node) -> tuple[Op | None, Kept | Carried | None]:
     """Return the first operator that took a tensor of a freed graph, and what had kept it."""
     runs = evidence.analysis.log.of(NodeFinished)
     run = next((event for event in runs if event.node_id == freed.node_id), None)
@@ -119,8 +137,10 @@ def _reuse(evidence: Evidence, freed: Node) -> tuple[Op | None, Kept | None]:
         return None, None
     started = evidence.analysis.log.of(BackwardStarted)
     first = next((event for event in started if event.backward_id == run.backward_id), None)
-    kept = find_kept_attribute(evidence, before, first, after) if first is not None else None
-    return after, kept
+    if first is None:
+        return after, None
+    kept = find_kept_attribute(evidence, before, first, after)
+    return after, kept or find_carrying_variable(evidence, before, first, after)
 
 
 def _kept_from_step(evidence: Evidence, after: Op, before: Op, ended: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.evidence.leaf_gradients import clips_gradients
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import GradAccumulated
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-_FILE: Final = "torch/nn/utils/clip_grad.py"
 _MAKE_ZERO: Final = frozenset({"lift_fresh", "detach_"})
 """The ops of ``torch.tensor(0.0)``, the norm of no gradients."""
 
@@ -52,18 +52,12 @@ def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     clips: dict[int | None, bool] = {}  # by stack
     for op in evidence.analysis.ops:
         if op.stack_id not in clips:
-            clips[op.stack_id] = _clips(evidence, op)
+            clips[op.stack_id] = clips_gradients(evidence, op.stack_id)
         if clips[op.stack_id]:
             by_line[op.location].append(op)
     for line, ops in by_line.items():
         if line is not None and all(op.name in _MAKE_ZERO for op in ops):
             yield _draft(line, ops)
-
-
-def _clips(evidence: Evidence, op: Op) -> bool:
-    """Return whether the functions that clip gradients called an op themselves."""
-    innermost = next(iter(evidence.analysis.stack(op.stack_id)), None)
-    return innermost is not None and innermost.filename.replace("\\", "/").endswith(_FILE)
 
 
 def _draft(line: SourceLocation, ops: list[Op]) -> Draft:

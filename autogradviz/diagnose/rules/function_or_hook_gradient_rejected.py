@@ -58,6 +58,7 @@ with autogradviz.record() as trace:
     when=ErrorMessage(
         (
             "returned an incorrect number of gradients",
+            "returned a gradient different than None at position",
             "returned an invalid gradient at index",
             "expected Variable or None (got",
         )

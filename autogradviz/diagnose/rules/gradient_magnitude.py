@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_norms import weight_gradients
+from autogradviz.diagnose.evidence.leaf_gradients import UNSCALE
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 
@@ -76,6 +77,9 @@ def gradient_magnitude(evidence: Evidence) -> Iterator[Draft]:
     largest = max(nonzero, key=lambda layer: layer.size)
     smallest = min(nonzero, key=lambda layer: layer.size)
     earlier_is_larger = largest.first.seq < smallest.first.seq
+    scaled = any(op.name == UNSCALE for op in evidence.analysis.ops)
+    if scaled and largest.size >= _HUGE:
+        return  # read before a GradScaler divided them
     if largest.size >= _HUGE and (earlier_is_larger or smallest.size * _RATIO > largest.size):
         yield _draft(layers, largest, huge=True)
     elif smallest.size * _RATIO <= largest.size and not earlier_is_larger:

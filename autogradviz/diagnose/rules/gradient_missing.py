@@ -25,6 +25,7 @@ from autogradviz.events import (
     GradientFound,
     ModuleEntered,
     NodeStarted,
+    OptimizerStepped,
     ParameterSeen,
     RecorderLimited,
     RegionCutOff,
@@ -144,11 +145,15 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         set() if "ops" in evidence.recorded
         else {tensors[tensor_id].shape for tensor_id in reached - requires.keys()}
     )  # fmt: skip
+    # A model that no optimizer trains, as a target network, needs no gradient.
+    held = {each for event in log.of(OptimizerStepped) for each in event.tensor_ids}
+    trained = held if held and evidence.analysis.error is None else requires.keys()
     names = evidence.analysis.parameters
     return {
         tensor_id: names[tensor_id][0]
         for tensor_id, required in requires.items()
         if required
+        and tensor_id in trained
         and tensor_id not in reached
         and tensors[tensor_id].storage_id not in flat
         and tensors[tensor_id].shape not in gathered

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.leaf_gradients import optimizer_steps
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -16,7 +17,7 @@ from autogradviz.events import BackwardStarted, StepEnded, TensorReleased
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Node
+    from autogradviz.analysis import Node, Op
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _LINKED: Final = 2  # earlier steps in a row; one may be a difference between two losses
@@ -125,25 +126,49 @@ def _released_late(evidence: Evidence, end: int) -> bool:
     return any(event.saved_id < oldest and event.seq >= end for event in released)
 
 
-def _link(evidence: Evidence, ends: list[int]) -> Node | None:
-    """Return the last node that continues a graph of two or more earlier steps."""
-    graph = evidence.analysis.graph
-    depth: dict[int, int] = {}  # earlier steps that a node's graph leads to
+def _link(evidence: Evidence, ends: list[int]) -> Op | None:
+    """Return the last op that continues a graph of two or more earlier steps.
+
+    The edges of nodes are known that a backward or the end of the recording reached. Another op
+    that made a node continues the graphs of its inputs, unless a detach returned the same tensor.
+    """
+    analysis = evidence.analysis
+    walked = {node.op.seq: node for node in analysis.graph.nodes.values() if node.op is not None}
+    made: dict[int, int] = {}  # the op of the node of each tensor
+    depth: dict[int, int] = {}  # earlier steps that the graph of an op's node leads to
     found = None
-    for node in sorted(graph.nodes.values(), key=lambda each: each.order):
-        if node.op is None or node.op.phase != "forward":
+    for op in analysis.ops:
+        if op.phase != "forward":
             continue
-        step = bisect_right(ends, node.op.seq)
-        longest = 0
-        for target_id in (edge.target for edge in evidence.edges_from[node.node_id]):
-            target = graph.nodes[target_id]
-            if target.op is not None and target.parameter is None:
-                earlier = bisect_right(ends, target.op.seq) < step
-                longest = max(longest, depth.get(target_id, 0) + earlier)
-                if earlier and longest >= _LINKED:
-                    found = node
-        depth[node.node_id] = longest
+        if op.sequence_nr is not None:
+            step = bisect_right(ends, op.seq)
+            depth[op.seq] = 0
+            node = walked.get(op.seq)
+            for target in _before(op, made) if node is None else _below(evidence, node):
+                earlier = bisect_right(ends, target) < step
+                depth[op.seq] = max(depth[op.seq], depth.get(target, 0) + earlier)
+                if earlier and depth[op.seq] >= _LINKED:
+                    found = op
+        # A view of a parameter may be the same tensor in each step, and starts a graph.
+        before = op.seq if not is_view(op) else next(iter(_before(op, made)), None)
+        for tensor in op.outputs:
+            if op.sequence_nr is not None and before is not None:
+                made[tensor.tensor_id] = before
+            else:
+                made.pop(tensor.tensor_id, None)
     return found
+
+
+def _below(evidence: Evidence, node: Node) -> list[int]:
+    """Return the ops of the nodes to which a node passes gradients."""
+    nodes = evidence.analysis.graph.nodes
+    targets = (nodes[edge.target] for edge in evidence.edges_from[node.node_id])
+    return [each.op.seq for each in targets if each.op is not None and each.parameter is None]
+
+
+def _before(op: Op, made: dict[int, int]) -> list[int]:
+    """Return the ops that made the nodes of an op's inputs."""
+    return [made[each.tensor_id] for each in op.inputs if each.tensor_id in made]
 
 
 def _root(evidence: Evidence, kept: _Kept) -> Node | None:
@@ -160,7 +185,7 @@ def _root(evidence: Evidence, kept: _Kept) -> Node | None:
     return max(known, key=lambda node: node.order, default=None)
 
 
-def _draft(evidence: Evidence, node: Node, kept: _Kept | None, *, linked: bool) -> Draft:
+def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: bool) -> Draft:
     analysis = evidence.analysis
     retaining = next((e for e in analysis.log.of(BackwardStarted) if e.retain_graph), None)
     place = analysis.location(retaining.stack_id) if retaining is not None else None
@@ -169,14 +194,14 @@ def _draft(evidence: Evidence, node: Node, kept: _Kept | None, *, linked: bool) 
         title=f"Each step leaves {size} of saved tensors alive: their graph is kept"
         if kept is not None
         else "Each step continues the graph of the earlier steps, which all stay alive",
-        culprit=node.location,
+        culprit=made.location,
         victim=place if kept is not None else None,
         explanation=[
             "This op takes a tensor from the graph of an earlier step, which led to a still "
             "earlier one, and so on:"
             if linked
             else "This line computed a tensor whose graph was alive after the next step:",
-            node,
+            made,
             f"Each step computed and saved {size} of tensors that were still alive when the next "
             "step had ended. Memory grows by as much in every step."
             if kept is not None
@@ -192,5 +217,5 @@ def _draft(evidence: Evidence, node: Node, kept: _Kept | None, *, linked: bool) 
         if linked
         else "kept.append(tensor.detach())  # or .item(): a value without its graph",
         confidence="likely" if linked and kept is not None else "hint",
-        evidence=(node,),
+        evidence=(made,),
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from autogradviz.events import GradAccumulated, OptimizerStepped
 
 _IDLE_STEPS: Final = 2
+_COPYING: Final = frozenset({"clone", "copy_", "_to_copy"})
 _ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
 PAGE: Final = Page(
@@ -139,20 +140,47 @@ def _never_reached(evidence: Evidence, events: list[OptimizerStepped]) -> bool:
 def _idle_draft(evidence: Evidence, events: list[OptimizerStepped]) -> Draft:
     name = events[0].optimizer_name
     stepped = evidence.analysis.location(events[0].stack_id)
+    copy = _copy_with_gradients(evidence, events[0])
     return Draft(
         title=f"{name} steps, and none of its tensors ever got a gradient",
-        culprit=stepped,
+        culprit=copy.location if copy is not None else stepped,
         victim=stepped,
         explanation=[
             f"{name} stepped {len(events)} times:",
             stepped,
             f"None of its {len(events[0].tensor_ids)} tensors had a gradient. Backward computed "
-            "gradients for other tensors only: the loss does not depend on those of the "
-            "optimizer, or it uses copies of them.",
+            "gradients for "
+            + (
+                "copies of them, which were made here:"
+                if copy is not None
+                else "other tensors only: the loss does not depend on those of the optimizer, or "
+                "it uses copies of them."
+            ),
+            copy,
         ],
-        fix="# pass the parameters that the loss is computed from to the optimizer",
+        fix="# compute the loss with the model itself, or give the copy's gradients to it"
+        if copy is not None
+        else "# pass the parameters that the loss is computed from to the optimizer",
         confidence="hint",
-        evidence=(events[0],),
+        evidence=(events[0], copy),
+    )
+
+
+def _copy_with_gradients(evidence: Evidence, step: OptimizerStepped) -> Op | None:
+    """Return the op that copied a tensor of an optimizer into a leaf that got a gradient."""
+    tensors, got = evidence.analysis.tensors, accumulations(evidence)
+    held = storages(tensors[tensor_id] for tensor_id in step.tensor_ids)
+    leaves = storages(tensors[tensor_id] for tensor_id in got)
+    return next(
+        (
+            op
+            for op in evidence.analysis.ops
+            if op.name in _COPYING
+            and op.location is not None
+            and storages(op.inputs) & held
+            and (storages(op.outputs) | storages(op.written)) & leaves
+        ),
+        None,
     )
 
 

@@ -6,9 +6,11 @@ what the gradients cost.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.diagnose.blame.parameter_not_registered import plain_leaf_line, unregistered_in
 from autogradviz.diagnose.evidence.leaf_gradients import (
     accumulations,
     gradient_storages,
@@ -26,7 +28,6 @@ from autogradviz.events import (
     DistributedTensorSeen,
     HookRegistered,
     NoOptimizerFound,
-    ParameterSeen,
     ParametersUnsharded,
     RecorderLimited,
 )
@@ -34,11 +35,13 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis import Analysis, Op, SourceLocation, Tensor
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import GradAccumulated, OptimizerStepped
 
 _PARTIAL: Final = frozenset({"within", "nodes"})
+_COPIES: Final = frozenset({"copy_", "_foreach_copy_", "lerp_", "_foreach_lerp_"})
+"""Ops that give a parameter the values of others, as of a target network."""
 
 PAGE: Final = Page(
     slug="parameter-not-updated",
@@ -46,10 +49,12 @@ PAGE: Final = Page(
     means="""backward computes gradients for parameters that are in no optimizer of this process,
     and no operator writes them: they keep their initial values. A hint, because one may train a
     part of a model on purpose; then the gradients are computed for nothing.""",
-    happens="""A layer is replaced, or parametrized, after the optimizer was created; a group of
-    parameters is missing in the optimizer; a backbone or a loss network is not frozen.""",
-    fix="""Create the optimizer last, from all parameters. Call requires_grad_(False) on those that
-    are not to be trained.""",
+    happens="""A layer is replaced, or parametrized, after the optimizer was created; layers are in
+    a Python list, or a weight is a plain tensor, so that parameters() does not return them; a layer
+    is created in forward; a group of parameters is missing in the optimizer; a backbone, a target
+    network or a loss network is not frozen.""",
+    fix="""Create the optimizer last, from all parameters. Use nn.ModuleList and nn.Parameter. Call
+    requires_grad_(False) on what is not to be trained, or compute it under no_grad.""",
     example="""
 import torch
 import autogradviz
@@ -98,9 +103,9 @@ def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unus
         for event in log.of(HookRegistered)
         if event.hook_kind == "post_accumulate_grad"
     }
-    parameters = {event.tensor_id for event in log.of(ParameterSeen) if not event.buffer}
-    parameters &= {each for event in log.of(NoOptimizerFound) for each in event.tensor_ids}
     got = accumulations(evidence)
+    parameters = {each for event in log.of(NoOptimizerFound) for each in event.tensor_ids}
+    parameters |= _made_in_each_step(evidence, got)
     candidates = {
         tensor_id: before[-1]
         for tensor_id in sorted(parameters & got.keys())
@@ -117,17 +122,43 @@ def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unus
     )
     for tensor_id, gradient in candidates.items():
         tensor = tensors[tensor_id]
-        written = evidence.writes_between(tensor.storage_id, got[tensor_id][0].seq, 1 << 62)
+        written = [
+            op
+            for op in evidence.writes_between(tensor.storage_id, got[tensor_id][0].seq, 1 << 62)
+            if op.name not in _COPIES
+        ]
         if tensor.storage_id in read and not written and not memory.get(tensor_id, set()) & used:
-            name = analysis.parameters[tensor_id][0]
-            yield _Unused(name, tensor.nbytes, tensor_id, gradient)
+            yield _Unused(evidence.leaf_name(tensor_id), tensor.nbytes, tensor_id, gradient)
+
+
+def _made_in_each_step(evidence: Evidence, got: dict[int, list[GradAccumulated]]) -> set[int]:
+    """Return the parameters of modules that forward creates and calls, again in each step.
+
+    They die with the step, so no optimizer is searched for them.
+    """
+    analysis = evidence.analysis
+    found: dict[SourceLocation | None, dict[int, int]] = defaultdict(dict)  # backward by tensor
+    for tensor_id, events in got.items():
+        creator = _creator(analysis, analysis.tensors[tensor_id])
+        if creator is not None and unregistered_in(analysis, evidence.leaf_name(tensor_id)):
+            found[creator.location][tensor_id] = events[0].backward_id
+            if len(events) > 1:  # it lived on
+                found[creator.location].clear()
+                break
+    return {
+        tensor_id
+        for line, made in found.items()
+        if line is not None and len(set(made.values())) > 1
+        for tensor_id in made
+    }
 
 
 def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepped]) -> Draft:
     analysis = evidence.analysis
-    names = [each.name for each in unused]
+    names = list(dict.fromkeys(each.name for each in unused))
     idle = all(event.gradient_count == 0 for event in steps)
-    created, culprit = _lines(evidence, unused, steps)
+    hidden = _hidden(evidence, unused)
+    created, replaced = (None, None) if hidden is not None else _lines(evidence, unused, steps)
     started = next(
         (
             event
@@ -136,34 +167,142 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
         ),
         None,
     )
-    one = len(names) == 1
+    one = len(unused) == 1
     size = format_bytes(sum(each.nbytes for each in unused))
     kinds = join_names(sorted({event.optimizer_name for event in steps}))
     return Draft(
-        title=f"{names[0] if one else f'{len(names)} parameters'} "
+        title=f"{names[0] if one else f'{len(unused)} parameters'} "
         f"{'gets a gradient' if one else 'get gradients'}, and no optimizer updates "
         f"{'it' if one else 'them'}",
-        culprit=culprit or created,
+        culprit=hidden.location if hidden is not None else replaced or created,
         victim=analysis.location(started.stack_id) if started is not None else None,
         explanation=[
             f"{join_names(names)}: backward computes {size} of gradients in each pass.",
             f"{kinds} stepped. Neither it nor any other "
-            "optimizer of this process has these tensors. No operator writes them.",
+            "optimizer of this process has these tensors. "
+            + (
+                "Only copies write them."
+                if hidden is not None and hidden.copied
+                else "No operator writes them."
+            ),
+            *((hidden.reason, hidden.location) if hidden is not None else ()),
             *(("The optimizer was created here:", created) if created is not None else ()),
             *(
-                ("Afterwards the model was given other parameters:", culprit)
-                if culprit is not None
+                ("Afterwards the model was given other parameters:", replaced)
+                if replaced is not None
                 else ()
             ),
             "None of the tensors that the optimizer has got a gradient: it changes nothing."
             if idle
             else "If they are not to be trained, the gradients are computed for nothing.",
         ],
-        fix="optimizer = Optimizer(model.parameters())  # after the last change of the model\n"
+        fix=hidden.fix
+        if hidden is not None
+        else "optimizer = Optimizer(model.parameters())  # after the last change of the model\n"
         "# or, if they are not to be trained: parameter.requires_grad_(False)",
         confidence="hint",
         evidence=(unused[0].gradient, steps[-1]),
     )
+
+
+class _Hidden(NamedTuple):
+    """Why an optimizer of the model's parameters does not have a parameter."""
+
+    location: SourceLocation | None  # the line that created it
+    reason: str
+    fix: str
+    copied: bool = False  # it got the values of others
+
+
+def _hidden(evidence: Evidence, unused: list[_Unused]) -> _Hidden | None:
+    """Return why no optimizer has the first unused parameter, if the recording shows it."""
+    analysis = evidence.analysis
+    first = unused[0]
+    creator = _creator(analysis, analysis.tensors[first.tensor_id])
+    created = creator.location if creator is not None else None
+    attribute = plain_leaf_line(evidence, first.name)
+    if attribute is not None:
+        return _Hidden(
+            attribute,
+            "It is a plain tensor: parameters() of its module does not return it. It is made here:",
+            f"self.{first.name.rpartition('.')[2]} = torch.nn.Parameter(...)",
+        )
+    parent = unregistered_in(analysis, first.name)
+    if parent is not None:
+        return _Hidden(
+            created,
+            f"They belong to modules that {parent} calls and does not contain: parameters() does "
+            f"not return them. {'They are created here:' if created is not None else ''}",
+            "self.layers = torch.nn.ModuleList(layers)  # in __init__, before the optimizer",
+        )
+    return _copied(evidence, first) or _replaced(evidence, first, creator)
+
+
+def _creator(analysis: Analysis, tensor: Tensor) -> Op | None:
+    """Return the op that created the storage of a tensor, if it was recorded."""
+    return None if tensor.storage_id is None else analysis.creators.get(tensor.storage_id)
+
+
+def _copied(evidence: Evidence, first: _Unused) -> _Hidden | None:
+    """Return the line that computes with a parameter that gets the values of others."""
+    analysis = evidence.analysis
+    storage_id = analysis.tensors[first.tensor_id].storage_id
+    writes = evidence.writes_between(storage_id, -1, 1 << 62)
+    copies = [op for op in writes if op.name in _COPIES and op.inputs]
+    got = accumulations(evidence)[first.tensor_id]
+    if not copies or copies[-1].seq < got[0].seq:
+        return None  # loaded before the training
+    for copy in copies:
+        source = _creator(analysis, copy.inputs[-1])
+        if source is not None and source.sequence_nr is not None and copy.location is not None:
+            return _Hidden(
+                copy.location,
+                "They got values that have a graph, by a copy that has none, so no gradient "
+                "reaches what these were computed from:",
+                "torch.func.functional_call(model, values, inputs)  # computes with the values",
+                copied=True,
+            )
+    reads = (
+        op
+        for op in analysis.ops
+        if op.phase == "forward"
+        and op.seq < first.gradient.seq
+        and op.sequence_nr is not None
+        and storage_id in storages(op.inputs)
+    )
+    used = max(reads, key=lambda op: op.seq, default=None)
+    if used is None or used.location is None:
+        return None
+    return _Hidden(
+        used.location,
+        "They get the values of other parameters by copies, as a target network does. They are "
+        "used here with gradients enabled:",
+        "with torch.no_grad():\n    target = target_network(inputs)",
+        copied=True,
+    )
+
+
+def _replaced(evidence: Evidence, first: _Unused, creator: Op | None) -> _Hidden | None:
+    """Return the line that created a parameter after one of its shape which an optimizer has."""
+    analysis, got = evidence.analysis, accumulations(evidence)
+    if creator is None or creator.location is None:
+        return None
+    shape = analysis.tensors[first.tensor_id].shape
+    before = {op.seq for op in analysis.ops if op.location == creator.location}
+    for event in optimizer_steps(evidence):
+        for tensor_id in event.tensor_ids:
+            held = analysis.tensors[tensor_id]
+            older = _creator(analysis, held)
+            same = held.shape == shape and tensor_id not in got
+            if same and older is not None and older.seq < creator.seq and older.seq not in before:
+                return _Hidden(
+                    creator.location,
+                    f"{event.optimizer_name} has another tensor of its shape, which was created "
+                    "earlier and gets no gradient: this line replaced it.",
+                    "optimizer = Optimizer(model.parameters())  # after the last change of the "
+                    "model",
+                )
+    return None
 
 
 def _lines(

@@ -1,0 +1,260 @@
+"""Clipping and loss scaling in the wrong order with the optimizer's step: hints."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.diagnose.evidence.leaf_gradients import (
+    UNSCALE,
+    accumulations,
+    clips_gradients,
+    gradient_storages,
+)
+from autogradviz.diagnose.evidence.requires_grad_flow import storages
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.events import BackwardStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_SCALING: Final = frozenset({"mul", "mul_"})
+
+UNSCALE_PAGE: Final = Page(
+    slug="clip-before-unscale",
+    title="Gradients are clipped while they are still scaled",
+    means="""A GradScaler multiplied the loss, and so all gradients, by its scale, often 65536.
+    clip_grad_norm_ compared the scaled norm with max_norm, and the scale was divided out later: the
+    step used gradients that were smaller by that factor. The culprit is the line that clips. A
+    hint, because max_norm may have been multiplied by the scale.""",
+    happens="""clip_grad_norm_ between scaler.scale(loss).backward() and scaler.step(optimizer),
+    without scaler.unscale_(optimizer) before it.""",
+    fix="""Call scaler.unscale_(optimizer) before clipping; step then does not unscale again.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+with autogradviz.record(net) as trace:
+    for batch in range(2):
+        optimizer.zero_grad()
+        scaler.scale(net(torch.rand(2, 3)).square().sum()).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # <-- named
+        scaler.step(optimizer)
+        scaler.update()
+""",
+)
+
+LATE_PAGE: Final = Page(
+    slug="clip-after-step",
+    title="Gradients are clipped after the step that used them",
+    means="""Each time, the optimizer had used the gradients before clip_grad_norm_ scaled them, and
+    nothing used the clipped ones. The culprit is the line that clips. A hint.""",
+    happens="""clip_grad_norm_ or clip_grad_value_ is called after optimizer.step().""",
+    fix="""Call it after backward() and before step().""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with autogradviz.record(net) as trace:
+    for batch in range(2):
+        optimizer.zero_grad()
+        net(torch.rand(2, 3)).square().sum().backward()
+        optimizer.step()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # <-- named
+""",
+)
+
+UNSCALED_PAGE: Final = Page(
+    slug="scaler-without-scale",
+    title="Gradients are unscaled, and their loss was not scaled",
+    means="""scaler.step() divided the gradients by the scale, often 65536, and the loss from which
+    backward started is no product: the steps are smaller by that factor. The culprit is the line
+    of the backward. A hint.""",
+    happens="""loss.backward() instead of scaler.scale(loss).backward().""",
+    fix="""Call scaler.scale(loss).backward() for each loss.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+scaler.scale(torch.zeros(1))
+with autogradviz.record(net) as trace:
+    for batch in range(2):
+        optimizer.zero_grad()
+        net(torch.rand(2, 3)).square().sum().backward()  # <-- named
+        scaler.step(optimizer)
+        scaler.update()
+""",
+)
+
+
+class _Clip(NamedTuple):
+    """An op that clipped gradients, with the ops that took all of them just before and after."""
+
+    op: Op
+    before: Op | None  # of an optimizer
+    after: Op | None  # of an optimizer or a scaler
+
+
+@rule(
+    "clip-before-unscale",
+    "clip-after-step",
+    when=NoError(),
+    priority=307,
+    pages=(UNSCALE_PAGE, LATE_PAGE),
+    needs={"ops"},
+)
+def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint for a line that always clips scaled gradients, or those used already."""
+    by_line: dict[SourceLocation | None, list[_Clip]] = defaultdict(list)
+    for clip in _clips(evidence):
+        by_line[clip.op.location].append(clip)
+    for line, clips in by_line.items():
+        if line is None:
+            continue
+        if all(clip.after is not None and clip.after.name == UNSCALE for clip in clips):
+            yield _scaled_draft(line, clips[0])
+        elif all(clip.before is not None and clip.after is None for clip in clips):
+            yield _late_draft(line, clips)
+
+
+def _clips(evidence: Evidence) -> list[_Clip]:
+    """Return the ops that wrote gradients to clip them."""
+    found = [
+        op
+        for op in evidence.analysis.ops
+        if op.written
+        and op.phase == "forward"
+        and evidence.in_optimizer(op)
+        and clips_gradients(evidence, op.stack_id)
+    ]
+    if not found:
+        return []
+    clipped = {each for op in found for each in storages(op.written)}
+    takers: dict[int, list[Op]] = defaultdict(list)
+    for op in evidence.analysis.ops:
+        for storage_id in storages(op.inputs) & clipped:
+            if not clips_gradients(evidence, op.stack_id):
+                takers[storage_id].append(op)
+    return [_Clip(op, *_neighbors(evidence, op, takers)) for op in found]
+
+
+def _neighbors(
+    evidence: Evidence, clip: Op, takers: dict[int, list[Op]]
+) -> tuple[Op | None, Op | None]:
+    """Return the op of an optimizer or scaler just before and after an op that clips."""
+    before = after = None
+    for storage_id in storages(clip.written):
+        ops = takers.get(storage_id, [])
+        earlier = next((op for op in reversed(ops) if op.seq < clip.seq), None)
+        later = next((op for op in ops if op.seq > clip.seq), None)
+        if earlier is not None and _uses(evidence, earlier):
+            before = earlier
+        if later is not None and (later.name == UNSCALE or _uses(evidence, later)):
+            after = later
+    return before, after
+
+
+def _uses(evidence: Evidence, op: Op) -> bool:
+    """Return whether an op of an optimizer reads a gradient to apply it."""
+    zeroes = op.name in {"zero_", "_foreach_zero_"}
+    return op.phase == "forward" and evidence.in_optimizer(op) and not zeroes
+
+
+def _scaled_draft(line: SourceLocation, clip: _Clip) -> Draft:
+    return Draft(
+        slug="clip-before-unscale",
+        title="Gradients are clipped before the scaler divides them by its scale",
+        culprit=line,
+        victim=clip.after.location if clip.after is not None else None,
+        explanation=[
+            "The gradients were clipped here:",
+            line,
+            "and divided by the scale of a GradScaler after that:",
+            clip.after,
+            "So max_norm was compared with a norm that is larger by the scale.",
+        ],
+        fix="scaler.unscale_(optimizer)\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "scaler.step(optimizer)",
+        confidence="hint",
+        evidence=(clip.op, clip.after),
+    )
+
+
+def _late_draft(line: SourceLocation, clips: list[_Clip]) -> Draft:
+    return Draft(
+        slug="clip-after-step",
+        title="Gradients are clipped after the optimizer has used them",
+        culprit=line,
+        victim=clips[0].before.location if clips[0].before is not None else None,
+        explanation=[
+            "The optimizer used the gradients here:",
+            clips[0].before,
+            "Afterwards they were clipped, and nothing used the clipped ones:",
+            line,
+            f"It was so in all {len(clips)} calls." if len(clips) > 1 else "",
+        ],
+        fix="loss.backward()\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "optimizer.step()",
+        confidence="hint",
+        evidence=(clips[0].before, clips[0].op),
+    )
+
+
+@rule("scaler-without-scale", when=NoError(), priority=303, pages=(UNSCALED_PAGE,), needs={"ops"})
+def scaler_without_scale(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if a scaler divides gradients whose backward started from no product."""
+    analysis = evidence.analysis
+    unscaled = [op for op in analysis.ops if op.name == UNSCALE]
+    if not unscaled:
+        return
+    starts = {event.backward_id: event for event in analysis.log.of(BackwardStarted)}
+    leaves: dict[int, int] = {}  # by storage of the gradient
+    for tensor_id, memory in gradient_storages(evidence).items():
+        leaves.update(dict.fromkeys(memory, tensor_id))
+    gradients = accumulations(evidence)
+    for op in unscaled:
+        got = [
+            event
+            for storage_id in storages(op.written) & leaves.keys()
+            for event in gradients[leaves[storage_id]]
+            if event.seq < op.seq
+        ]
+        last = max(got, key=lambda event: event.seq, default=None)
+        started = starts.get(last.backward_id) if last is not None else None
+        roots = [analysis.graph.nodes.get(each) for each in started.root_ids] if started else []
+        names = {node.op.name for node in roots if node is not None and node.op is not None}
+        if started is not None and names and not names & _SCALING:
+            yield _unscaled_draft(evidence, started, op)
+            return
+
+
+def _unscaled_draft(evidence: Evidence, started: BackwardStarted, unscale: Op) -> Draft:
+    line = evidence.analysis.location(started.stack_id)
+    return Draft(
+        title="The gradients are divided by a scale that the loss was not multiplied by",
+        culprit=line,
+        victim=unscale.location,
+        explanation=[
+            "This backward started from a loss that no scale was multiplied with:",
+            line,
+            "A GradScaler divided its gradients by its scale:",
+            unscale,
+        ],
+        fix="scaler.scale(loss).backward()",
+        confidence="hint",
+        evidence=(started, unscale),
+    )
