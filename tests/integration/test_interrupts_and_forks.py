@@ -183,6 +183,34 @@ def test_child_leaves_the_block_without_an_error():
     assert trace.log.problem is None
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_child_that_is_forked_in_a_pack_hook_finishes_the_operator():
+    read, write = os.pipe()
+    children = []
+
+    def pack(tensor):
+        children.append(os.fork())
+        return tensor
+
+    x = torch.ones(2, requires_grad=True)
+    with autogradviz.record() as trace:
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+                y = x.exp()
+            y.sum().backward()
+            result = str(x.grad.tolist())
+        except BaseException as error:
+            result = repr(error)
+        if children == [0]:
+            os.write(write, result.encode())
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert pipe.read() == result == str(torch.ones(2).exp().tolist())
+    os.waitpid(children[0], 0)
+    assert not trace.log.of(RecorderFailed)
+
+
 @pytest.mark.parametrize("options", [{}, {"keep_steps": 2}, {"path": "x.agv"}], ids=str)
 def test_many_threads_train_concurrently(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

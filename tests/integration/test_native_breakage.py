@@ -105,7 +105,7 @@ recording.__enter__()
 reader, writer = os.pipe()
 fill(writer)
 os.dup2(writer, 2)
-# PyTorch logs under its lock that it does not know the callback, and nobody reads the pipe.
+# PyTorch logs under its lock that it does not know the callback, and waits for the full pipe.
 thread = threading.Thread(target=remove_callback, args=(UNKNOWN,))
 thread.start()
 system_call = Path(f"/proc/self/task/{thread.native_id}/syscall")
