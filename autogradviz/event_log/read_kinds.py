@@ -12,7 +12,7 @@ from autogradviz.event_log.encode_stream import FORMAT_VERSION
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.rank_summary import SUMMARIZED, RankSummary, read_footer, summarize
 from autogradviz.event_log.rows_to_arrow import find_runs_of, to_rows
-from autogradviz.event_log.trace_file import UNREADABLE, read_content
+from autogradviz.event_log.trace_file import UNREADABLE, check_beginning, read_content
 from autogradviz.events import Event, field_names
 from autogradviz.fast_dataclass import maker
 
@@ -67,4 +67,8 @@ def read_summary(path: PathLike) -> RankSummary:
         NotATraceError: if the file is not a trace, or is from a newer autogradviz.
         FileNotFoundError: if the file does not exist.
     """
-    return read_footer(Path(path)) or summarize(read_kinds(path, SUMMARIZED))
+    found = read_footer(Path(path))
+    if found is None:
+        return summarize(read_kinds(path, SUMMARIZED))
+    check_beginning(Path(path))
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -211,6 +212,23 @@ def read_content(path: Path) -> tuple[bytes, int]:
     """
     content = _content(path)
     return content, check_head(path, content)
+
+
+def check_beginning(path: Path) -> None:
+    """Check that the events of a trace file can be read, from the file's first bytes.
+
+    Raises:
+        NotATraceError: if it is not a trace, or is from a newer autogradviz.
+    """
+    with path.open("rb") as file:
+        beginning = file.read(len(_own_head()))
+    if beginning != _own_head():  # of another version, or damaged
+        read_content(path)
+
+
+@cache
+def _own_head() -> bytes:
+    return bytes(file_layout.Writer().head)
 
 
 def check_head(path: Path, content: bytes) -> int:

@@ -173,7 +173,7 @@ class PythonObserver:
         yield observe_attributes(session, state)
         yield observe_modes(session)
         yield observe_sharded_parameters(
-            session, self.modules, tensors, self.leaves, self.gradients
+            session, self.modules, tensors, self.leaves, self.gradients.sharded
         )
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)

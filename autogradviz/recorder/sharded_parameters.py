@@ -22,7 +22,6 @@ from autogradviz.recorder.torch_internals.private_api import DisableTorchFunctio
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.module_calls import ModuleTable
@@ -40,13 +39,13 @@ class _ShardedParameters:
         modules: ModuleTable,
         tensors: TensorTable,
         leaves: LeafTable,
-        gradients: GradientTable,
+        sharded: dict[int, int],
     ) -> None:
         self._session = session
         self._modules = modules
         self._tensors = tensors
         self._leaves = leaves
-        self._gradients = gradients
+        self._sharded = sharded
 
     def changed(self, group: Any) -> None:
         """Record that a group of parameters was gathered or freed."""
@@ -65,7 +64,7 @@ class _ShardedParameters:
 
     def _find_leaves(self, group: Any) -> None:
         """Record the leaves of whole parameters, each once."""
-        known = self._gradients.sharded
+        known = self._sharded
         with DisableTorchFunction():
             for part, whole in parameters_of(group):
                 tensor_id = self._tensors.intern(whole)
@@ -81,14 +80,22 @@ def observe_sharded_parameters(
     modules: ModuleTable,
     tensors: TensorTable,
     leaves: LeafTable,
-    gradients: GradientTable,
+    sharded: dict[int, int],
 ) -> Iterator[None]:
-    """Record gathered parameters while the context is open, if FSDP2 is imported before."""
+    """Record gathered parameters while the context is open, if FSDP2 is imported before.
+
+    Args:
+        session: of the recording.
+        modules: of the recording.
+        tensors: of the recording.
+        leaves: of the recording; parameters are added.
+        sharded: gets the ids of whole parameters, and of those that keep this rank's part.
+    """
     owner = parameter_group_class()
     if owner is None:
         yield
         return
-    table = _ShardedParameters(session, modules, tensors, leaves, gradients)
+    table = _ShardedParameters(session, modules, tensors, leaves, sharded)
     with ExitStack() as installed:
         for name in TRANSITIONS:
             ours = _wrapper(session, table, vars(owner)[name])

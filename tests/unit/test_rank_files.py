@@ -200,6 +200,12 @@ def damage_schema(path):
     path.write_bytes(path.read_bytes()[:100])
 
 
+def damage_beginning(path):
+    content = bytearray(path.read_bytes())
+    content[40:400] = bytes(360)
+    path.write_bytes(content)  # the summary at the end is intact
+
+
 def damage_folder(path):
     path.unlink()
     path.mkdir()
@@ -220,6 +226,7 @@ DAMAGES = {
     damage_empty: "rank-00001.agv is empty. Traces are written by trace.save().",
     damage_text: NO_TRACE,
     damage_schema: NO_TRACE,
+    damage_beginning: NO_TRACE,
     damage_folder: "rank-00001.agv is not a file.",
     damage_pipe: "rank-00001.agv is not a file.",
     damage_link: "rank-00001.agv: No such file or directory",
