@@ -1,4 +1,4 @@
-"""Gradients that an optimizer used and that nobody cleared: the next backward adds to them."""
+"""Gradients that were not cleared after an optimizer used them: the next backward adds to them."""
 
 from __future__ import annotations
 
