@@ -25,6 +25,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_sequence_nr,
     get_tracing_state,
 )
+from autogradviz.recorder.torch_internals.read_grad_fn import is_trainable_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,7 @@ def _plain_leaves(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {
         name: value
         for name, value in vars(module).items()
-        if type(value) is torch.Tensor and value.requires_grad and value.is_leaf
+        if type(value) is torch.Tensor and is_trainable_leaf(value)
     }
 
 

@@ -84,6 +84,7 @@ def train_joined(rank):
     with net.join():
         for number in range(4):
             if number < 3 + rank:
+                optimizer.zero_grad()
                 net(torch.ones(4, 8)).mean().backward()
                 optimizer.step()
     return net
@@ -94,6 +95,7 @@ def train_shorter(rank):
     net = nn.Linear(8, 4)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
     for _ in range(4 - rank):  # shorter
+        optimizer.zero_grad()
         net(torch.ones(4, 8)).mean().backward()
         sync(net)
         optimizer.step()

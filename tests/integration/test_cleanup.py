@@ -144,6 +144,20 @@ def test_trace_cannot_be_read_while_recording():
     assert trace.log.of(RecordingEnded)
 
 
+def test_tensor_in_a_module_whose_node_cannot_be_read_is_left_alone():
+    """Reading ``is_leaf`` of such a view runs view functions, and raises here."""
+    net = nn.Linear(2, 1)
+    base = torch.ones(2, requires_grad=True) * 1
+    net.part, _ = base.unbind()
+    with torch.no_grad():
+        base.mul_(2)
+    with autogradviz.record(net) as trace:
+        net(torch.ones(1, 2)).sum().backward()
+    assert trace.log.of(RecorderFailed) == ()
+    with pytest.raises(RuntimeError, match="is a view"):
+        _ = net.part.is_leaf
+
+
 def test_model_must_be_a_module():
     with pytest.raises(TypeError, match="takes an nn.Module, not function"):
         autogradviz.record(lambda x: x)

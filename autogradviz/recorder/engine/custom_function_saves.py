@@ -13,7 +13,7 @@ from autogradviz.events import ContextTensorKept, FunctionMarked
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
+from autogradviz.recorder.torch_internals.read_grad_fn import is_trainable_leaf, safe_grad_fn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ class CustomFunctionTable:
             return
         for name, value in vars(node).items():
             # A parameter lives on anyway.
-            if type(value) is not torch.Tensor or (value.is_leaf and value.requires_grad):
+            if type(value) is not torch.Tensor or is_trainable_leaf(value):
                 continue
             self._session.emit(
                 ContextTensorKept, node_id, name, self._intern(value),

@@ -1,7 +1,7 @@
-"""Read a tensor's node only if that runs no code.
+"""Read a tensor's node, and whether it is a leaf, only if that runs no code.
 
-The ``grad_fn`` of a view whose base was written in place is created when it is read: PyTorch runs
-the view functions again, below which a dispatch mode can deadlock.
+The ``grad_fn`` of a view whose base was written in place is created when it or ``is_leaf`` is read:
+PyTorch runs the view functions again, below which a dispatch mode can deadlock, or raises an error.
 """
 
 from __future__ import annotations
@@ -15,3 +15,10 @@ if TYPE_CHECKING:
 def safe_grad_fn(tensor: torch.Tensor) -> Any:
     """Return a tensor's node, None if it has none or if reading it would run view functions."""
     return None if tensor._is_view() and tensor._version else tensor.grad_fn
+
+
+def is_trainable_leaf(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a leaf that requires a gradient, False if reading it runs code."""
+    if not tensor.requires_grad or (tensor._is_view() and tensor._version):
+        return False
+    return tensor.is_leaf
