@@ -57,16 +57,9 @@ def find_carrying_variable(
 
 def _names(place: SourceLocation, context: type[ast.expr_context]) -> set[str]:
     """Return the variables that the statement on a line assigns, or reads."""
-    statements = [
-        node
-        for function, node in source.nodes(place.filename)
-        if function == place.function.replace("<module>", "")
-        and isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return))
-        and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
-    ]
     return {
         part.id
-        for node in statements
+        for node in source.simple_statements(place)
         for part in ast.walk(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, context)
     }

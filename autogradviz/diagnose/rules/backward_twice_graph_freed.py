@@ -60,7 +60,6 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     first = evidence.first_backward(node) if node is not None else None
     reuse, kept = _reuse(evidence, node) if node is not None else (None, None)
-    carried = kept if isinstance(kept, Carried) else None
     second = evidence.raised_at()
     location = node.location if node is not None else None
     yield Draft(
@@ -84,14 +83,11 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
             if reuse is not None
             else "",
             reuse,
-            ""
-            if kept is None or (reuse is not None and kept.location == reuse.location)
-            else f"The attribute {kept.name} kept the tensor, with its graph:"
-            if carried is None
-            else f"The variable {kept.name} carried the tensor to it, with its graph:"
-            if carried.again
-            else f"The tensor is in the variable {kept.name}, which was assigned once, before:",
-            kept if reuse is None or kept is None or kept.location != reuse.location else "",
+            *(
+                (_how_kept(kept), kept)
+                if kept is not None and (reuse is None or kept.location != reuse.location)
+                else ()
+            ),
         ],
         fix=_fix(kept)
         if reuse is not None
@@ -101,6 +97,14 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
         evidence=(reuse, error, node),
         region_id=node.region_id if node is not None else None,
     )
+
+
+def _how_kept(kept: Kept | Carried) -> str:
+    if not isinstance(kept, Carried):
+        return f"The attribute {kept.name} kept the tensor, with its graph:"
+    if kept.again:
+        return f"The variable {kept.name} carried the tensor to it, with its graph:"
+    return f"The tensor is in the variable {kept.name}, which was assigned once, before:"
 
 
 def _fix(kept: Kept | Carried | None) -> str:

@@ -70,21 +70,11 @@ def gradient_of_non_leaf(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-def _statements(line: SourceLocation) -> Iterator[ast.stmt]:
-    """Yield the simple statements on a line."""
-    for function, node in source.nodes(line.filename):
-        simple = isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return))
-        if simple and function == line.function.replace("<module>", ""):
-            assert isinstance(node, ast.stmt)
-            if node.lineno <= line.lineno <= (node.end_lineno or node.lineno):
-                yield node
-
-
 def _read_gradients(line: SourceLocation) -> set[str]:
     """Return the expressions whose ``.grad`` a line reads, as in source."""
     return {
         ast.unparse(part.value)
-        for node in _statements(line)
+        for node in source.simple_statements(line)
         for part in ast.walk(node)
         if isinstance(part, ast.Attribute) and part.attr == "grad"
     }
@@ -96,7 +86,7 @@ def _rebound(evidence: Evidence, line: SourceLocation | None, names: set[str]) -
         return None
     assigned = {
         ast.unparse(target)
-        for node in _statements(line)
+        for node in source.simple_statements(line)
         if isinstance(node, ast.Assign)
         for target in node.targets
     }

@@ -91,6 +91,17 @@ def nodes(filename: str) -> tuple[tuple[str, ast.AST], ...]:
     )
 
 
+def simple_statements(place: SourceLocation) -> list[ast.stmt]:
+    """Return the statements without a body, as assignments, on a line of a function."""
+    return [
+        node
+        for function, node in nodes(place.filename)
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return))
+        and function == place.function.replace("<module>", "")
+        and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
+    ]
+
+
 @cache
 def names_in(filename: str, function: str) -> set[str]:
     """Return all names and attributes that a function reads."""
