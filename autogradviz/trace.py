@@ -10,11 +10,11 @@ from autogradviz.analysis import Analysis
 from autogradviz.deprecation import warn_deprecated
 from autogradviz.diagnose import diagnose
 from autogradviz.errors import RecordingStateError
+from autogradviz.event_log.log_of_open_recording import LogSource
 from autogradviz.events import VersionBumped
 from autogradviz.export import describe_formats
-from autogradviz.graph_view import GraphView
-from autogradviz.live_log import LogSource
 from autogradviz.scene import build_scene
+from autogradviz.views.graph_view import GraphView
 
 if TYPE_CHECKING:
     import os
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
         TensorHistory,
     )
     from autogradviz.analysis.predict_memory import SavedMemoryModel
-    from autogradviz.compiled_region_view import CompiledRegionView
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
-    from autogradviz.flame_graph_view import FlameGraphView
     from autogradviz.render.live_widget import LiveWidget
     from autogradviz.render.widget import TraceWidget
     from autogradviz.scene import Scene
+    from autogradviz.views.compiled_region_view import CompiledRegionView
+    from autogradviz.views.flame_graph_view import FlameGraphView
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -443,7 +443,7 @@ class Trace:
             >>> trace.flame_graph("memory")
             <FlameGraphView of 96 B held at the peak>
         """
-        from autogradviz.flame_graph_view import FlameGraphView
+        from autogradviz.views.flame_graph_view import FlameGraphView
 
         return FlameGraphView(self.analysis, kind, self.title, merge_blocks=merge_blocks)
 
@@ -466,7 +466,7 @@ class Trace:
             Traceback (most recent call last):
             autogradviz.errors.UnknownRegionError: ...
         """
-        from autogradviz.compiled_region_view import CompiledRegionView, choose_region
+        from autogradviz.views.compiled_region_view import CompiledRegionView, choose_region
 
         if redact:
             return self.redacted().compiled_graph(region)

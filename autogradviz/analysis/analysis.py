@@ -47,7 +47,7 @@ from autogradviz.events import (
     SourceLineRead,
     VersionBumped,
 )
-from autogradviz.pause_gc import collector_paused
+from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import (

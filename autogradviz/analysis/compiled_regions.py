@@ -35,7 +35,7 @@ from autogradviz.events import (
     RegionRan,
     SlotPlanned,
 )
-from autogradviz.fast_dataclass import maker
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,7 +18,7 @@ from autogradviz.events import (
     NodeSeen,
     NormRead,
 )
-from autogradviz.fast_dataclass import maker
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -20,7 +20,7 @@ from autogradviz.events import (
     TensorSaved,
     TensorUnpacked,
 )
-from autogradviz.fast_dataclass import maker
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from autogradviz.events import (
     RecomputeStarted,
     RecomputeStopped,
 )
-from autogradviz.fast_dataclass import maker
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.break_on import condition_of, finding_to_stop_at
-from autogradviz.stop_condition import parse_condition
+from autogradviz.breakpoints.stop_condition import parse_condition
+from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.cli.run_script import Program
-    from autogradviz.stop_condition import StopCondition
 
 _FINDING: Final = "finding"
 

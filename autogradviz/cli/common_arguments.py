@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import AutogradvizError
-from autogradviz.standard_error import write_stderr
+from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse

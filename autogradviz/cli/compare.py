@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import warn_incomplete
-from autogradviz.compare import compare
+from autogradviz.comparison.compare_traces import compare
 from autogradviz.errors import AutogradvizError
-from autogradviz.rich_classes import Console
 from autogradviz.runs import Run
 from autogradviz.runs import load as load_any
 from autogradviz.runs.rank_files import describe_ranks
+from autogradviz.support.rich_classes import Console
 
 if TYPE_CHECKING:
     import argparse
 
-    from autogradviz.compare.result import Comparison
+    from autogradviz.comparison.result import Comparison
     from autogradviz.trace import Trace
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.rich_classes import Table, Text
 from autogradviz.scene.label_text import plural
+from autogradviz.support.rich_classes import Table, Text
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis, CompiledRegion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.rich_classes import Console
+from autogradviz.support.rich_classes import Console
 
 if TYPE_CHECKING:
     import argparse

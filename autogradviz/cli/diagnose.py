@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
 from autogradviz.render.terminal_text import render_findings
-from autogradviz.rich_classes import Console
 from autogradviz.runs import Run, load
+from autogradviz.support.rich_classes import Console
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import add_output, add_redact, warn_incomplete
 from autogradviz.cli.output_path import choose_output, print_written
-from autogradviz.compare import compare
+from autogradviz.comparison.compare_traces import compare
 from autogradviz.errors import AutogradvizError
 from autogradviz.runs import load
 from autogradviz.trace import load as load_trace

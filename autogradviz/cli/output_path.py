@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import check_folder, check_not_exists, path_of_rank, save_new
-from autogradviz.ranks import is_rank_file, last_steps_path, trace_path
+from autogradviz.support.process_rank import is_rank_file, last_steps_path, trace_path
 
 if TYPE_CHECKING:
     import argparse
 
-    from autogradviz.ranks import Rank
+    from autogradviz.support.process_rank import Rank
     from autogradviz.trace import Trace
 
 

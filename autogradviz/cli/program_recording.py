@@ -15,19 +15,19 @@ from autogradviz.cli.progress import Progress
 from autogradviz.cli.rank_report import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import matches_module
-from autogradviz.ranks import current_rank
-from autogradviz.recording_lifecycle import Recording, set_outer_recording
+from autogradviz.recording.lifecycle import Recording, set_outer_recording
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.standard_error import write_stderr
+from autogradviz.support.process_rank import current_rank
+from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.cli.run_script import Program
     from autogradviz.diagnose import Finding
-    from autogradviz.ranks import Rank
-    from autogradviz.stop_condition import StopCondition
+    from autogradviz.support.process_rank import Rank
     from autogradviz.trace import Trace
 
 

@@ -16,8 +16,8 @@ from autogradviz.cli.common_arguments import (
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
 from autogradviz.cli.run_script import read_program, run_as_main
-from autogradviz.defer_signals import CHILD_ENDED, uninterrupted
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
+from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,10 +11,10 @@ from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.events import RecordingStarted, StepEnded
 from autogradviz.render.terminal_text import format_duration, saved_rows, strip_controls
-from autogradviz.rich_classes import Console, Group, Padding, Table, Text
 from autogradviz.runs import Run, load
 from autogradviz.scene.label_text import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.non_graph_views import summarize
+from autogradviz.support.rich_classes import Console, Group, Padding, Table, Text
 
 if TYPE_CHECKING:
     import argparse

@@ -10,9 +10,9 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.demo.console import counted_stage, stage
 from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
-from autogradviz.record import record
+from autogradviz.recording.record_context import record
 from autogradviz.render.terminal_text import render_findings
-from autogradviz.rich_classes import Text
+from autogradviz.support.rich_classes import Text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from autogradviz.event_log.log import Log
-from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import (
     EVENT_TYPES,
     ModuleEntered,
@@ -20,13 +19,14 @@ from autogradviz.events import (
     RecordingEnded,
     TensorSaved,
 )
+from autogradviz.events.field_types import traits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from autogradviz.event_log.uncompressed_rows import Row
-    from autogradviz.event_references_and_privacy import Target
     from autogradviz.events import Event
+    from autogradviz.events.field_types import Target
 
 
 def within(log: Log, pattern: str) -> Log:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from autogradviz.event_log.uncompressed_rows import in_rows, joined
-from autogradviz.pause_gc import collector_paused
+from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

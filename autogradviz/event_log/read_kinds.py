@@ -14,7 +14,7 @@ from autogradviz.event_log.rank_summary import SUMMARIZED, RankSummary, read_foo
 from autogradviz.event_log.rows_to_arrow import find_runs_of, to_rows
 from autogradviz.event_log.trace_file import UNREADABLE, check_beginning, read_content
 from autogradviz.events import Event, field_names
-from autogradviz.fast_dataclass import maker
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -7,12 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.event_log.log import Log
-from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import EVENT_TYPES
+from autogradviz.events.field_types import traits
 
 if TYPE_CHECKING:
     from autogradviz.event_log.uncompressed_rows import Row
-    from autogradviz.event_references_and_privacy import Privacy
+    from autogradviz.events.field_types import Privacy
 
 _PATH: Final = re.compile(
     r"(?:(?<![\w.])~|\b[A-Za-z]:|(?<![\w./\\]))(?:[/\\](?=\S)[^/\\\n:'\"<>|]+)+"

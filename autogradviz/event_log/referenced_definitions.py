@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import EVENT_TYPES, field_names
+from autogradviz.events.field_types import traits
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from autogradviz.event_log import Log
-    from autogradviz.event_references_and_privacy import Target
     from autogradviz.events import Event
+    from autogradviz.events.field_types import Target
 
 DEFINITIONS: Final = tuple(kind for kind in reversed(EVENT_TYPES) if traits(kind).defines)
 """Kinds of definitions. Each comes before those that it refers to, as ``StackSeen`` to frames."""

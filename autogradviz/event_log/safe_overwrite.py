@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.errors import OutputExistsError
-from autogradviz.ranks import is_rank_file
+from autogradviz.support.process_rank import is_rank_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

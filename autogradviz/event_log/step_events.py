@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.log_segments import rows_of_segment
 from autogradviz.event_log.referenced_definitions import DEFINITIONS, PASSING, defined, used_ids
-from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import (
     EVENT_TYPES,
     ModuleEntered,
@@ -16,7 +15,8 @@ from autogradviz.events import (
     RecordingEnded,
     field_names,
 )
-from autogradviz.fork_safe_locks import new_lock
+from autogradviz.events.field_types import traits
+from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from autogradviz.diagnose import Finding
-    from autogradviz.record import record
+    from autogradviz.recording.record_context import record
     from autogradviz.trace import Trace
 
 OPTION: Final = "--autogradviz"
@@ -62,7 +62,7 @@ def _has_tests(path: Path) -> bool:
 @pytest.fixture
 def autogradviz_record() -> type[record]:
     """Return ``autogradviz.record``."""
-    from autogradviz.record import record
+    from autogradviz.recording.record_context import record
 
     return record
 
@@ -75,7 +75,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if folder is None and marker is None:
         return (yield)
     accepts = _read_marker(marker) if marker is not None else None
-    from autogradviz.open_ended_recording import OpenEndedRecording
+    from autogradviz.recording.open_ended import OpenEndedRecording
 
     recording = OpenEndedRecording()
     recording.begin()
@@ -129,7 +129,7 @@ def _report(item: pytest.Item, trace: Trace, folder: Path, *, has_note: bool) ->
     """Add the findings to the report of a test, and save its trace."""
     import sys
 
-    from autogradviz.open_ended_recording import describe_saved
+    from autogradviz.recording.open_ended import describe_saved
     from autogradviz.render.terminal_text import as_text, render_findings
 
     found = trace.diagnose()

@@ -16,8 +16,8 @@ from autogradviz.render.live_widget import LiveWidget
 
 if TYPE_CHECKING:
     from autogradviz.event_log import Log
+    from autogradviz.event_log.log_of_open_recording import LogSource
     from autogradviz.event_log.step_events import RowsByKind
-    from autogradviz.live_log import LogSource
     from autogradviz.scene import Scene
 
 SHARE: Final = 0.05  # of the time, for the thread that analyzes, while the recording is open

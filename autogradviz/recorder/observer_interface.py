@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.event_references_and_privacy import Target
+    from autogradviz.events.field_types import Target
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine.training_steps import StepTable
 

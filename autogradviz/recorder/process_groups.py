@@ -17,7 +17,6 @@ from autogradviz.events import (
     RankSeen,
     StepUnfinished,
 )
-from autogradviz.ranks import current_rank
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.data_parallel_buckets import (
     bucket_cap_nbytes,
@@ -30,6 +29,7 @@ from autogradviz.recorder.torch_internals.process_group_list import (
     initialized_distributed,
     process_groups,
 )
+from autogradviz.support.process_rank import current_rank
 
 if TYPE_CHECKING:
     import weakref

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.event_references_and_privacy import Target
+    from autogradviz.events.field_types import Target
     from autogradviz.recorder.saved_tensors.wrap_entered_hooks import PairHandler
     from autogradviz.recorder.session import Session
 

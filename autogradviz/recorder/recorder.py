@@ -25,7 +25,6 @@ from autogradviz.events import (
     RecordingInterrupted,
     RecordingStarted,
 )
-from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.native.choose_engine import choose_engine
 from autogradviz.recorder.native.observer import NativeObserver
 from autogradviz.recorder.process_groups import RankTable
@@ -38,17 +37,18 @@ from autogradviz.recorder.torch_internals.detect_lazy_backend import (
     has_lazy_backend,
 )
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr, require_private_api
+from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.event_log import Log, PathLike
     from autogradviz.events import Event
     from autogradviz.recorder.native.choose_engine import Engine
     from autogradviz.recorder.observer_interface import Observer
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recorder.retention.retention_policy import RetentionPolicy
-    from autogradviz.stop_condition import StopCondition
 
 _lock: Final = new_lock()
 _active: Recorder | None = None

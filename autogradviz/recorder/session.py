@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from autogradviz.defer_signals import signal_behind
 from autogradviz.event_log import Log
 from autogradviz.events import NO_ID, RecorderFailed
 from autogradviz.recorder.event_writer import EventSequence
@@ -20,6 +19,7 @@ from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_rec
 from autogradviz.recorder.torch_internals.patch_functions import hide_from_compiler
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling, is_under_tracing_mode
+from autogradviz.support.defer_signals import signal_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

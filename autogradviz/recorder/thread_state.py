@@ -7,9 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
-from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.torch_internals.private_api import current_graph_task_id, get_sequence_nr
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling
+from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz import event_log
 from autogradviz.events import CollectiveCalled, StepEnded, TensorSeen
-from autogradviz.runs.lines import Lines
+from autogradviz.runs.source_lines_of_stacks import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,9 +9,9 @@ from math import prod, sqrt
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.compare.align_lines import compare_scenes
-from autogradviz.compare.result import Comparison, Difference
-from autogradviz.compare.uninitialized import Uninitialized
+from autogradviz.comparison.align_lines import compare_scenes
+from autogradviz.comparison.result import Comparison, Difference
+from autogradviz.comparison.uninitialized import Uninitialized
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import (
@@ -21,14 +21,14 @@ from autogradviz.events import (
     ParameterSeen,
     StepEnded,
 )
-from autogradviz.runs.add_up_parts import Content, compare_parts
+from autogradviz.runs.compare_distributed_tensor import Content, compare_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op
-    from autogradviz.runs.add_up_parts import Verdict
+    from autogradviz.runs.compare_distributed_tensor import Verdict
     from autogradviz.scene import Scene
     from autogradviz.trace import Trace
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz import trace as traces
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.compare import compare
+from autogradviz.comparison.compare_traces import compare
 from autogradviz.render.terminal_text import as_text, strip_controls
-from autogradviz.rich_classes import Table, Text
 from autogradviz.runs.equal_gradients import equal_gradients
 from autogradviz.runs.findings import RunFinding, find_problems
 from autogradviz.runs.first_difference import first_difference
@@ -31,6 +30,7 @@ from autogradviz.runs.rank_files import (
     find_rank_files,
 )
 from autogradviz.runs.write_parquet import dataset, write_parquet
+from autogradviz.support.rich_classes import Table, Text
 
 if TYPE_CHECKING:
     import os
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from rich.console import RenderableType
 
-    from autogradviz.compare.result import Comparison
+    from autogradviz.comparison.result import Comparison
     from autogradviz.event_log import RankSummary
     from autogradviz.render.run_widget import RunWidget
     from autogradviz.runs.first_difference import FirstDifference

@@ -18,7 +18,7 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.runs.branch_lines import find_branch_not_taken
-from autogradviz.runs.lines import Lines
+from autogradviz.runs.source_lines_of_stacks import Lines
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation

@@ -6,8 +6,6 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.fast_dataclass import maker
-from autogradviz.pause_gc import collector_paused
 from autogradviz.scene import non_graph_views
 from autogradviz.scene.blamed_tensors import find_blamed
 from autogradviz.scene.compiled.in_graph import (
@@ -35,6 +33,8 @@ from autogradviz.scene.memory_view import build_flame_tables, build_prediction_t
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.opened_parts import find_opened
 from autogradviz.scene.schema import Scene, SceneEdge
+from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

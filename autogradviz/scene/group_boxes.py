@@ -9,13 +9,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.fast_dataclass import maker
 from autogradviz.scene.label_text import last_part, plural, range_label
 from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.opened_parts import OpenedParts
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypedDict
 
 from autogradviz.analysis.flame_graph import build_flame_rows
 from autogradviz.analysis.predict_memory import SavedMemoryModel
-from autogradviz.fast_dataclass import maker
 from autogradviz.scene.schema import (
     SceneFlameRow,
     SceneHeldSave,
     SceneModuleCall,
     SceneStorageSize,
 )
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, format_shape
-from autogradviz.fast_dataclass import maker
 from autogradviz.scene.node_badges import NodeBadgeReader
 from autogradviz.scene.node_tooltips import Annotations
 from autogradviz.scene.parameter_badges import ParameterBadges
 from autogradviz.scene.saved_tensor_badges import SavedTensorBadges
 from autogradviz.scene.schema import SceneNode
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

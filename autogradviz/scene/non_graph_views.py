@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
-from autogradviz.fast_dataclass import maker
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.region_costs import region_costs
 from autogradviz.scene.schema import (
@@ -22,6 +21,7 @@ from autogradviz.scene.schema import (
     SceneSpan,
     SceneSummary,
 )
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -28,8 +28,8 @@ from itertools import chain
 from operator import attrgetter, sub
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
-from autogradviz.pause_gc import collector_waiting
 from autogradviz.scene import schema
+from autogradviz.support.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,14 +7,26 @@ import inspect
 import re
 import textwrap
 from dataclasses import fields
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from sphinx.util.docutils import SphinxDirective
 
 from autogradviz import events
 from autogradviz.event_log.rows_to_arrow import schema
-from autogradviz.event_references_and_privacy import traits
+from autogradviz.events import (
+    backward,
+    base,
+    checkpoint,
+    compiled,
+    definitions,
+    hooks,
+    modules_and_state,
+    operators,
+    recording,
+    saved_tensors,
+)
+from autogradviz.events.field_types import traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,37 +34,39 @@ if TYPE_CHECKING:
     from docutils import nodes
     from sphinx.application import Sphinx
 
-SOURCE = inspect.getsource(events)
-LINES = SOURCE.splitlines()
-SECTION = re.compile(r"^# --- (.+?) -+$")
+SUBJECTS = (
+    recording,
+    definitions,
+    operators,
+    saved_tensors,
+    backward,
+    hooks,
+    checkpoint,
+    modules_and_state,
+    compiled,
+)
 FIELD = re.compile(r"^    (\w+): .*?(?:  # (.*))?$")
 PRIVATE = {"path": "a path", "source": "source text", "value": "a value of the user"}
 
 
 def sections() -> Iterator[tuple[str, list[type[events.Event]]]]:
-    """Yield the sections of ``events.py`` with the event types that they define."""
-    kinds = {kind.__name__: kind for kind in events.EVENT_TYPES}
-    title, found = "", []
-    for line in LINES:
-        begun = SECTION.match(line)
-        defined = re.match(r"class (\w+)\(", line)
-        if begun:
-            if found:
-                yield title, found
-            title, found = begun[1], []
-        elif defined and defined[1] in kinds:
-            found.append(kinds[defined[1]])
-    yield title, found
+    """Yield the title of each subject with its event types, in the order of their definition."""
+    for module in SUBJECTS:
+        title = (module.__doc__ or "").split(":")[0].rstrip(".")
+        yield title, [kind for kind in events.EVENT_TYPES if kind.__module__ == module.__name__]
 
 
 def comments() -> dict[str, dict[str, str]]:
     """Return the comment of each field, by class and field."""
     found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(SOURCE).body:
-        if isinstance(node, ast.ClassDef):
-            own = [each for each in node.body if isinstance(each, ast.AnnAssign)]
-            matches = [FIELD.match(LINES[each.lineno - 1]) for each in own]
-            found[node.name] = {each[1]: each[2] or "" for each in matches if each}
+    for module in (base, *SUBJECTS):
+        source = inspect.getsource(module)
+        lines = source.splitlines()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef):
+                own = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+                matches = [FIELD.match(lines[each.lineno - 1]) for each in own]
+                found[node.name] = {each[1]: each[2] or "" for each in matches if each}
     return found
 
 
@@ -107,8 +121,9 @@ def description(kind: type[events.Event]) -> str:
 
 def literal_types() -> Iterator[str]:
     """Yield a definition of each named set of values, with its documentation."""
-    body = ast.parse(SOURCE).body
-    for node, following in pairwise(body):
+    modules = (base, *SUBJECTS)
+    pairs = (pairwise(ast.parse(inspect.getsource(module)).body) for module in modules)
+    for node, following in chain.from_iterable(pairs):
         if (
             isinstance(node, ast.AnnAssign)
             and isinstance(node.target, ast.Name)

@@ -26,7 +26,7 @@ PAGES = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
     "SECURITY.md": "project/security.md",
-    "autogradviz/events.py": "events.md",
+    "autogradviz/events/__init__.py": "events.md",
     "assets/bench.md": "cost.md",
     "assets/bench_log.md": "cost.md",
     "assets/bench_viewer.md": "cost.md",

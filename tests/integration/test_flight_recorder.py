@@ -17,7 +17,6 @@ from small_net import Net, train
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, OutputExistsError, RecordingStateError
 from autogradviz.event_log import streaming_writer
-from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -34,6 +33,7 @@ from autogradviz.events import (
     StepEnded,
     TensorSeen,
 )
+from autogradviz.events.field_types import traits
 
 
 def run(steps, **options):

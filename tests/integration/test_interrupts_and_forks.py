@@ -15,7 +15,6 @@ from interrupted_step import step
 from patch_points import all_patch_points
 
 import autogradviz
-from autogradviz import fork_safe_locks
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
 from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
 from autogradviz.recorder.engine.backward_calls import BackwardTable
@@ -28,6 +27,7 @@ from autogradviz.recorder.retention.flight_recorder import FlightRecorder
 from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.torch_internals.patch_functions import patched, patched_for_compilers_too
+from autogradviz.support import fork_safe_locks
 
 
 @pytest.fixture(autouse=True)

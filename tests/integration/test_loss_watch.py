@@ -10,7 +10,7 @@ import torch
 import autogradviz
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.events import NormRead, OpCalled, RecorderFailed, StepEnded
-from autogradviz.recorder.retention import loss_watch
+from autogradviz.recorder.retention import write_steps_on_bad_loss
 
 
 def train(steps, *, bad=(), value=math.nan, with_optimizer=True):
@@ -146,9 +146,9 @@ def test_no_step_waits_for_the_copy_of_a_loss(tmp_path, monkeypatch):
 
     def send(loss, step):
         sent.append(step)
-        return loss_watch.PendingLoss(step, loss, Arrival())
+        return write_steps_on_bad_loss.PendingLoss(step, loss, Arrival())
 
-    monkeypatch.setattr(loss_watch, "copy_to_host", send)
+    monkeypatch.setattr(write_steps_on_bad_loss, "copy_to_host", send)
     path = tmp_path / "nan.agv"
     _, _, warned, wrote = record(path, 12, bad={7}, keep_steps=4)
     assert wrote == [9]

@@ -8,7 +8,7 @@ from ranks import run_ranks
 
 import autogradviz
 from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen
-from autogradviz.recording_lifecycle import Recording
+from autogradviz.recording.lifecycle import Recording
 
 TRAINS = """
 import os, torch

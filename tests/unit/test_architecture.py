@@ -14,53 +14,34 @@ import autogradviz
 
 PACKAGE = Path(autogradviz.__file__).parent
 LAYERS = {
-    "event_references_and_privacy": -1,
-    "events": 0,
-    "errors": 0,
-    "_version": 0,
+    "support": -1,
     "deprecation": -1,
-    "rich_classes": -1,
-    "defer_signals": 0,
-    "pause_gc": 0,
-    "fork_safe_locks": 0,
-    "fast_dataclass": 0,
-    "ranks": 0,
-    "stop_condition": 0,
-    "stop": 0,
-    "break_on": 8,
-    "open_ended_recording": 9,
-    "enable_recording": 10,
-    "integrations": 10,
-    "standard_error": 0,
-    "interruption_watch": 0,
-    "last_steps_file": 2,
+    "_version": 0,
+    "errors": 0,
+    "events": 0,
+    "breakpoints": 0,
     "event_log": 1,
     "compiled_graphs": 1,
-    "import_compile_trace": 8,
-    "explain": 5,
-    "own_error_pages": 4,
-    "run_finding_pages": 4,
     "analysis": 2,
     "recorder": 2,
     "diagnose": 3,
     "scene": 4,
+    "own_error_pages": 4,
+    "run_finding_pages": 4,
+    "explain": 5,
     "render": 5,
     "export": 6,
-    "graph_view": 6,
-    "compiled_region_view": 6,
-    "flame_graph_view": 6,
-    "trace": 7,
-    "live_log": 2,
-    "compare": 8,
     "live": 6,
-    "recording_lifecycle": 8,
-    "record": 9,
-    "cli": 13,
-    "ipython_tracebacks": 10,
-    "jupyter_magic": 11,
+    "views": 6,
+    "trace": 7,
+    "comparison": 8,
+    "recording": 9,
     "runs": 9,
     "demo": 10,
+    "integrations": 10,
+    "notebook": 11,
     "__init__": 12,
+    "cli": 13,
     "__main__": 14,
 }
 FOLDERS = {  # folders of a large package, with the folders that each may import from
@@ -266,7 +247,7 @@ def test_rich_is_imported_in_one_module_only():
         for module, _ in imports(path, top_level_only=True)
         if module.split(".")[0] == "rich"
     }
-    assert importing == {"rich_classes.py", "demo/console.py"}
+    assert importing == {"support/rich_classes.py", "demo/console.py"}
 
 
 def test_trace_is_loaded_and_analyzed_without_torch():

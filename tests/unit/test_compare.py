@@ -9,9 +9,9 @@ import autogradviz
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
 from autogradviz.cli import main
-from autogradviz.compare import compare
-from autogradviz.compare.result import Comparison, Difference
-from autogradviz.compare.rounding import rounding_between
+from autogradviz.comparison.compare_traces import compare
+from autogradviz.comparison.result import Comparison, Difference
+from autogradviz.comparison.rounding import rounding_between
 from autogradviz.events import NormRead, StepEnded
 from autogradviz.trace import Trace
 

@@ -13,7 +13,6 @@ from make_compiled import Op, analysis_of, block, region_of
 import autogradviz
 from autogradviz import events as e
 from autogradviz.cli import main
-from autogradviz.compiled_region_view import CompiledRegionView, choose_region
 from autogradviz.errors import UnknownRegionError
 from autogradviz.render.svg.compiled_region import render_compiled_svg
 from autogradviz.render.svg.document import render_svg
@@ -22,6 +21,7 @@ from autogradviz.scene.compiled.columns import MAX_BLOCKS, arrange_columns
 from autogradviz.scene.compiled.recomputed_bytes import recomputed_alive
 from autogradviz.scene.compiled.tables import build_region_scene
 from autogradviz.scene.layout.coordinates import place
+from autogradviz.views.compiled_region_view import CompiledRegionView, choose_region
 
 MLP = [
     Op("addmm", 3, nbytes=4000, saved="value"),

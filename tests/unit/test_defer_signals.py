@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from autogradviz.defer_signals import uninterrupted
+from autogradviz.support.defer_signals import uninterrupted
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="needs SIGCHLD")
 

@@ -8,8 +8,8 @@ from typing import Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
+from autogradviz.events.field_types import traits
 
 
 def test_field_has_the_same_type_in_every_event():

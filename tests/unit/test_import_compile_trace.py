@@ -9,7 +9,7 @@ import pytest
 from autogradviz import load
 from autogradviz.cli.entry_point import main
 from autogradviz.errors import NotATraceError
-from autogradviz.import_compile_trace import import_compile_trace
+from autogradviz.export.import_torch_trace import import_compile_trace
 from autogradviz.trace import Trace
 
 FORWARD = """\

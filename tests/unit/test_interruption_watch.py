@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from autogradviz.interruption_watch import InterruptionWatch
+from autogradviz.recording.interruption_watch import InterruptionWatch
 
 BLOCKED = """
 import os, signal, sys, threading, time
-from autogradviz.interruption_watch import InterruptionWatch
+from autogradviz.recording.interruption_watch import InterruptionWatch
 watch = InterruptionWatch(lambda reason: print(reason, flush=True), lambda: 0)
 watch.start()
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()

@@ -6,7 +6,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import autogradviz
-from autogradviz.jupyter_magic import parse_line
+from autogradviz.notebook.magics import parse_line
 
 SET_UP = """
 import torch

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from autogradviz.pause_gc import collector_paused, collector_waiting
+from autogradviz.support.pause_gc import collector_paused, collector_waiting
 
 
 class Ring:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.defer_signals import interrupt_again
 from autogradviz.events import NO_ID
 from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.torch_internals.checkpoint_frame import saved_arguments
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.support.defer_signals import interrupt_again
 
 if TYPE_CHECKING:
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.defer_signals import interrupt_again, uninterrupted
 from autogradviz.event_log.state_value_diff import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
@@ -23,6 +22,7 @@ from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.support.defer_signals import interrupt_again, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

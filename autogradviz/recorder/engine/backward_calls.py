@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import BackwardEnded, BackwardStarted, RecorderLimited
-from autogradviz.pause_gc import collector_waiting
 from autogradviz.recorder.engine.open_engine_call import EngineCall, engine_options, node_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import (
     is_compiled_autograd_enabled,
@@ -21,6 +20,7 @@ from autogradviz.recorder.torch_internals.keep_dynamo_out import (
 )
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
+from autogradviz.support.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,10 +24,10 @@ import torch.autograd.graph
 import torch.utils.hooks
 
 from autogradviz.events import HookKind, HookRan, HookRegistered
-from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.callable_names import hook_name
 from autogradviz.recorder.engine.node_tag import NodeTag
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, DistributedTensorSeen, TensorSeen
-from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.ids.int_map import IntMap, grow
 from autogradviz.recorder.torch_internals.private_api import shape_of
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
@@ -31,6 +30,7 @@ from autogradviz.recorder.torch_internals.wrapper_tensors import (
     layout_number,
     layout_of,
 )
+from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

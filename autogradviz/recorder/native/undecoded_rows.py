@@ -34,7 +34,7 @@ from autogradviz.events import (
     VersionBumped,
     VersionRestored,
 )
-from autogradviz.pause_gc import collector_waiting
+from autogradviz.support.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -37,10 +37,10 @@ from autogradviz.events import (
     TensorSeen,
     field_names,
 )
-from autogradviz.ranks import current_rank
 from autogradviz.recorder.retention.compress_events import KeepAll
-from autogradviz.recorder.retention.loss_watch import LossWatch
 from autogradviz.recorder.retention.retention_policy import RetentionPolicy
+from autogradviz.recorder.retention.write_steps_on_bad_loss import LossWatch
+from autogradviz.support.process_rank import current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

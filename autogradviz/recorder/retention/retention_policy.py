@@ -6,12 +6,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from autogradviz.defer_signals import uninterrupted
+from autogradviz.support.defer_signals import uninterrupted
 
 if TYPE_CHECKING:
     from autogradviz.event_log import Log, Stream
     from autogradviz.recorder.observer_interface import Observer
-    from autogradviz.recorder.retention.loss_watch import LossWatch
+    from autogradviz.recorder.retention.write_steps_on_bad_loss import LossWatch
     from autogradviz.recorder.session import Session
 
 

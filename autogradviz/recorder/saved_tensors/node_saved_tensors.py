@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.defer_signals import interrupt_again
 from autogradviz.events import NO_ID, TensorUnpacked
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.private_api import SavedTensor
+from autogradviz.support.defer_signals import interrupt_again
 
 if TYPE_CHECKING:
     from autogradviz.recorder.ids.tensor_ids import TensorTable

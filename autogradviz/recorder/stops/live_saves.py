@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.breakpoints.stop import LiveSave
 from autogradviz.recorder.torch_internals.saved_slots_of_node import slots_of
-from autogradviz.stop import LiveSave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

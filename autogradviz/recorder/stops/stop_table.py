@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.breakpoints.stop import LiveSave, Stop
+from autogradviz.breakpoints.stop_condition import is_of_file
 from autogradviz.events import OpCalled, field_names
-from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.python_stacks import cell_number, is_user_code
 from autogradviz.recorder.stops.live_saves import (
     nodes_below,
@@ -35,16 +36,15 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
-from autogradviz.standard_error import print_line
-from autogradviz.stop import LiveSave, Stop
-from autogradviz.stop_condition import is_of_file
+from autogradviz.support.fork_safe_locks import new_lock
+from autogradviz.support.standard_error import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import CodeType, FrameType
 
+    from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.recorder.session import Session
-    from autogradviz.stop_condition import StopCondition
 
 NAME: Final = "stopped"
 """The variable that holds the ``Stop`` in the debugger, where no variable of the user hides it."""

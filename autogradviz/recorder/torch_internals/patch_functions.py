@@ -7,8 +7,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from autogradviz.fork_safe_locks import new_lock
 from autogradviz.recorder.torch_internals.keep_dynamo_out import replace_in_rules
+from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

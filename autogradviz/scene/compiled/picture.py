@@ -15,7 +15,6 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     short_path,
 )
-from autogradviz.fast_dataclass import maker
 from autogradviz.scene.compiled.columns import arrange_columns
 from autogradviz.scene.compiled.lane_rows import OP_SIZE, LaneRow, op_lines, spot
 from autogradviz.scene.compiled.place_columns import (
@@ -39,6 +38,7 @@ from autogradviz.scene.schema import (
     SceneCompiledSlot,
 )
 from autogradviz.scene.text_metrics import text_width
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.fast_dataclass import maker
 from autogradviz.scene.layout.rows_and_order import Arrangement, arrange
 from autogradviz.scene.schema import Cell, Link
+from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from autogradviz.analysis import Analysis
 from autogradviz.errors import NotAGraphError
 from autogradviz.event_log import write_over_own
-from autogradviz.pause_gc import collector_paused
 from autogradviz.scene import build_scene
+from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
     import os

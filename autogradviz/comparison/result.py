@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.errors import RecordingStateError
 from autogradviz.event_log import write_over_own
 from autogradviz.render.terminal_text import as_text, strip_controls
-from autogradviz.rich_classes import Group, Table, Text
+from autogradviz.support.rich_classes import Group, Table, Text
 
 if TYPE_CHECKING:
     import os
@@ -87,8 +87,8 @@ class Comparison:
             >>> widget = autogradviz.compare(trace, trace).widget()
             >>> widget.select("TanhBackward0")
         """
-        from autogradviz.graph_view import GraphView
         from autogradviz.render.widget import TraceWidget
+        from autogradviz.views.graph_view import GraphView
 
         before, after = self._both()
         picture = GraphView(after).svg

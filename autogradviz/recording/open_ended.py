@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import save_new
-from autogradviz.ranks import current_rank
-from autogradviz.recording_lifecycle import Recording, set_outer_recording
-from autogradviz.standard_error import print_line
+from autogradviz.recording.lifecycle import Recording, set_outer_recording
+from autogradviz.support.process_rank import current_rank
+from autogradviz.support.standard_error import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.break_on import BreakOn
+    from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.recorder.native.choose_engine import Engine
-    from autogradviz.stop_condition import StopCondition
+    from autogradviz.recording.break_on_argument import BreakOn
     from autogradviz.trace import Trace
 
 
@@ -101,7 +101,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         values: bool | None = None,
     ) -> None:
         # Late imports, because ``import autogradviz`` imports this module.
-        from autogradviz.recording_lifecycle import Recording
+        from autogradviz.recording.lifecycle import Recording
 
         if values is not None:
             from autogradviz.deprecation import warn_deprecated
@@ -144,7 +144,7 @@ def _read_break_on(
 ) -> tuple[StopCondition, ...]:
     if break_on is None:
         return ()
-    from autogradviz.break_on import read_conditions
+    from autogradviz.recording.break_on_argument import read_conditions
 
     return read_conditions(break_on, model, ops=ops)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, TypeAlias
 
+from autogradviz.breakpoints.stop_condition import StopCondition, parse_condition
 from autogradviz.diagnose import CulpritRun, Finding
-from autogradviz.stop_condition import StopCondition, parse_condition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

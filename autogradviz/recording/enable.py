@@ -10,12 +10,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.break_on import read_conditions
 from autogradviz.errors import RecordingStateError
-from autogradviz.open_ended_recording import OpenEndedRecording, describe_saved
-from autogradviz.record import check_keep_steps, check_model
+from autogradviz.recording.break_on_argument import read_conditions
+from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
+from autogradviz.recording.record_context import check_keep_steps, check_model
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.standard_error import print_line
+from autogradviz.support.standard_error import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.break_on import BreakOn
+    from autogradviz.recording.break_on_argument import BreakOn
     from autogradviz.trace import Trace
 
 _enabled: _Enabled | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from autogradviz.compare.result import Comparison, Difference
+    from autogradviz.comparison.result import Comparison, Difference
     from autogradviz.scene import Scene
     from autogradviz.trace import Trace
 
@@ -60,8 +60,8 @@ def compare(before: Trace, after: Trace | _Ranks, *, tolerance: float | None = N
         ['first difference', ...]
     """
     # Late imports, because ``import autogradviz`` imports this module.
-    from autogradviz.compare.all_differences import all_differences
-    from autogradviz.compare.result import Comparison
+    from autogradviz.comparison.all_differences import all_differences
+    from autogradviz.comparison.result import Comparison
     from autogradviz.trace import Trace
 
     compare_with_single = getattr(after, "compare_with_single", None)
@@ -88,7 +88,7 @@ def compare(before: Trace, after: Trace | _Ranks, *, tolerance: float | None = N
 def _compare_scenes(
     before: Trace, after: Trace, differences: tuple[Difference, ...]
 ) -> tuple[Scene, Scene]:
-    from autogradviz.compare.align_lines import compare_scenes
+    from autogradviz.comparison.align_lines import compare_scenes
 
     return compare_scenes(
         (before.analysis, after.analysis),

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
 from autogradviz.analysis.formatting import short_path
-from autogradviz.compare.rounding import rounding_between
+from autogradviz.comparison.rounding import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, SourceLocation
-    from autogradviz.compare.result import Difference
-    from autogradviz.compare.rounding import Rounding
+    from autogradviz.comparison.result import Difference
+    from autogradviz.comparison.rounding import Rounding
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from autogradviz.compare.result import Difference
-from autogradviz.compare.uninitialized import Uninitialized
+from autogradviz.comparison.result import Difference
+from autogradviz.comparison.uninitialized import Uninitialized
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:

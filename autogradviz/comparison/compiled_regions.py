@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.compiled_saves import uncompiled_name
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.compare.result import Difference
+from autogradviz.comparison.result import Difference
 from autogradviz.compiled_graphs.view_ops import is_view
 from autogradviz.events import NodeStarted
 from autogradviz.scene.label_text import merge_numbered_names, plural

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.compare.compiled_regions import compiled_differences, only_one_is_compiled
-from autogradviz.compare.counts import count_differences, step_differences
-from autogradviz.compare.first_different_op import first_other_op, first_other_values
-from autogradviz.compare.gradients import gradient_differences, hash_differences
-from autogradviz.compare.result import Difference
+from autogradviz.comparison.compiled_regions import compiled_differences, only_one_is_compiled
+from autogradviz.comparison.counts import count_differences, step_differences
+from autogradviz.comparison.first_different_op import first_other_op, first_other_values
+from autogradviz.comparison.gradients import gradient_differences, hash_differences
+from autogradviz.comparison.result import Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.open_ended_recording import OpenEndedRecording
-from autogradviz.standard_error import print_line
+from autogradviz.recording.open_ended import OpenEndedRecording
+from autogradviz.support.standard_error import print_line
 
 if TYPE_CHECKING:
     from types import TracebackType

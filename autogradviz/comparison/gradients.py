@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.compiled_saves import uncompiled_name
-from autogradviz.compare.result import Difference
-from autogradviz.compare.rounding import rounding_between
+from autogradviz.comparison.result import Difference
+from autogradviz.comparison.rounding import rounding_between
 from autogradviz.events import NO_ID, NodeStarted
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Parameter
-    from autogradviz.compare.rounding import Rounding
+    from autogradviz.comparison.rounding import Rounding
 
 MAX_DIGITS: Final = 17  # which tell any two numbers apart
 MOST: Final = 5

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.compare.compiled_regions import only_one_is_compiled
-from autogradviz.compare.result import Difference
+from autogradviz.comparison.compiled_regions import only_one_is_compiled
+from autogradviz.comparison.result import Difference
 from autogradviz.events import StepEnded
 from autogradviz.scene.label_text import merge_numbered_names, plural
 

@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from autogradviz import event_log
-from autogradviz.defer_signals import uninterrupted
 from autogradviz.errors import AutogradvizError, RecordingStateError
-from autogradviz.interruption_watch import InterruptionWatch
-from autogradviz.last_steps_file import LastStepsFile
-from autogradviz.live_log import LogSource
-from autogradviz.ranks import current_rank, is_folder_path, trace_path
-from autogradviz.standard_error import print_line
+from autogradviz.event_log.log_of_open_recording import LogSource
+from autogradviz.recording.interruption_watch import InterruptionWatch
+from autogradviz.recording.last_steps_file import LastStepsFile
+from autogradviz.support.defer_signals import uninterrupted
+from autogradviz.support.process_rank import current_rank, is_folder_path, trace_path
+from autogradviz.support.standard_error import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     import torch
 
+    from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.recorder import Recorder
     from autogradviz.recorder.native.choose_engine import Engine
     from autogradviz.recorder.recorder_failures import Failures
-    from autogradviz.stop_condition import StopCondition
 
 
 class OuterRecording(Protocol):
@@ -235,7 +235,10 @@ class Recording:
 
         If writing fails, the error is reported with the recorder's own failures.
         """
-        from autogradviz.recorder.retention.loss_watch import has_bad_loss, warn_of_loss
+        from autogradviz.recorder.retention.write_steps_on_bad_loss import (
+            has_bad_loss,
+            warn_of_loss,
+        )
 
         watch = None if recorder.retention is None else recorder.retention.watch
         if watch is None or self._path is None:

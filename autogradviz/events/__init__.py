@@ -1,0 +1,150 @@
+"""The events of a recording: the only schema of recordings and of trace files.
+
+Events are facts in the past tense. They hold numbers and text but no tensors, so a trace keeps
+nothing alive and opens without torch. A definition (``FrameSeen``, ``TensorSeen``, ``ModuleSeen``
+…) comes before the first event that refers to it, so the readable part of a torn file can be
+understood by itself.
+
+Ids are small integers counted by the recorder, one counter for each kind of id, and never
+``id()``. The type of a field says what it refers to (``TensorId``) and whether it quotes what
+belongs to the user (``SourceText``); retention, the module filter and redaction derive from that.
+
+Two fields of the same name have the same type in every event, because the file format has one
+column for each name. To add an event, define it in the file of its subject, where the decorator
+registers it, and import it here.
+
+Example:
+    >>> [event] = trace.log.of(autogradviz.events.BackwardStarted)
+    >>> event.create_graph
+    False
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Final
+
+from autogradviz.events.backward import BackwardEnded as BackwardEnded
+from autogradviz.events.backward import BackwardStarted as BackwardStarted
+from autogradviz.events.backward import GradAccumulated as GradAccumulated
+from autogradviz.events.backward import GradientFound as GradientFound
+from autogradviz.events.backward import LeafGradientRead as LeafGradientRead
+from autogradviz.events.backward import LocalGradientNormRead as LocalGradientNormRead
+from autogradviz.events.backward import LossRead as LossRead
+from autogradviz.events.backward import NodeFinished as NodeFinished
+from autogradviz.events.backward import NodeSeen as NodeSeen
+from autogradviz.events.backward import NodeStarted as NodeStarted
+from autogradviz.events.backward import NoOptimizerFound as NoOptimizerFound
+from autogradviz.events.backward import NormRead as NormRead
+from autogradviz.events.backward import NotFiniteSeen as NotFiniteSeen
+from autogradviz.events.backward import OptimizerStepped as OptimizerStepped
+from autogradviz.events.backward import OutputNormRead as OutputNormRead
+from autogradviz.events.backward import ParameterNormRead as ParameterNormRead
+from autogradviz.events.backward import Place as Place
+from autogradviz.events.backward import StepNormRead as StepNormRead
+from autogradviz.events.base import NO_ID as NO_ID
+from autogradviz.events.base import Event as Event
+from autogradviz.events.base import PackedBy as PackedBy
+from autogradviz.events.checkpoint import CutOff as CutOff
+from autogradviz.events.checkpoint import HooksDisabled as HooksDisabled
+from autogradviz.events.checkpoint import HooksEntered as HooksEntered
+from autogradviz.events.checkpoint import HooksLeft as HooksLeft
+from autogradviz.events.checkpoint import OpServed as OpServed
+from autogradviz.events.checkpoint import Outcome as Outcome
+from autogradviz.events.checkpoint import PolicyDecided as PolicyDecided
+from autogradviz.events.checkpoint import RecomputeStarted as RecomputeStarted
+from autogradviz.events.checkpoint import RecomputeStopped as RecomputeStopped
+from autogradviz.events.checkpoint import RegionCutOff as RegionCutOff
+from autogradviz.events.checkpoint import RegionEntered as RegionEntered
+from autogradviz.events.checkpoint import RegionExited as RegionExited
+from autogradviz.events.compiled import BackwardCaptured as BackwardCaptured
+from autogradviz.events.compiled import CacheDecided as CacheDecided
+from autogradviz.events.compiled import CacheDecision as CacheDecision
+from autogradviz.events.compiled import CompiledGraph as CompiledGraph
+from autogradviz.events.compiled import CompiledGraphCaptured as CompiledGraphCaptured
+from autogradviz.events.compiled import CompileEnded as CompileEnded
+from autogradviz.events.compiled import CompileStarted as CompileStarted
+from autogradviz.events.compiled import CompileTrigger as CompileTrigger
+from autogradviz.events.compiled import HookInlined as HookInlined
+from autogradviz.events.compiled import MemoryBudgetChanged as MemoryBudgetChanged
+from autogradviz.events.compiled import OpCompiled as OpCompiled
+from autogradviz.events.compiled import Recompiled as Recompiled
+from autogradviz.events.compiled import RecomputeCause as RecomputeCause
+from autogradviz.events.compiled import RecomputePlanned as RecomputePlanned
+from autogradviz.events.compiled import RegionCompiled as RegionCompiled
+from autogradviz.events.compiled import RegionRan as RegionRan
+from autogradviz.events.compiled import RegionSource as RegionSource
+from autogradviz.events.compiled import SlotKind as SlotKind
+from autogradviz.events.compiled import SlotPlanned as SlotPlanned
+from autogradviz.events.definitions import CellSeen as CellSeen
+from autogradviz.events.definitions import DistributedTensorSeen as DistributedTensorSeen
+from autogradviz.events.definitions import FrameSeen as FrameSeen
+from autogradviz.events.definitions import ModuleSeen as ModuleSeen
+from autogradviz.events.definitions import ParameterSeen as ParameterSeen
+from autogradviz.events.definitions import SourceLineRead as SourceLineRead
+from autogradviz.events.definitions import StackSeen as StackSeen
+from autogradviz.events.definitions import TensorSeen as TensorSeen
+from autogradviz.events.field_types import registered
+from autogradviz.events.hooks import ForwardHookRegistered as ForwardHookRegistered
+from autogradviz.events.hooks import HookKind as HookKind
+from autogradviz.events.hooks import HookRan as HookRan
+from autogradviz.events.hooks import HookRegistered as HookRegistered
+from autogradviz.events.modules_and_state import ChangeKind as ChangeKind
+from autogradviz.events.modules_and_state import ContextTensorKept as ContextTensorKept
+from autogradviz.events.modules_and_state import EffectRepeated as EffectRepeated
+from autogradviz.events.modules_and_state import FunctionMarked as FunctionMarked
+from autogradviz.events.modules_and_state import Mode as Mode
+from autogradviz.events.modules_and_state import ModeChanged as ModeChanged
+from autogradviz.events.modules_and_state import ModuleEntered as ModuleEntered
+from autogradviz.events.modules_and_state import ModuleExited as ModuleExited
+from autogradviz.events.modules_and_state import RequiresGradChanged as RequiresGradChanged
+from autogradviz.events.modules_and_state import StateChange as StateChange
+from autogradviz.events.modules_and_state import StateChanged as StateChanged
+from autogradviz.events.modules_and_state import StateKind as StateKind
+from autogradviz.events.modules_and_state import ValueKind as ValueKind
+from autogradviz.events.modules_and_state import path_text as path_text
+from autogradviz.events.operators import CollectiveCalled as CollectiveCalled
+from autogradviz.events.operators import CollectiveWaited as CollectiveWaited
+from autogradviz.events.operators import OpCalled as OpCalled
+from autogradviz.events.operators import ParametersResharded as ParametersResharded
+from autogradviz.events.operators import ParametersUnsharded as ParametersUnsharded
+from autogradviz.events.operators import Phase as Phase
+from autogradviz.events.operators import RandomDrawn as RandomDrawn
+from autogradviz.events.operators import WholeParameterSeen as WholeParameterSeen
+from autogradviz.events.recording import DataParallelSeen as DataParallelSeen
+from autogradviz.events.recording import ErrorRaised as ErrorRaised
+from autogradviz.events.recording import GradientBucketSeen as GradientBucketSeen
+from autogradviz.events.recording import MeshSeen as MeshSeen
+from autogradviz.events.recording import ProcessGroupSeen as ProcessGroupSeen
+from autogradviz.events.recording import RankSeen as RankSeen
+from autogradviz.events.recording import RecorderFailed as RecorderFailed
+from autogradviz.events.recording import RecorderLimited as RecorderLimited
+from autogradviz.events.recording import RecordingEnded as RecordingEnded
+from autogradviz.events.recording import RecordingInterrupted as RecordingInterrupted
+from autogradviz.events.recording import RecordingStarted as RecordingStarted
+from autogradviz.events.recording import StepEnded as StepEnded
+from autogradviz.events.recording import StepUnfinished as StepUnfinished
+from autogradviz.events.saved_tensors import MutationCloned as MutationCloned
+from autogradviz.events.saved_tensors import PackedWritten as PackedWritten
+from autogradviz.events.saved_tensors import SavedStorageFreed as SavedStorageFreed
+from autogradviz.events.saved_tensors import SlotSeen as SlotSeen
+from autogradviz.events.saved_tensors import TensorMoved as TensorMoved
+from autogradviz.events.saved_tensors import TensorReleased as TensorReleased
+from autogradviz.events.saved_tensors import TensorSaved as TensorSaved
+from autogradviz.events.saved_tensors import TensorUnpacked as TensorUnpacked
+from autogradviz.events.saved_tensors import VersionBumped as VersionBumped
+from autogradviz.events.saved_tensors import VersionRestored as VersionRestored
+
+EVENT_TYPES: Final[tuple[type[Event], ...]] = registered()
+
+
+_FIELD_NAMES: Final[dict[type[Event], tuple[str, ...]]] = {
+    Event: tuple(field.name for field in fields(Event)),
+    StateChange: tuple(field.name for field in fields(StateChange)),
+    **{kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES},
+}
+
+
+def field_names(kind: type[Event]) -> tuple[str, ...]:
+    """Return the names of an event's fields, in the order of its rows."""
+    return _FIELD_NAMES[kind]

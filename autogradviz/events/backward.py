@@ -1,0 +1,219 @@
+"""Nodes of the graph, their runs, gradients and optimizer steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from autogradviz.events.base import Event
+from autogradviz.events.field_types import BackwardId, NodeId, OpSeq, TensorId, event
+
+Place: TypeAlias = Literal["root", "gradient"]
+"""The object that a norm belongs to: a root of a backward, or the ``.grad`` of a leaf."""
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen(Event):
+    """An autograd node was seen for the first time.
+
+    ``next_node_ids`` has one entry for each of the node's ``next_functions``, NO_ID for None.
+    Gradients flow from a node to its next nodes.
+    """
+
+    node_id: NodeId
+    node_name: str  # "AddmmBackward0"
+    sequence_nr: int | None  # None for AccumulateGrad, which has no place in creation order
+    next_node_ids: tuple[NodeId, ...]
+    next_inputs: tuple[int, ...]  # index of the next node's input that the gradient feeds
+    tensor_id: TensorId | None  # the leaf of an AccumulateGrad
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardStarted(Event):
+    """The autograd engine was entered."""
+
+    backward_id: BackwardId
+    parent_backward_id: BackwardId | None  # the backward that this one is nested in
+    root_ids: tuple[NodeId, ...]
+    root_tensor_ids: tuple[TensorId, ...]  # including roots without a node
+    input_ids: tuple[NodeId, ...]  # nodes of the ``inputs`` argument
+    retain_graph: bool
+    create_graph: bool
+    accumulate: bool  # True: into ``.grad``; False: ``torch.autograd.grad``
+    input_tensor_ids: tuple[TensorId, ...]  # the ``inputs`` argument; leaves have no node
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardEnded(Event):
+    """The autograd engine returned or raised."""
+
+    backward_id: BackwardId
+    failed: bool
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStarted(Event):
+    """A node was about to run."""
+
+    backward_id: BackwardId
+    node_id: NodeId
+    inputs: tuple[TensorId, ...]  # incoming gradients, NO_ID for None; without ops, one id a shape
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFinished(Event):
+    """A node ran; recorded when the next node of its thread starts, or the backward ends."""
+
+    backward_id: BackwardId
+    node_id: NodeId
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradAccumulated(Event):
+    """A gradient was accumulated into the ``.grad`` of a leaf."""
+
+    backward_id: BackwardId
+    node_id: NodeId
+    tensor_id: TensorId  # the leaf
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerStepped(Event):
+    """``step`` of an optimizer of PyTorch, or of a class derived from it, returned."""
+
+    optimizer_name: str  # "Adam"
+    tensor_ids: tuple[TensorId, ...]  # the tensors that it updates, in the order of its groups
+    gradient_count: int | None  # how many of them have a gradient now; None if it was not read
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOptimizerFound(Event):
+    """Parameters had received gradients, optimizers had stepped, and none had these parameters.
+
+    Optimizers that have not stepped are searched for as well, when a backward begins or the
+    recording ends, at most eight times.
+    """
+
+    tensor_ids: tuple[TensorId, ...]  # the parameters
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormRead(Event):
+    """The norm of a loss, or of the gradient in a leaf's ``.grad``, was read.
+
+    Gradients are read when the recording ends; with fingerprints, after each backward. Those of a
+    thread that outlives the recording are read after its last backward.
+    """
+
+    backward_id: BackwardId  # the backward from the root, or the last one that reached the leaf
+    tensor_id: TensorId  # the root, or the leaf
+    place: Place
+    norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRead(Event):
+    """A number from which a backward started was read when its step ended.
+
+    Only numbers on the CPU: reading another device's would wait for it.
+    """
+
+    backward_id: BackwardId
+    tensor_id: TensorId  # the root
+    loss: float | None  # None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepNormRead(Event):
+    """The norm of the gradient in a leaf's ``.grad`` was read when a step ended.
+
+    Only while all events are written to a file, only on the CPU, and not at every step: reading
+    takes at most 2 % of the time.
+    """
+
+    backward_id: BackwardId  # the last one that reached the leaf
+    tensor_id: TensorId  # the leaf
+    norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalGradientNormRead(Event):
+    """The norm of this rank's part of a gradient was read: a leaf's ``.grad`` is a ``DTensor``.
+
+    It is read when those of other gradients are, ``NormRead`` and ``StepNormRead``.
+    """
+
+    backward_id: BackwardId  # the last one that reached the leaf, or the whole parameter
+    tensor_id: TensorId  # the leaf
+    placements: tuple[str, ...]  # of the gradient: of "Replicate()" alone, the part is the whole
+    norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafGradientRead(Event):
+    """The sum and the norm of a leaf's ``.grad`` were read when a step, or the recording, ended.
+
+    With ``record(norms=True)`` only. Of a ``DTensor``, the local part is read.
+    """
+
+    tensor_id: TensorId  # the leaf
+    entry_sum: float | None  # in float64; None if an entry is NaN or infinite
+    norm: float | None  # L2, summed in float64; None if an entry is NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientFound(Event):
+    """A leaf that no backward of this process reached had a gradient when a step ended.
+
+    Of one of several ranks only: the gradient is that of other ranks.
+    """
+
+    tensor_id: TensorId
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterNormRead(Event):
+    """The norm of a leaf was read at the end of the recording of one of several ranks."""
+
+    tensor_id: TensorId
+    norm: float | None  # L2, summed in float64; None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputNormRead(Event):
+    """The sum and the norm of an output of an op were read (``record(norms=True)`` only).
+
+    Of a ``DTensor``, the local part is read. Outputs of collectives are not, because they may
+    not be complete yet.
+    """
+
+    op_seq: OpSeq | None
+    position: int  # in ``OpCalled.outputs``
+    entry_sum: float | None  # in float64; None if an entry is NaN or infinite
+    norm: float | None  # L2, summed in float64; None if an entry is NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFiniteSeen(Event):
+    """NaN or infinity was found in the values of an op's input or output (fingerprints only)."""
+
+    content_hash: int  # as in ``OpCalled.input_hashes`` and ``output_hashes``
+    nan_count: int  # elements
+    infinity_count: int  # elements

@@ -1,0 +1,145 @@
+"""Events of the recording itself: its beginning and end, ranks, steps, failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autogradviz.events.base import Event
+from autogradviz.events.field_types import BackwardId, EventSeq, NodeId, ValueText, event
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingStarted(Event):
+    """A recording started. This is the first event."""
+
+    started_at_ns: int  # wall clock, nanoseconds since 1970
+    autogradviz_version: str
+    torch_version: str
+    python_version: str
+    model_name: str | None  # class of the model, None if no model was given
+    options: tuple[str, ...]  # what was enabled: "ops", "stacks", …
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSeen(Event):
+    """The recorded process is one rank of a distributed run."""
+
+    rank: int  # from 0
+    world_size: int
+    local_rank: int | None  # on its host
+    host: ValueText
+    pid: int  # of the process
+    run_name: str  # the same on all ranks of a run
+    restart_count: int  # how often the launcher has restarted the run
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroupSeen(Event):
+    """The process is in a process group of ``torch.distributed``."""
+
+    group_name: str
+    group_description: str  # "default_pg", "mesh_dp"
+    group_ranks: tuple[int, ...]  # global ranks, in the order of the ranks in the group
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSeen(Event):
+    """The process has a place in a ``DeviceMesh``."""
+
+    mesh_names: tuple[str, ...]  # of the dimensions: "dp", "tp"; empty if they have none
+    mesh_shape: tuple[int, ...]
+    mesh_coordinates: tuple[int, ...]
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataParallelSeen(Event):
+    """The program trains a module in ``DistributedDataParallel``."""
+
+    module_name: str  # qualified name of the wrapper
+    find_unused_parameters: bool
+    static_graph: bool
+    bucket_cap_nbytes: int
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientBucketSeen(Event):
+    """``DistributedDataParallel`` reduces the gradients of some parameters together.
+
+    It arranges them in the order in which gradients arrive, after its second step at the earliest.
+    """
+
+    module_name: str  # qualified name of the wrapper
+    bucket: int  # in the order of their reduction, from 0
+    bucket_nbytes: int
+    bucket_parameters: tuple[str, ...]  # names below the wrapper, "module.head.weight"
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingEnded(Event):
+    """A recording ended. A trace without this event is torn."""
+
+    event_count: int  # events before this one
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingInterrupted(Event):
+    """A signal came, or no event for a long time; ``stack_id`` is where the main thread stood."""
+
+    reason: str  # "SIGTERM", "SIGINT", "no event for 120 s"
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderFailed(Event):
+    """A hook point of the recorder raised; the user's program continued."""
+
+    hook_point: str  # the part of the recorder
+    message: ValueText
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderLimited(Event):
+    """The recorder stopped observing something, to stay safe or small."""
+
+    hook_point: str  # the part of the recorder
+    message: str
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded(Event):
+    """A training step ended: after ``optimizer.step()``, or without one after each backward."""
+
+    step: int  # from 0
+    end_seq: EventSeq  # events with smaller numbers belong to this step or an earlier one
+    step_ops: int | None  # ops since the last event of this kind; None if they are not recorded
+    step_digest: int | None  # of their names, phases and order: equal if they are the same
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepUnfinished(Event):
+    """The recording of one rank of a distributed run ended after the end of its last step."""
+
+    step_ops: int | None  # ops since the last step ended; None if they are not recorded
+    step_digest: int | None  # as in ``StepEnded``
+
+
+@event(in_every_module=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRaised(Event):
+    """An exception left the recorded block; ``stack_id`` is its traceback."""
+
+    type_name: str  # "torch.utils.checkpoint.CheckpointError"
+    message: str
+    node_id: NodeId | None  # the node that was running
+    backward_id: BackwardId | None

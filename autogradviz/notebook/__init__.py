@@ -1,0 +1,1 @@
+"""IPython magics, and recordings of notebook cells."""

@@ -1,0 +1,1 @@
+"""Opening, closing and guarding a recording."""
