@@ -1,5 +1,23 @@
 // @ts-check
-/** The viewer: mounts a scene in an element of a notebook or of a report. */
+/**
+ * The viewer: mounts a scene in an element of a notebook or of a report.
+ *
+ * `assets/viewer/` has `payload/` (decoding), `scene/` (index, replay, colors, paths), `layout/`,
+ * `canvas/` (drawing on a canvas or to SVG), one folder per view in `views/`, and `shell/` (top
+ * bar, search, scrubber, details). `store.js` holds the reader's choices: open groups, selection,
+ * time, color, path. Views subscribe to it and draw. Columns of the scene are decoded on access
+ * (`payload/decode.js`), and a view is created when it is first shown, so 100,000 nodes open at
+ * once. Canvases are painted through one interface; an export passes a context that writes SVG
+ * (`canvas/svg_context.js`). In a notebook, the picture is a separate output after the widget,
+ * because JupyterLab shows an error instead of any fallback in the same output.
+ *
+ * `assets/viewer/run/` is the viewer of runs, a bundle of its own (`run.js`, `run.css`), which
+ * only runs load. It draws one pixel for each rank and step into an image once, and scales the
+ * visible part of that image.
+ *
+ * `make bundle` bundles the viewers into `autogradviz/render/static/`; a test rebuilds them and
+ * compares.
+ */
 
 import "./style/base.css";
 import "./style/components.css";

@@ -2,6 +2,49 @@
 
 One function for each kind of event does all of it in one call. It is generated from the fields of
 the kind, since building a row out of parts costs half as much again.
+
+NOTE [ Cost of an event ]
+Recording is Python code. A call of a Python function costs as much as reading three attributes of a
+tensor, and each new object is paid for again in garbage collection. Therefore:
+
+- A table gets one emit function per event type that it emits often (``Session.emitter``). The
+  function is compiled from the fields of the type (``recorder/event_writer.py``); assembling a row
+  from parts costs half as much again.
+- Operators and new tensors are the most frequent events. ``recorder/ops/dispatch_mode.py`` and
+  ``recorder/ids/tensor_ids.py`` append their rows themselves.
+- Functions called for every op take no keyword-only arguments, because Python does not inline such
+  calls.
+- Tensors, slots and nodes are queried with as few calls as possible: an attribute of a tensor costs
+  as much as 25 bytecode instructions, a ``with`` block as much as three attributes.
+- Most operators take and return plain tensors. The dispatch mode handles these without lists, extra
+  calls or disabling function overrides, which costs as much as four attributes. The others go
+  through ``recorder/ops/op_io.py``.
+- A node's tag is itself the hook before the node; removing it is one ``dict.pop``. Only objects for
+  nodes with slots have a ``__del__``, because most nodes save nothing.
+- Stacks are walked from an op up to the innermost module call or backward, whose stack is known
+  (``StackTable.mark``). Line numbers are computed once per distinct stack.
+- The log row of an op is where versions and fingerprints for its node are read later.
+- Tensors of the same shape and dtype share one description. Storages are flat arrays of integers.
+  The first tensor of a storage, usually its only one, is found by the storage alone.
+- Opening a recording searches all modules only if PyTorch's functions are bound elsewhere than last
+  time. ``nn.Module.__setattr__`` is replaced when the first region is entered, because changing a
+  special method invalidates every subclass.
+- The garbage collector is paused while a graph is walked; otherwise long-lived objects of the
+  recorder would advance full collections.
+- Per-node and per-tensor state is kept in plain tuples of numbers and strings where possible,
+  because the garbage collector stops tracking them at its first visit. It keeps tracking named
+  tuples, lists and sizes.
+
+``make bench`` prints how the rest divides among graph, operators and stacks. In a checkpointed
+step, most of it is recording packs and unpacks (``recorder/saved_tensors/hook_wrappers.py``; for
+checkpoint's hooks the native engine does it in C++, ``recorder/native/tracing_hooks.h``) and
+reading Python state, three times per region.
+
+- A walk over state is checked before it is repeated (``recorder/checkpoint/repeated_walk.py``): if
+  each value has the same parts as in the last walk from that function, only tensors and other
+  values that change in place are read. A region whose state did not change keeps one dict of
+  readings, which its recomputation compares by identity.
+- The state of a region is dropped when the object dies that holds what its recomputation needs.
 """
 
 from __future__ import annotations

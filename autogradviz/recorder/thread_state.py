@@ -1,4 +1,13 @@
-"""Per-thread state of a recording: open module calls, checkpoint regions and running nodes."""
+"""Per-thread state of a recording: open module calls, checkpoint regions and running nodes.
+
+NOTE [ Threads ]
+One recording can be open per process. Operators are recorded on the thread that opened it, because
+a dispatch mode is thread-local. Backward is recorded on every thread. Each thread has its own state
+(``recorder/thread_state.py``), created on first access; event numbers are shared. A forked child
+closes its copy of the file, removes the hook points and records nothing; locks that other threads
+held at the fork are free there (``support/fork_safe_locks.py``). Signals are deferred while the
+recorder starts and stops (``support/defer_signals.py``).
+"""
 
 from __future__ import annotations
 

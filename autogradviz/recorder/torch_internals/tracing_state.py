@@ -1,12 +1,36 @@
 """The state of a thread that traces for a compiler: what it runs is no part of the program's run.
 
-Dynamo, AOTAutograd and Inductor set one of two contexts of ``torch._guards`` for as long as they
-compile, on the thread that does it, also when a backward is compiled at its first run. Tracing
-without them (``make_fx``, ``aot_function``) runs under a dispatch mode for tracing, which the
-engine's threads inherit. A ``FakeTensorMode`` alone is no tracing: programs use it to estimate
-memory, and what runs under it is their run.
-
 Compiled autograd also sets a context, without a frame, while it runs what it has compiled.
+
+NOTE [ While a compiler runs ]
+A compiler runs the program to trace it, also in the middle of a recording. What it runs is no part
+of the program's run, and Dynamo recognizes PyTorch's functions by identity. So two things happen
+while a compiler runs (``tracing_state.py`` and ``patch_functions.py`` in
+``recorder/torch_internals/``):
+
+- The recording of its thread is suspended: operators, modules, regions, hooks, backward. Dynamo,
+  AOTAutograd and Inductor set one of two contexts of ``torch._guards`` for as long as they compile,
+  on the thread that does it, also when a backward is compiled at its first run. The thread-local
+  object is replaced by one that reports changes, because C++ needs a flag and PyTorch's callbacks
+  are called once for all threads. Tracing without these contexts (``make_fx``, ``aot_function``)
+  runs under a dispatch mode for tracing, which the engine's threads inherit. A ``FakeTensorMode``
+  alone is no tracing: programs use it to estimate memory. ``Session.guarded`` asks; what must happen in
+  any case, like releases, uses ``Session.always_guarded``.
+- All functions of PyTorch that the recorder has replaced are restored, for all threads. Otherwise
+  Dynamo would trace ours, guard them, and keep what it read in tables that outlive the recording. A
+  table that Dynamo filled when it was imported during a recording is corrected.
+
+One function stays replaced: the one that returns the innermost pair of saved-tensor hooks.
+AOTAutograd inlines a pair of two ``GraphModule``s, and Dynamo guards its identity, so it must
+return the pair that was entered and not the wrappers that PyTorch calls. In eager code such a pair
+is recorded like any other.
+
+When compiled code calls Python functions, Dynamo evaluates their frames. All functions of the
+recorder are marked to be skipped, with what they call; wrappers are marked alone, because they call
+the user's code (``keep_dynamo_out.py``).
+
+AOTAutograd without Dynamo (``aot_function``) sets no context before its dispatch modes are active:
+the operators that create its fake tensors are recorded.
 """
 
 from __future__ import annotations
