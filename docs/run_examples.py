@@ -8,15 +8,13 @@ prints the finding of each page in ``docs/findings/`` as JSON.
 The ``python`` blocks of a page are one program: they run in order, in one namespace, in an empty
 folder. ``console`` blocks run commands of autogradviz (``$ autogradviz show step.agv``) in the same
 folder. A ``text`` block that directly follows a ``python`` block is its output; if the block
-raises, it is the exception with its notes. ``...`` in an expected output matches any text, and
-durations are not compared.
+raises, it is the exception with its notes. ``compare_outputs.py`` says what is compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import doctest
 import io
 import json
 import os
@@ -28,6 +26,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from compare_outputs import is_same_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +46,6 @@ BLOCK = re.compile(
     r"^```(?P<language>python|console)\n(?P<code>.*?)^```\n(?:\n?^```text\n(?P<output>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-DURATION = re.compile(r"\b[\d.,]+ (?:µs|ms|s)\b")
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,7 @@ class Result:
         """Whether the output is the one in the page, and no exception is missing there."""
         if self.span is None:
             return not self.raised
-        expected, output = (DURATION.sub("0 s", text) for text in (self.expected, self.output))
-        return doctest.OutputChecker().check_output(expected, output, FLAGS)
+        return is_same_output(self.expected, self.output)
 
 
 def run_page(page: Path, folder: Path) -> Iterator[Result]:

@@ -6,18 +6,13 @@ import os
 import sys
 from pathlib import Path
 
+import own_environment
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
-# One thread per process: the tests already run in parallel. Set before PyTorch is imported, and
-# inherited by the interpreters that the tests start.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Inductor compiles in the process itself: a pool of its processes would import PyTorch first.
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+own_environment.enter()
 
-# The engine that records unless a test asks for another: "python", or "native" if it is built.
-os.environ.setdefault("AUTOGRADVIZ_TEST_CACHE", os.environ.get("AUTOGRADVIZ_CACHE", ""))
 ENGINE = os.environ.get("AUTOGRADVIZ_TEST_ENGINE", "python")
 if ENGINE == "python":  # the folder does not exist, so no build of the native engine is found
     os.environ["AUTOGRADVIZ_CACHE"] = str(Path(__file__).parent / "no-native-build")
@@ -45,6 +40,12 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(
                     pytest.mark.skip(reason=f"Python engine: {marker.kwargs['reason']}")
                 )
+
+
+@pytest.fixture(autouse=True)
+def own_compilations():
+    """Let no test find what an earlier one compiled, in the process or in a cache on disk."""
+    own_environment.forget_compilations()
 
 
 @pytest.fixture
