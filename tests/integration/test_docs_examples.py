@@ -15,8 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
 from run_examples import BLOCK, PAGES  # noqa: E402 - found in docs/
 
-from autogradviz.diagnose.rule import all_pages  # noqa: E402
-from autogradviz.run_finding_pages import RUN_PAGES  # noqa: E402
+from autogradviz.pages.load_pages import pages  # noqa: E402
 
 STORED = DOCS / "pictures" / "findings"
 
@@ -52,7 +51,7 @@ def test_pages_of_findings_show_the_finding_of_their_example():
     result = run_examples("--findings")
     assert result.returncode == 0, result.stderr
     stored = {path.stem: path.read_text(encoding="utf-8") for path in STORED.glob("*.txt")}
-    of_runs = {page.slug for page in RUN_PAGES}  # test_run_findings.py runs these
+    of_runs = {page.slug for page in pages("runs")}  # test_run_findings.py runs these
     assert json.loads(result.stdout).keys() & of_runs == set()
     assert json.loads(result.stdout) == {s: t for s, t in stored.items() if s not in of_runs}
 
@@ -61,5 +60,5 @@ def test_every_finding_with_a_graph_has_its_picture_for_light_and_dark_pages():
     drawn = {path.stem for path in STORED.glob("*.svg")}
     light = {name for name in drawn if not name.endswith("-dark")}
     assert drawn == light | {f"{name}-dark" for name in light}
-    assert light <= {page.slug for page in all_pages()}
-    assert len(light) >= len(all_pages()) - 5  # a lost graph has no picture
+    assert light <= {page.slug for page in pages("findings")}
+    assert len(light) >= len(pages("findings")) - 5  # a lost graph has no picture
