@@ -2,9 +2,6 @@
 
 from autogradviz._version import __version__ as __version__
 
-# The module has the name of its function, and importing it would set the attribute to the module.
-from autogradviz.explain import explain as explain
-
 _NAMES_BY_MODULE = {
     "analysis": (
         "Analysis CompiledOp CompiledRegion MemoryPrediction Recomputation Region SavedBytes "
@@ -15,7 +12,6 @@ _NAMES_BY_MODULE = {
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
-    "diagnose.explain_page": "Page",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "
@@ -23,6 +19,7 @@ _NAMES_BY_MODULE = {
         "UnknownRegionError UnknownSlugError UnsupportedTorchError"
     ),
     "event_log": "Log RankSummary",
+    "pages.load_pages": "Page explain",
     "recording.enable": "disable enable",
     "recording.record_context": "record",
     "render.live_widget": "LiveWidget",
@@ -41,7 +38,7 @@ _NAMES_BY_MODULE = {
 
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
-__all__ = sorted(("__version__", "events", "explain", *_MODULES))  # noqa: PLE0605
+__all__ = sorted(("__version__", "events", *_MODULES))  # noqa: PLE0605
 
 
 def __dir__() -> list[str]:

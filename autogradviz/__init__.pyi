@@ -20,7 +20,6 @@ from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
-from autogradviz.diagnose.explain_page import Page as Page
 from autogradviz.errors import AlreadyRecordingError as AlreadyRecordingError
 from autogradviz.errors import AutogradvizError as AutogradvizError
 from autogradviz.errors import AutogradvizWarning as AutogradvizWarning
@@ -39,7 +38,8 @@ from autogradviz.errors import UnknownSlugError as UnknownSlugError
 from autogradviz.errors import UnsupportedTorchError as UnsupportedTorchError
 from autogradviz.event_log import Log as Log
 from autogradviz.event_log import RankSummary as RankSummary
-from autogradviz.explain import explain as explain
+from autogradviz.pages.load_pages import Page as Page
+from autogradviz.pages.load_pages import explain as explain
 from autogradviz.recording.enable import disable as disable
 from autogradviz.recording.enable import enable as enable
 from autogradviz.recording.record_context import record as record

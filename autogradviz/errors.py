@@ -84,7 +84,7 @@ class NativeBuildError(AutogradvizError, RuntimeError):
     """The native engine was requested and cannot be built or used.
 
     Example:
-        >>> with autogradviz.record(engine="native", fingerprints=True):
+        >>> with autogradviz.record(engine="native", break_on="op:add_"):
         ...     pass
         Traceback (most recent call last):
         autogradviz.errors.NativeBuildError: ...

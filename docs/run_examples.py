@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz import Finding, Run, Trace
-    from autogradviz.diagnose.explain_page import Page
+    from autogradviz.pages.load_pages import Page
 
 DOCS = Path(__file__).parent
 PAGES = [
@@ -157,9 +157,9 @@ def _text(finding: Finding) -> str:
 
 def findings() -> Iterator[tuple[str, Trace]]:
     """Yield the slug of each finding with the trace of its example."""
-    from autogradviz.diagnose.rule import all_pages
+    from autogradviz.pages.load_pages import pages
 
-    for page in all_pages():
+    for page in pages("findings"):
         # Lines are named relative to the working directory, also by the caller's diagnosis.
         with project_folder() as folder, changed_directory(folder):
             # A compiled region that comes from a cache has fewer facts.

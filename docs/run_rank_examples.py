@@ -22,10 +22,10 @@ PROCESSES = 2
 
 def examples() -> dict[str, str]:
     """Return the example of each page, by its slug."""
-    from autogradviz.run_finding_pages import RUN_PAGES
+    from autogradviz.pages.load_pages import pages
 
-    assert {page.processes for page in RUN_PAGES} == {PROCESSES}
-    return {page.slug: page.example.lstrip() for page in RUN_PAGES}
+    assert {page.processes for page in pages("runs")} == {PROCESSES}
+    return {page.slug: page.example.lstrip() for page in pages("runs")}
 
 
 def prepare(folder: Path, programs: dict[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from autogradviz.explain import explain, overview
+from autogradviz.pages.load_pages import explain, overview
 
 if TYPE_CHECKING:
     import argparse

@@ -1,4 +1,4 @@
-"""Rules: each detects one kind of problem in a recording, and documents it.
+"""Rules: each detects one kind of problem in a recording.
 
 How to add a rule:
 
@@ -8,8 +8,8 @@ How to add a rule:
    Decorate it with ``@rule(slug, when=..., priority=...)``. State the conditions under which the
    rule applies in ``when``, not in the function: ``NoError()`` for gradients that are wrong
    without an exception, ``ErrorMessage("part of PyTorch's message")`` for an exception.
-3. Write its ``Page`` in the same file and pass it as ``pages=(PAGE,)``. A test runs the page's
-   example and expects the slug first, with the marked line as culprit.
+3. Write its page, ``pages/findings/<slug>.md``. A test runs the page's example and expects the
+   slug first, with the marked line as culprit.
 4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.
 5. Run ``make pictures``, which writes the page in docs/findings/, and add a line to CHANGELOG.md.
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, HistoryEntry, Op, RaisedError, Unpack
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.explain_page import Page
     from autogradviz.events import Event
 
 Need: TypeAlias = Literal["ops", "fingerprints"]
@@ -185,7 +184,7 @@ def _unique(numbers: Iterable[int | None]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One way to find a problem, with the documentation of what it finds.
+    """One way to find a problem.
 
     Attributes:
         find: yields a draft for each problem.
@@ -197,8 +196,6 @@ class Rule:
             what merely accompanied it. Unique. In use: 10-120 explain the exception that ended
             the recording, 130-210 recomputations that differ without an exception, 220-290 saved
             tensors, hooks and writes, 300-350 gradients as such and memory.
-        pages: the documentation of its slugs. Each slug has a page at exactly one rule; further
-            rules that yield it have none.
         needs: the options of ``record()`` without which it can find nothing.
         supersedes: slugs. If this rule finds something in a checkpointed region, findings of
             these kinds in the same region are dropped.
@@ -210,7 +207,6 @@ class Rule:
     slugs: tuple[str, ...]
     when: Condition
     priority: int
-    pages: tuple[Page, ...] = ()
     needs: frozenset[Need] = field(default_factory=frozenset)
     supersedes: tuple[str, ...] = ()
     only_new_lines: bool = False
@@ -259,7 +255,6 @@ def rule(
     *slugs: str,
     when: Condition,
     priority: int,
-    pages: tuple[Page, ...] = (),
     needs: Iterable[Need] = (),
     supersedes: tuple[str, ...] = (),
     only_new_lines: bool = False,
@@ -273,7 +268,6 @@ def rule(
             slugs=slugs,
             when=when,
             priority=priority,
-            pages=pages,
             needs=frozenset(needs),
             supersedes=supersedes,
             only_new_lines=only_new_lines,
@@ -293,8 +287,3 @@ def all_rules() -> tuple[Rule, ...]:
     ]
     found = (value for module in modules for value in vars(module).values())
     return tuple(sorted((r for r in found if isinstance(r, Rule)), key=lambda r: r.priority))
-
-
-def all_pages() -> tuple[Page, ...]:
-    """Return the pages of all findings, by ascending priority of their rules."""
-    return tuple(page for rule in all_rules() for page in rule.pages)

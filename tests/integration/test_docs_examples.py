@@ -16,8 +16,7 @@ sys.path.insert(0, str(DOCS))
 from compare_outputs import is_same_output  # noqa: E402 - found in docs/
 from run_examples import BLOCK, PAGES  # noqa: E402
 
-from autogradviz.diagnose.rule import all_pages  # noqa: E402
-from autogradviz.run_finding_pages import RUN_PAGES  # noqa: E402
+from autogradviz.pages.load_pages import pages  # noqa: E402
 
 STORED = DOCS / "pictures" / "findings"
 
@@ -53,7 +52,7 @@ def test_pages_of_findings_show_the_finding_of_their_example():
     result = run_examples("--findings")
     assert result.returncode == 0, result.stderr
     stored = {path.stem: path.read_text(encoding="utf-8") for path in STORED.glob("*.txt")}
-    of_runs = {page.slug for page in RUN_PAGES}  # test_run_findings.py runs these
+    of_runs = {page.slug for page in pages("runs")}  # test_run_findings.py runs these
     assert json.loads(result.stdout).keys() & of_runs == set()
     found = json.loads(result.stdout)
     assert found.keys() == stored.keys() - of_runs
@@ -80,5 +79,5 @@ def test_every_finding_with_a_graph_has_its_picture_for_light_and_dark_pages():
     drawn = {path.stem for path in STORED.glob("*.svg")}
     light = {name for name in drawn if not name.endswith("-dark")}
     assert drawn == light | {f"{name}-dark" for name in light}
-    assert light <= {page.slug for page in all_pages()}
-    assert len(light) >= len(all_pages()) - 5  # a lost graph has no picture
+    assert light <= {page.slug for page in pages("findings")}
+    assert len(light) >= len(pages("findings")) - 5  # a lost graph has no picture

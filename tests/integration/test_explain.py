@@ -9,7 +9,7 @@ import torch
 
 import autogradviz
 from autogradviz import errors
-from autogradviz.explain import overview, pages
+from autogradviz.pages.load_pages import overview, pages
 
 PACKAGE = Path(autogradviz.__file__).parent
 PAGES = {page.slug: page for page in pages()}

@@ -7,7 +7,7 @@ import pytest
 from ranks import run_ranks
 
 import autogradviz
-from autogradviz.run_finding_pages import RUN_PAGES
+from autogradviz.pages.load_pages import pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
@@ -54,7 +54,7 @@ def examples(tmp_path_factory):
     return {name: folder / name / "project" for name in programs}
 
 
-@pytest.mark.parametrize("page", RUN_PAGES, ids=lambda page: page.slug)
+@pytest.mark.parametrize("page", pages("runs"), ids=lambda page: page.slug)
 def test_page_example_gives_its_finding_first(examples, page):
     found = autogradviz.load(examples[page.slug] / "run").diagnose()[0].finding
     assert found.slug == page.slug
@@ -64,7 +64,7 @@ def test_page_example_gives_its_finding_first(examples, page):
         assert found.culprit is None
 
 
-@pytest.mark.parametrize("page", RUN_PAGES, ids=lambda page: page.slug)
+@pytest.mark.parametrize("page", pages("runs"), ids=lambda page: page.slug)
 def test_page_shows_the_finding_of_its_example(examples, page):
     with changed_directory(examples[page.slug]):
         text = run_finding_text(autogradviz.load("run/"))

@@ -14,8 +14,8 @@ import autogradviz
 from autogradviz.analysis import Analysis
 from autogradviz.diagnose import diagnose
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, all_rules, rule
+from autogradviz.pages.load_pages import Page, pages
 
 ROOT = Path(__file__).parents[2]
 RULES = Path(autogradviz.__file__).parent / "diagnose" / "rules"
@@ -28,15 +28,8 @@ def test_every_rule_module_registers_a_rule():
     assert modules == found
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-def test_slug_has_its_page_at_exactly_one_rule(slug):
-    owners = [rule for rule in all_rules() if slug in [page.slug for page in rule.pages]]
-    assert len(owners) == 1
-    assert slug in owners[0].slugs
-
-
-def test_pages_belong_to_slugs():
-    assert sorted(page.slug for rule in all_rules() for page in rule.pages) == SLUGS
+def test_pages_of_findings_are_those_of_the_rules():
+    assert [page.slug for page in pages("findings")] == SLUGS
 
 
 def test_priorities_are_unique_and_ordered():

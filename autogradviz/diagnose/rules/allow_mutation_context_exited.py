@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.failed_unpack import failed_save
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
 if TYPE_CHECKING:
@@ -13,33 +12,11 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="mutation-context-left",
-    title="Backward ran outside allow_mutation_on_saved_tensors",
-    means="""The context clones saved tensors before they are written, and releases the clones at
-    its end. A backward after that has nothing to read.""",
-    happens="""Only the forward is inside the with block.""",
-    fix="""Move the backward into the block.""",
-    example="""
-import torch
-from torch.autograd.graph import allow_mutation_on_saved_tensors
-import autogradviz
-
-a = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    with allow_mutation_on_saved_tensors():
-        b = a.exp()
-        b.add_(1)
-    b.sum().backward()  # <-- named
-""",
-)
-
 
 @rule(
     "mutation-context-left",
     when=ErrorMessage("'allow_mutation_on_saved_tensors' context"),
     priority=62,
-    pages=(PAGE,),
 )
 def mutation_context_left(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the backward outside the context."""

@@ -8,7 +8,6 @@ from autogradviz.diagnose.blame.attribute_kept_graph import Kept, find_kept_attr
 from autogradviz.diagnose.blame.variable_kept_graph import Carried, find_carrying_variable
 from autogradviz.diagnose.evidence.reentrant_regions import find_captured_graph
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
 from autogradviz.events import BackwardStarted, NodeFinished
@@ -21,36 +20,11 @@ if TYPE_CHECKING:
 
 _FIX_KEPT: Final = "hidden = hidden.detach()  # the tensor that is kept from one step to the next"
 
-PAGE: Final = Page(
-    slug="graph-freed",
-    title="A second backward needs a graph that the first one freed",
-    means="""backward() frees the saved tensors of each node that it runs. A second backward that
-    reaches the same nodes finds none. If a later operator took a tensor of the old graph, the
-    culprit is the line that kept it in an attribute or a variable, or the operator; else the
-    first backward.""",
-    happens="""Two losses share a part of the graph and run backward one after the other; or a loop
-    keeps a hidden state or a running loss from the previous step, and its graph with it.""",
-    fix="""Detach the tensor that is kept; or add the losses and run one backward; or keep the graph
-    with retain_graph=True.""",
-    example="""
-import torch
-import autogradviz
-
-cell = torch.nn.Linear(3, 3)
-with autogradviz.record(cell) as trace:
-    hidden = torch.zeros(2, 3)
-    for step in range(2):
-        hidden = torch.tanh(cell(hidden))  # <-- named
-        hidden.sum().backward()
-""",
-)
-
 
 @rule(
     "graph-freed",
     when=ErrorMessage("Trying to backward through the graph a second time"),
     priority=64,
-    pages=(PAGE,),
 )
 def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first backward, or for the tensor that kept the old graph."""

@@ -11,7 +11,6 @@ from autogradviz.diagnose.blame.unrecorded_detach import (
     find_requires_grad_off,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import describe_op, join_names
 from autogradviz.events import BackwardStarted, FunctionMarked, RequiresGradChanged
@@ -26,34 +25,10 @@ _COPIES: Final = ("detach", ".data", "numpy")
 _SHOWN: Final = 4  # ends of gradient paths per tensor
 
 
-PAGE: Final = Page(
-    slug="graph-lost",
-    title="The loss has no graph",
-    means="""backward() was called on a tensor that autograd does not track ("element 0 of tensors
-    does not require grad"). The culprit is the line at which the last gradient path from the loss
-    to a leaf ends.""",
-    happens="""torch.no_grad() or inference_mode() around a part of the forward; detach() or .data;
-    .item(), NumPy or torch.tensor() on tensors; argmax, comparisons and other integer results;
-    every parameter frozen.""",
-    fix="""Compute the loss from the tensors themselves, outside no_grad.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-with autogradviz.record(net) as trace:
-    with torch.no_grad():  # <-- named
-        scores = net(torch.rand(2, 3))
-    scores.sum().backward()
-""",
-)
-
-
 @rule(
     "graph-lost",
     when=ErrorMessage("does not require grad and does not have a grad_fn"),
     priority=110,
-    pages=(PAGE,),
 )
 def graph_lost(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the operator after which the loss had no graph."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import in_module
@@ -20,35 +19,7 @@ _MESSAGE: Final = "target_frame.early_stop is set"
 _BROAD: Final = frozenset({"Exception", "BaseException"})
 
 
-PAGE: Final = Page(
-    slug="checkpoint-early-stop-caught",
-    title="The exception that ends a recomputation was caught inside the region",
-    means="""When a recomputation has saved every tensor that backward needs, checkpoint raises an
-    internal exception to end it. The code of the region caught that exception and went on.""",
-    happens="""A broad ``except Exception`` or a bare ``except`` inside a checkpointed function,
-    often around a fast kernel with a slow fallback.""",
-    fix="""Catch only the exceptions that the kernel raises, or disable early stop around the
-    backward with set_checkpoint_early_stop(False).""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-def block(x):
-    try:
-        return x.sin().exp()
-    except Exception:  # <-- named
-        return x.cos()
-
-
-with autogradviz.record() as trace:
-    x = torch.rand(3, requires_grad=True)
-    checkpoint(block, x, use_reentrant=False).sum().backward()
-""",
-)
-
-
-@rule("checkpoint-early-stop-caught", when=ErrorMessage(_MESSAGE), priority=50, pages=(PAGE,))
+@rule("checkpoint-early-stop-caught", when=ErrorMessage(_MESSAGE), priority=50)
 def early_stop_caught(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the region whose recomputation ran on after the early stop."""
     recomputed = [region for region in evidence.analysis.regions if region.recomputations]

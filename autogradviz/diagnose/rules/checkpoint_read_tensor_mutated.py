@@ -6,10 +6,9 @@ It does not check parameters, buffers and captured tensors; their versions are i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.recompute_value_diff import values_agree
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
 
@@ -19,37 +18,11 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, Recomputation, Region
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="checkpoint-captured-tensor-mutated",
-    title="A tensor that a region reads changed before recomputation",
-    means="""A region reads tensors that are not its arguments: weights, buffers, variables of a
-    closure. One was written between forward and recomputation, so the region was recomputed from
-    other values. Checkpoint compares versions of arguments only: nothing is raised, and the
-    gradients do not belong to the loss.""",
-    happens="""optimizer.step(), an update of averaged weights or a change of a buffer comes
-    before the last backward through the region.""",
-    fix="""Write after every backward through the region.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record(net) as trace:
-    y = checkpoint(net, x, use_reentrant=False)
-    with torch.no_grad():
-        net[0].weight.mul_(2)  # <-- named
-    y.sum().backward()
-""",
-)
-
 
 @rule(
     "checkpoint-captured-tensor-mutated",
     when=Always(),
     priority=150,
-    pages=(PAGE,),
     needs={"ops"},
 )
 def checkpoint_captured_tensor_mutated(evidence: Evidence) -> Iterator[Draft]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.failed_unpack import failed_save
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.events import BackwardStarted, TensorUnpacked
 
@@ -15,38 +14,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SavedTensor, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="saved-tensors-read-twice",
-    title="ctx.saved_tensors was read twice under checkpoint",
-    means="""Every read of ctx.saved_tensors unpacks all saved tensors again. Without checkpoint
-    that is harmless, but checkpoint returns each recomputed tensor only once.""",
-    happens="""The backward of a custom Function reads ctx.saved_tensors in two places.""",
-    fix="""Read it once, into a variable.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-
-class Double(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        first = ctx.saved_tensors[0]
-        again = ctx.saved_tensors[0]  # <-- named
-        return gradient * 2
-
-
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    checkpoint(Double.apply, x, use_reentrant=False).sum().backward()
-""",
-)
-
 
 @rule(
     "saved-tensors-read-twice",
@@ -54,7 +21,6 @@ with autogradviz.record() as trace:
         "already unpacked once", without="Performing two backward calls that overlap"
     ),
     priority=61,
-    pages=(PAGE,),
 )
 def saved_tensors_read_twice(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the line that unpacked a checkpointed tensor a second time."""

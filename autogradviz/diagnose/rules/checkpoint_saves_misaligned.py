@@ -7,12 +7,11 @@ see that the recomputation would have saved more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.find_recompute_cause import find_cause
 from autogradviz.diagnose.blame.recompute_cause import cause_lines, confidence_of, with_cause
 from autogradviz.diagnose.evidence.recompute_value_diff import contents_known, first_changed_save
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_region, describe_tensor, slot_name
 
@@ -23,38 +22,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-PAGE: Final = Page(
-    slug="checkpoint-saves-shifted",
-    title="Recomputed tensors went to the wrong nodes, with matching shapes",
-    means="""Checkpoint matches the tensors that recomputation saves with those of forward by
-    position, and stops when it has enough. If shapes and dtypes happen to agree, a node receives
-    the tensor of another op: a wrong gradient, and no error.""",
-    happens="""The region takes a different path in its second run: a counter, a flag, a cache.""",
-    fix="""Make both runs take the same path. checkpoint(..., early_stop=False) compares the
-    number of tensors too.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-calls = []
-
-
-def block(x):
-    calls.append(1)  # <-- named
-    if len(calls) == 2:
-        x = x.sin()
-    return x.exp().sin()
-
-
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    checkpoint(block, x, use_reentrant=False).sum().backward()
-""",
-)
-
-
-@rule("checkpoint-saves-shifted", when=NoError(), priority=130, pages=(PAGE,))
+@rule("checkpoint-saves-shifted", when=NoError(), priority=130)
 def checkpoint_saves_misaligned(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose recomputed saves came from different ops."""
     for region in evidence.analysis.regions:

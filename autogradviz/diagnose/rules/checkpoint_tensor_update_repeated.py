@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.recompute_value_diff import first_affected_line
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.text_formatting import in_module
 
@@ -15,32 +14,11 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, Recomputation, Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="checkpoint-effect-repeated",
-    title="A buffer, counter or list was updated twice",
-    means="""A checkpointed region runs twice, and so do its side effects. Gradients are right;
-    running statistics, counters and caches drift.""",
-    happens="""BatchNorm, a moving average or a call counter inside the region.""",
-    fix="""Leave the layer that updates a buffer out of the region, or use a norm without running
-    statistics.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3))
-x = torch.rand(4, 3, requires_grad=True)
-with autogradviz.record(net) as trace:
-    checkpoint(net, x, use_reentrant=False).sum().backward()  # <-- named
-""",
-)
-
 
 @rule(
     "checkpoint-effect-repeated",
     when=Always(),
     priority=170,
-    pages=(PAGE,),
     needs={"ops"},
     only_new_lines=True,
 )

@@ -5,7 +5,7 @@ Needs fingerprints (``record(fingerprints=True)``): nothing else tells.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.find_recompute_cause import find_cause
 from autogradviz.diagnose.blame.recompute_cause import cause_lines, confidence_of, with_cause
@@ -14,7 +14,6 @@ from autogradviz.diagnose.evidence.recompute_value_diff import (
     first_changed_save,
     first_value_mismatch,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_op, describe_region
 
@@ -26,40 +25,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-PAGE: Final = Page(
-    slug="checkpoint-different-values",
-    title="Recomputation computed other values in the same shapes",
-    means="""The second run of a checkpointed region computed other values in the same shapes.
-    Checkpoint does not notice, and the gradient does not belong to the loss. This finding needs
-    contents, which record(fingerprints=True) records.""",
-    happens="""A counter or a schedule scales a value, a tie is broken differently, a statistic
-    was updated in between.""",
-    fix="""Make the region compute the same in each call: pass changing state as an argument.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-
-class Scaled(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1  # <-- named
-        return (x * self.calls).sin().exp()
-
-
-net = Scaled()
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record(net, fingerprints=True) as trace:
-    checkpoint(net, x, use_reentrant=False).sum().backward()
-""",
-)
-
-
-@rule("checkpoint-different-values", when=NoError(), priority=180, pages=(PAGE,))
+@rule("checkpoint-different-values", when=NoError(), priority=180)
 def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose recomputation computed other values."""
     # Counters and running statistics that changed twice have a rule of their own.

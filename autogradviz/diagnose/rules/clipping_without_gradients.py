@@ -6,7 +6,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.leaf_gradients import clips_gradients
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import GradAccumulated
 
@@ -19,31 +18,8 @@ if TYPE_CHECKING:
 _MAKE_ZERO: Final = frozenset({"lift_fresh", "detach_"})
 """The ops of ``torch.tensor(0.0)``, the norm of no gradients."""
 
-PAGE: Final = Page(
-    slug="clip-without-gradients",
-    title="Gradient clipping found no gradients",
-    means="""clip_grad_norm_ got parameters of which none had a gradient, each time that it was
-    called, so it clipped nothing and returned 0. Nothing is raised. A hint.""",
-    happens="""It is called between zero_grad() and backward(), or with a generator of parameters
-    that the optimizer has used up already.""",
-    fix="""Call it after backward() and before step(), with model.parameters() or a list.""",
-    example="""
-import torch
-import autogradviz
 
-net = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-with autogradviz.record(net) as trace:
-    for step in range(2):
-        optimizer.zero_grad()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # <-- named
-        net(torch.rand(2, 3)).sum().backward()
-        optimizer.step()
-""",
-)
-
-
-@rule("clip-without-gradients", when=NoError(), priority=306, pages=(PAGE,), needs={"ops"})
+@rule("clip-without-gradients", when=NoError(), priority=306, needs={"ops"})
 def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for a line whose calls of ``clip_grad_norm_`` all found no gradients."""
     if not evidence.analysis.log.of(GradAccumulated):

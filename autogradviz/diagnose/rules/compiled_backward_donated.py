@@ -12,7 +12,6 @@ from autogradviz.diagnose.evidence.compiled_code import (
     region_name,
     runs_by_node,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
 if TYPE_CHECKING:
@@ -20,36 +19,11 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-buffers-donated",
-    title="A compiled backward may overwrite saved values that this backward keeps",
-    means="""The backward of a compiled region is compiled when it first runs. If that call does not
-    retain the graph, the region donates the values that it computed and saved: its backward may
-    overwrite them. Every later backward through the region has to free the graph as well.""",
-    happens="""A loss with an adaptive weight, a gradient penalty or a second loss begins after some
-    steps and calls torch.autograd.grad(..., retain_graph=True) through a compiled module.""",
-    fix="""Set torch._functorch.config.donated_buffer = False before the module is compiled, or let
-    the first backward retain the graph too.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.GELU(), torch.nn.Linear(3, 1))
-step = torch.compile(net, backend="aot_eager")
-with autogradviz.record() as trace:
-    step(torch.rand(2, 3)).sum().backward()
-    loss = step(torch.rand(2, 3)).sum()
-    torch.autograd.grad(loss, net[2].weight, retain_graph=True)  # <-- named
-    loss.backward()
-""",
-)
-
 
 @rule(
     "compiled-buffers-donated",
     when=ErrorMessage("compiled with non-empty donated buffers"),
     priority=67,
-    pages=(PAGE,),
 )
 def compiled_buffers_donated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the backward that retains the graph."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.compiled_code import same_line
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_region, short_location
@@ -21,39 +20,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import GraphBreak
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-checkpoint-eager",
-    title="A graph break inside checkpoint: the whole call runs eagerly",
-    means="""A call of checkpoint is one operator for Dynamo. If it cannot trace a line inside, it
-    cannot split the call, so that the checkpointed function runs eagerly, in forward and in the
-    recomputation. Results are right and nothing is raised, but the code is as slow as if it were
-    not compiled.""",
-    happens="""A print, a logger, .item(), a branch on the values of a tensor, or a function with
-    torch._dynamo.disable is called inside the checkpointed function.""",
-    fix="""Remove the line, move it out of the checkpointed function, or replace the branch with
-    torch.where. torch.compile(fullgraph=True) raises an exception at the first graph break.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
 
-linear = torch.nn.Linear(3, 3)
-
-def body(x):
-    print(end="")  # <-- named
-    return torch.tanh(linear(x))
-
-@torch.compile(backend="aot_eager")
-def step(x):
-    return checkpoint(body, x.cos(), use_reentrant=False)
-
-with autogradviz.record() as trace:
-    step(torch.rand(2, 3, requires_grad=True)).sum().backward()
-""",
-)
-
-
-@rule("compiled-checkpoint-eager", when=Always(), priority=351, pages=(PAGE,), at_most=3)
+@rule("compiled-checkpoint-eager", when=Always(), priority=351, at_most=3)
 def checkpoint_broken(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each graph break inside a checkpointed function that then ran eagerly."""
     named = set()

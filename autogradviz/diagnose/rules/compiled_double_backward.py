@@ -11,7 +11,6 @@ from autogradviz.diagnose.evidence.compiled_code import (
     region_name,
     runs_by_node,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.events import BackwardStarted, NodeStarted
 
@@ -20,37 +19,11 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-double-backward",
-    title="A gradient penalty runs through a compiled region",
-    means="""AOTAutograd compiles one forward and one backward. The backward of a compiled region
-    has no gradient of its own, so a gradient that was computed with create_graph=True through the
-    region cannot be differentiated. The exception is raised by the second backward, which names
-    neither the region nor the first one.""",
-    happens="""A WGAN-GP critic, R1 regularization, a Hessian-vector product or meta-learning uses
-    a module that was compiled.""",
-    fix="""Call the module that is not compiled where its gradient is differentiated, or compile a
-    function that takes its gradient inside, with torch.func.grad.""",
-    example="""
-import torch
-import autogradviz
-
-critic = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-fast = torch.compile(critic, backend="aot_eager")
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record() as trace:
-    score = fast(x).sum()
-    (grad,) = torch.autograd.grad(score, x, create_graph=True)  # <-- named
-    grad.square().sum().backward()
-""",
-)
-
 
 @rule(
     "compiled-double-backward",
     when=ErrorMessage("does not currently support double backward"),
     priority=68,
-    pages=(PAGE,),
 )
 def compiled_double_backward(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the backward with create_graph=True that ran through a region."""

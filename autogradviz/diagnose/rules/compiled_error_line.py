@@ -15,7 +15,6 @@ from autogradviz.diagnose.evidence.compiled_code import (
     region_name,
     runs_by_node,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.events import ErrorRaised, FrameSeen
@@ -26,31 +25,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import CompiledOp, CompiledRegion
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-op-failed",
-    title="An op of compiled code raised an exception",
-    means="""The traceback ends in generated code, or in the compiler. The finding names the line of
-    the program that the op comes from. In a compiled backward, that is the line of the forward
-    whose gradient was computed.""",
-    happens="""An index is out of range, a matrix is singular, shapes do not fit, or Dynamo cannot
-    trace a line with fullgraph=True.""",
-    fix="""Correct the line as in eager code. To see the exception there, run the step once under
-    torch.compiler.set_stance("force_eager").""",
-    example="""
-import torch
-import autogradviz
-
-table = torch.nn.Embedding(5, 3)
-
-@torch.compile(backend="aot_eager")
-def look_up(index):
-    rows = table(index)  # <-- named
-    return rows.tanh()
-
-with autogradviz.record() as trace:
-    look_up(torch.tensor([1, 7])).sum().backward()
-""",
-)
 
 _USER_CODE: Final = "from user code:"
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
@@ -59,7 +33,7 @@ _KERNEL: Final = re.compile(r"\b(?:cpp|triton)_\w*?fused_(?P<ops>\w+?)_\d+\b")
 _EXTERN: Final = re.compile(r"\b(?:extern_kernels|aten|torch\.ops\.aten)\.(?P<op>\w+)")
 
 
-@rule("compiled-op-failed", when=ErrorMessage(), priority=121, pages=(PAGE,))
+@rule("compiled-op-failed", when=ErrorMessage(), priority=121)
 def compiled_op_failed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the op that failed, or for the line that the compiler could not trace."""
     error = evidence.analysis.error

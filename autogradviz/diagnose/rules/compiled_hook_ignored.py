@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.compiled_code import RanRegion, call_line, region_name
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import ForwardHookRegistered, HookRegistered, ModuleEntered, RegionCompiled
 
@@ -14,32 +13,10 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-hook-ignored",
-    title="A hook of a compiled module was registered too late to run",
-    means="""Dynamo compiles the hooks that modules have when it traces them. By default no guard
-    checks for hooks that are registered later, so that the compiled code runs without them, and
-    nothing is raised.""",
-    happens="""A hook that reads activations, clips gradients or prints statistics is registered
-    after the first call of the compiled module.""",
-    fix="""Register the hook before the first call; call torch.compiler.reset() after registering
-    it; or set torch._dynamo.config.skip_nnmodule_hook_guards = False before compiling.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
-step = torch.compile(net, backend="aot_eager")
-with autogradviz.record() as trace:
-    step(torch.rand(2, 3)).sum().backward()
-    net[1].register_full_backward_hook(lambda module, into, out: print(out))  # <-- named
-    step(torch.rand(2, 3)).sum().backward()
-""",
-)
 _WRAPPER: Final = ("OptimizedModule", "_orig_mod")
 
 
-@rule("compiled-hook-ignored", when=NoError(), priority=295, pages=(PAGE,), at_most=None)
+@rule("compiled-hook-ignored", when=NoError(), priority=295, at_most=None)
 def compiled_hook_ignored(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each module hook that later runs of a region left out."""
     log, modules = evidence.analysis.log, evidence.analysis.modules

@@ -14,7 +14,6 @@ from autogradviz.diagnose.evidence.compiled_code import (
     region_name,
     runs_by_node,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.events import HooksEntered
 
@@ -24,35 +23,10 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SavedTensor
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-hooks-not-inlined",
-    title="Hooks unpack all saved tensors of a compiled region at once",
-    means="""A compiled region is one autograd node, which unpacks all its saved tensors before its
-    backward begins. Hooks that compress or offload what is saved therefore save no memory in the
-    backward: all tensors exist in full size at the same time, and parameters are packed too.
-    AOTAutograd compiles hooks that are GraphModules into the region: each value is unpacked where
-    it is used.""",
-    happens="""saved_tensors_hooks with two Python functions, or save_on_cpu, around the call of a
-    compiled module.""",
-    fix="""Trace both functions with torch.fx.symbolic_trace and pass the GraphModules; or compile
-    smaller regions.""",
-    example="""
-import torch
-from torch.autograd.graph import saved_tensors_hooks
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8))
-step = torch.compile(net, backend="aot_eager")
-with autogradviz.record() as trace:
-    with saved_tensors_hooks(lambda t: t.bfloat16(), lambda t: t.float()):  # <-- named
-        loss = step(torch.rand(4, 8)).sum()
-    loss.backward()
-""",
-)
 _FEWEST: Final = 2  # saved tensors for which the order of unpacking matters
 
 
-@rule("compiled-hooks-not-inlined", when=Always(), priority=352, pages=(PAGE,))
+@rule("compiled-hooks-not-inlined", when=Always(), priority=352)
 def hooks_not_inlined(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the pair of hooks that packed the most bytes of one run."""
     found = []

@@ -12,7 +12,6 @@ from autogradviz.diagnose.evidence.compiled_code import (
     op_place,
     region_name,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import join_names
@@ -25,84 +24,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import CompiledRegion, CompiledSlot
     from autogradviz.diagnose.evidence.facts import Evidence
 
-BUDGET: Final = Page(
-    slug="compiled-budget-ignored",
-    title="activation_memory_budget had no effect on a compiled region",
-    means="""With a budget below 1 the partitioner may compute expensive ops again instead of saving
-    their results. Here it computed none of them again, so that the region saves as much as without
-    the option.""",
-    happens="""The inputs of the region, which are always saved, exceed the budget by themselves;
-    the option is set after the module was compiled; or the graph is too small for the solver.""",
-    fix="""Set the option before the first call; compile a larger region; or use checkpoint with a
-    selective policy, which names the ops to compute again.""",
-    example="""
-import torch
-import torch._functorch.config as config
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64),
-                          torch.nn.GELU(), torch.nn.Linear(64, 4))
-step = torch.compile(net, backend="aot_eager")
-with autogradviz.record() as trace:
-    with config.patch(activation_memory_budget=0.1):  # <-- named
-        step(torch.rand(32, 64)).sum().backward()
-""",
-)
-POLICY: Final = Page(
-    slug="compiled-policy-ignored",
-    title="A selective checkpoint policy saved nothing of a compiled region",
-    means="""The policy decided about every op of the checkpointed function and let none of them
-    be saved, so that the region is checkpointed as without a policy. Under torch.compile a policy
-    sees the ops of AOTAutograd, which may differ from those in eager mode: aten.addmm instead of
-    aten.linear.""",
-    happens="""The list of ops to save contains composite ops, ops of another overload, or ops of
-    another attention backend.""",
-    fix="""Name the ops that the compiled region has: trace.compiled_regions() lists them.""",
-    example="""
-import functools
-import torch
-from torch.utils.checkpoint import (
-    CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
-)
-import autogradviz
-
-def policy(ctx, op, *args, **kwargs):
-    saved = op == torch.ops.aten.linear.default
-    return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
-
-contexts = functools.partial(create_selective_checkpoint_contexts, policy)  # <-- named
-net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 4))
-step = torch.compile(
-    lambda x: checkpoint(net, x, use_reentrant=False, context_fn=contexts), backend="aot_eager"
-)
-with autogradviz.record() as trace:
-    step(torch.rand(2, 4, requires_grad=True)).sum().backward()
-""",
-)
-VALUE: Final = Page(
-    slug="compiled-value-expensive",
-    title="One saved value takes most of the memory of a compiled region",
-    means="""The partitioner keeps this value because computing it again would run an op that it may
-    not repeat. The finding names the op and the reason.""",
-    happens="""The op is expensive (a matrix product, a convolution, attention), random, or marked
-    by a policy.""",
-    fix="""Call checkpoint around the code, with a policy that allows the op to be computed again,
-    or set torch._functorch.config.activation_memory_budget below 1.""",
-    example="""
-import torch
-import autogradviz
-
-w = torch.rand(16, 4096, requires_grad=True)
-
-@torch.compile(backend="aot_eager")
-def model(x):
-    h = x @ w  # <-- named
-    return h.sin().sum()
-
-with autogradviz.record() as trace:
-    model(torch.rand(128, 16)).backward()
-""",
-)
 
 _EXPENSIVE: Final = (
     "mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product", "_flash_attention",
@@ -112,7 +33,7 @@ _LARGE: Final = 1 << 20  # bytes
 _MOST: Final = 0.5  # of the computed values that a region saves
 
 
-@rule("compiled-budget-ignored", when=Always(), priority=355, pages=(BUDGET,))
+@rule("compiled-budget-ignored", when=Always(), priority=355)
 def compiled_budget_ignored(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose budget made the partitioner repeat nothing."""
     for region in evidence.analysis.compiled_regions:
@@ -187,7 +108,7 @@ def _is_expensive(slot: CompiledSlot) -> bool:
     return slot.op is not None and op_name(slot.op).startswith(_EXPENSIVE)
 
 
-@rule("compiled-policy-ignored", when=Always(), priority=356, pages=(POLICY,))
+@rule("compiled-policy-ignored", when=Always(), priority=356)
 def compiled_policy_ignored(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose policy wanted nothing saved."""
     for region in evidence.analysis.compiled_regions:
@@ -217,7 +138,7 @@ def compiled_policy_ignored(evidence: Evidence) -> Iterator[Draft]:
         )
 
 
-@rule("compiled-value-expensive", when=Always(), priority=357, pages=(VALUE,))
+@rule("compiled-value-expensive", when=Always(), priority=357)
 def compiled_value_expensive(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the largest saved value, if it is most of what its region saves."""
     found = [

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.compiled_code import call_line, op_place, region_name
 from autogradviz.diagnose.evidence.compiled_outputs import entered_outputs, output_ops
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.events import NO_ID, BackwardStarted, HookRegistered, NodeStarted
 
@@ -16,39 +15,10 @@ if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import CompiledOp, CompiledRegion, RegionRun
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-output-bypassed",
-    title="A hook waits for a gradient that stays inside a compiled region",
-    means="""To autograd, a compiled region is one node, and all its outputs are results of that
-    node. In eager mode, a gradient of the loss would pass through the intermediate value; in a
-    compiled region it goes from one output to the inputs, and the other output gets none. Its
-    .grad stays None, and its hooks are called with None.""",
-    happens="""A compiled model returns its logits together with features, attention weights or
-    other intermediate values, and a program calls retain_grad or register_hook on these, as
-    Grad-CAM does.""",
-    fix="""Compile the parts before and after the value separately, so that it is an input of the
-    second one; or run the model without torch.compile where these gradients are needed.""",
-    example="""
-import torch
-import autogradviz
-
-body, head = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
-
-@torch.compile(backend="aot_eager")
-def model(x):
-    features = body(x).relu()
-    return head(features), features
-
-with autogradviz.record() as trace:
-    logits, features = model(torch.rand(3, 4))
-    features.retain_grad()  # <-- named
-    logits[:, 0].sum().backward()
-""",
-)
 _KINDS: Final = {"tensor", "retain_grad", "multi_grad"}
 
 
-@rule("compiled-output-bypassed", when=Always(), priority=296, pages=(PAGE,), at_most=None)
+@rule("compiled-output-bypassed", when=Always(), priority=296, at_most=None)
 def compiled_output_bypassed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each hook on an output of a region that got no gradient."""
     for hook in evidence.analysis.log.of(HookRegistered):

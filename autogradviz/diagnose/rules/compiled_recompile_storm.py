@@ -9,7 +9,6 @@ from autogradviz.diagnose.blame.dynamo_guard_failure import (
     find_guard_writer,
     guarded_name,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import CompileStarted
@@ -20,42 +19,11 @@ if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import Recompile
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="recompile-storm",
-    title="A value that changes makes Dynamo compile a function again and again",
-    means="""Dynamo compiles a function for the values that it read from attributes and arguments. A
-    guard compares them at every call; if it fails, the function is compiled again. At the limit,
-    eight by default, Dynamo gives up and runs the function eagerly, without an exception.""",
-    happens="""An attribute such as a temperature, a step counter or a name is assigned in the
-    training loop and read in the compiled forward; or the shape of an input changes with every
-    batch.""",
-    fix="""Keep the value in a tensor (a buffer), which is an input of the graph; compute with it
-    outside the compiled function; or call torch.compile with dynamic=True for shapes.""",
-    example="""
-import torch
-import autogradviz
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear, self.phase = torch.nn.Linear(3, 3), ""
-
-    def forward(self, x):
-        return self.linear(x) * len(self.phase)
-
-net = Net()
-step = torch.compile(net, backend="aot_eager")
-with autogradviz.record() as trace:
-    for n in range(4):
-        net.phase = f"phase {n}"  # <-- named
-        step(torch.rand(2, 3)).sum().backward()
-""",
-)
 _MISMATCH: Final = re.compile(r"^tensor '.+' (\w+) mismatch")
 _FEWEST: Final = 2  # of one value; Dynamo makes a number dynamic at its first recompilation
 
 
-@rule("recompile-storm", when=Always(), priority=353, pages=(PAGE,))
+@rule("recompile-storm", when=Always(), priority=353)
 def recompile_storm(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the value whose guard failed most often."""
     groups: dict[tuple[str, str, str], list[Recompile]] = {}

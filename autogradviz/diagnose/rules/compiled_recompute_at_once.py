@@ -13,7 +13,6 @@ from autogradviz.diagnose.evidence.compiled_code import (
     op_name,
     region_name,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import join_names
@@ -25,38 +24,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import CompiledOp, CompiledRegion
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-recompute-at-once",
-    title="A compiled backward holds several recomputed regions at the same time",
-    means="""In eager mode, each checkpointed region is computed again just before its backward, so
-    that one region is alive at a time. The backward of a compiled region is one graph. If the
-    partitioner computes cheap ops between the regions again as well, one region starts from what
-    another one computes: all of them are computed again before the first gradient and stay alive,
-    and checkpoint saves less memory than in eager mode.""",
-    happens="""The results of checkpointed blocks are multiplied, added or passed through cheap ops
-    outside checkpoint, and all of it is compiled as one region.""",
-    fix="""Compile each block separately (regional compilation), or move the cheap ops into the
-    checkpointed function.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-def block(x, n):
-    return (x + n).sin().exp().tanh()
-
-@torch.compile(backend="aot_eager")
-def model(x):
-    total = x
-    for n in range(5):
-        part = checkpoint(block, x, n, use_reentrant=False)
-        total = total * part  # <-- named
-    return total
-
-with autogradviz.record() as trace:
-    model(torch.rand(64, 64, requires_grad=True)).sum().backward()
-""",
-)
 _FEWEST: Final = 3  # checkpointed regions that are alive at once
 
 
@@ -67,7 +34,7 @@ class _Peak(NamedTuple):
     total: int
 
 
-@rule("compiled-recompute-at-once", when=Always(), priority=354, pages=(PAGE,))
+@rule("compiled-recompute-at-once", when=Always(), priority=354)
 def recompute_at_once(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the region whose backward holds the most recomputed bytes."""
     found = []

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.dynamo_guard_failure import find_guard_writer, guarded_name
 from autogradviz.diagnose.evidence.compiled_code import RanRegion, region_name
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_region
@@ -19,41 +18,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import Recompile
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-recompute-differs",
-    title="A recomputation ran another compiled graph than the forward",
-    means="""A checkpointed function that was compiled ran one graph in forward. In the
-    recomputation a guard failed, so that Dynamo compiled another graph, or the function ran
-    eagerly. A compiled graph saves other tensors than eager code: checkpoint raises an exception
-    if their number or shapes differ, and hands them to the wrong backward if they do not.""",
-    happens="""An attribute that the compiled function reads changes between forward and backward;
-    the stance of the compiler changes, Dynamo is reset, or the limit of recompilations is reached
-    in between.""",
-    fix="""Change the value after backward, pass it as an argument of the checkpointed function, or
-    call checkpoint inside the compiled function.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear, self.sharp = torch.nn.Linear(3, 3), False
-
-    def forward(self, x):
-        y = torch.tanh(self.linear(x))
-        return torch.sin(y) * y.exp() if self.sharp else y
-
-net = Net()
-step = torch.compile(net, backend="aot_eager")
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record() as trace:
-    y = checkpoint(step, x, use_reentrant=False)
-    net.sharp = True  # <-- named
-    y.sum().backward()
-""",
-)
 _SWITCHES: Final = (
     "set_stance", "_dynamo.reset", "compiler.reset", "_dynamo.disable", "compiler.disable",
     "_dynamo.config",
@@ -64,7 +28,6 @@ _SWITCHES: Final = (
     "compiled-recompute-differs",
     when=Always(),
     priority=122,
-    pages=(PAGE,),
     supersedes=("checkpoint-not-repeatable",),
     only_new_lines=True,
 )

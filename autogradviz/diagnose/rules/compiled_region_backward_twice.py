@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.compiled_code import (
     RanRegion,
@@ -17,7 +17,6 @@ from autogradviz.diagnose.evidence.compiled_outputs import (
     later_run,
     shared_op,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.events import NodeFinished
 
@@ -27,36 +26,11 @@ if TYPE_CHECKING:
     from autogradviz.analysis import RaisedError
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="compiled-region-is-one-node",
-    title="Two backwards run through one compiled region",
-    means="""A compiled region is one autograd node, whatever it contains. A backward through one
-    of its outputs computes zeros for the others and frees all tensors that the region saved, so
-    that a second backward through another output finds none. In eager mode the outputs may have no
-    node in common.""",
-    happens="""An actor and a critic, a generator and a discriminator or two heads are compiled
-    together, and each loss runs its own backward.""",
-    fix="""Add the losses and run one backward, compile the parts separately, or retain the graph in
-    the first backward.""",
-    example="""
-import torch
-import autogradviz
-
-actor, critic = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
-both = torch.compile(lambda x: (actor(x).tanh(), critic(x).tanh()), backend="aot_eager")
-with autogradviz.record() as trace:
-    policy, value = both(torch.rand(4, 3))
-    policy.sum().backward()  # <-- named
-    value.sum().backward()
-""",
-)
-
 
 @rule(
     "compiled-region-is-one-node",
     when=ErrorMessage("Trying to backward through the graph a second time"),
     priority=66,
-    pages=(PAGE,),
     supersedes=("graph-freed",),
 )
 def compiled_region_backward_twice(evidence: Evidence) -> Iterator[Draft]:

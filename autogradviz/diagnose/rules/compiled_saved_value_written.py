@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_shape
 from autogradviz.diagnose.evidence.compiled_code import (
@@ -17,7 +17,6 @@ from autogradviz.diagnose.evidence.compiled_code import (
     runs_by_node,
 )
 from autogradviz.diagnose.evidence.silent_writes import covers
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
 
@@ -29,35 +28,11 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import NodeStarted
 
-PAGE: Final = Page(
-    slug="compiled-saved-value-written",
-    title="A saved tensor of a compiled region was written before backward",
-    means="""The gradient was computed from the new values, and nothing was raised. Eager mode
-    compares version counters and raises an exception. Inductor may save a view of an input with a
-    counter of its own, so that PyTorch cannot notice the write; nor can it with writes through
-    .data or of fused optimizers.""",
-    happens="""The buffer of a batch is refilled, a parameter is updated or a state is written in
-    place between the call of a compiled function and its backward.""",
-    fix="""Move the write after backward, or give the compiled function a copy.""",
-    example="""
-import torch
-import autogradviz
-
-project = torch.compile(lambda x, w: x @ w)
-x, w = torch.rand(2, 3), torch.rand(3, 3, requires_grad=True)
-with autogradviz.record() as trace:
-    loss = project(x, w).sum()
-    x.copy_(torch.zeros(2, 3))  # <-- named
-    loss.backward()
-""",
-)
-
 
 @rule(
     "compiled-saved-value-written",
     when=NoError(),
     priority=265,
-    pages=(PAGE,),
     supersedes=("silent-write",),
 )
 def compiled_saved_value_written(evidence: Evidence) -> Iterator[Draft]:

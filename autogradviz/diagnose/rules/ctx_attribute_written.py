@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.custom_function_ops import (
     applied_at,
@@ -15,7 +15,6 @@ from autogradviz.diagnose.evidence.custom_function_ops import (
     ops_within,
 )
 from autogradviz.diagnose.evidence.facts import fully_written
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.name_writes import attribute_assignment
 from autogradviz.diagnose.text_formatting import in_module, short_location
@@ -28,42 +27,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-PAGE: Final = Page(
-    slug="ctx-attribute-written",
-    title="A tensor kept on ctx was written before backward read it",
-    means="""A custom Function kept a tensor as an attribute of ctx. PyTorch checks versions only of
-    tensors in save_for_backward: the tensor was written, backward read the new values, and
-    nothing was raised.""",
-    happens="""ctx.x = x in forward, and x is written in place later.""",
-    fix="""Call ctx.save_for_backward(x), so that PyTorch checks it, and write to a clone.""",
-    example="""
-import torch
-import autogradviz
-
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.x = x
-        return x * x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2 * ctx.x
-
-
-a = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    b = a * 1
-    loss = Square.apply(b).sum()
-    with torch.no_grad():
-        b.add_(1)  # <-- named
-    loss.backward()
-""",
-)
-
-
-@rule("ctx-attribute-written", when=NoError(), priority=220, pages=(PAGE,))
+@rule("ctx-attribute-written", when=NoError(), priority=220)
 def ctx_attribute_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first ctx attribute that was written before backward read it."""
     nodes = evidence.analysis.graph.nodes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.name_writes import attribute_assignment
 from autogradviz.diagnose.text_formatting import describe_tensor
@@ -21,62 +20,11 @@ _LARGE: Final = 1_000_000  # bytes; smaller tensors are not reported
 _MIN_HOOKS: Final = 3  # hooks of one line that ran in one backward
 
 
-CONTEXT_KEEPS_TENSOR_PAGE: Final = Page(
-    slug="context-keeps-tensor",
-    title="A custom Function keeps a tensor as an attribute",
-    means="""A tensor in save_for_backward is freed when backward has run, and its version is
-    checked. An attribute of ctx is neither freed nor checked. If it is the Function's own result,
-    the node and the tensor keep each other alive until Python's garbage collector runs.""",
-    happens="""ctx.y = y in forward, instead of ctx.save_for_backward(y).""",
-    fix="""ctx.save_for_backward(y), and ctx.saved_tensors in backward.""",
-    example="""
-import torch
-import autogradviz
-
-
-class Double(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x * 2
-        ctx.y = y  # <-- named
-        return y
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2
-
-
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    Double.apply(x).sum().backward()
-""",
-)
-HOOKS_PILE_UP_PAGE: Final = Page(
-    slug="hooks-pile-up",
-    title="Hooks from one line accumulate on one tensor",
-    means="""A hook stays until its handle is removed, and so do all objects its function refers
-    to. If it is registered in a loop on the same tensor, each backward runs one more. A hint.""",
-    happens="""register_hook on a parameter is called inside the training loop.""",
-    fix="""Register it once, before the loop; or keep the handle and call handle.remove().""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-with autogradviz.record(net) as trace:
-    for step in range(4):
-        net.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))  # <-- named
-        net(torch.rand(2, 3)).sum().backward()
-""",
-)
-
-
 @rule(
     "context-keeps-tensor",
     "hooks-pile-up",
     when=NoError(),
     priority=350,
-    pages=(CONTEXT_KEEPS_TENSOR_PAGE, HOOKS_PILE_UP_PAGE),
     at_most=None,
 )
 def kept_alive_after_backward(evidence: Evidence) -> Iterator[Draft]:

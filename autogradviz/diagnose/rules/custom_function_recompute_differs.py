@@ -11,7 +11,6 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.evidence.custom_function_ops import class_name, frame_in
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_op, in_module, short_location
@@ -30,44 +29,7 @@ _BEGIN: Final = 8  # operators of a second run that are looked for in the first
 _DTYPE: Final = re.compile(r"\bdtype\b")
 
 
-PAGE: Final = Page(
-    slug="handmade-checkpoint-differs",
-    title="A hand-written checkpoint recomputes something different",
-    means="""A custom Function keeps its inputs and calls the function again in backward. An op
-    with the same inputs as in forward returned another result: the random state was not restored,
-    or autocast was set differently.""",
-    happens="""torch.utils.checkpoint restores random states and autocast with its dtype; a
-    hand-written checkpoint often does not.""",
-    fix="""Call torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False).""",
-    example="""
-import torch
-import autogradviz
-
-def block(x):
-    return torch.dropout(x.tanh(), 0.5, True)
-
-class Checkpoint(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        with torch.no_grad():
-            return block(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x = ctx.saved_tensors[0].detach().requires_grad_()
-        with torch.enable_grad():
-            y = block(x)  # <-- named
-        return torch.autograd.grad(y, x, gradient)[0]
-
-x = torch.rand(64, requires_grad=True)
-with autogradviz.record(fingerprints=True) as trace:
-    Checkpoint.apply(x).sum().backward()
-""",
-)
-
-
-@rule("handmade-checkpoint-differs", when=NoError(), priority=190, pages=(PAGE,))
+@rule("handmade-checkpoint-differs", when=NoError(), priority=190)
 def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first custom Function whose recomputation returned other results."""
     again: dict[int, list[Op]] = {}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.failed_unpack import failed_save
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
 if TYPE_CHECKING:
@@ -13,34 +12,11 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="exec-group-overlap",
-    title="Two backwards in one GraphExecGroup need the same tensor",
-    means="""Inside a GraphExecGroup a checkpointed region is recomputed once, and each recomputed
-    tensor can be unpacked once. A second backward over the same region finds none.""",
-    happens="""Two losses through one checkpointed block, each with its own backward.""",
-    fix="""Add the losses and call backward() once, or leave the group.""",
-    example="""
-import torch
-from torch.utils.checkpoint import GraphExecGroup, checkpoint
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
-x = torch.rand(2, 3)
-with autogradviz.record(net) as trace:
-    y = checkpoint(net, x, use_reentrant=False)
-    with GraphExecGroup():
-        y.sum().backward(retain_graph=True)
-        y.mean().backward()  # <-- named
-""",
-)
-
 
 @rule(
     "exec-group-overlap",
     when=ErrorMessage("Performing two backward calls that overlap"),
     priority=60,
-    pages=(PAGE,),
 )
 def exec_group_overlap(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the second backward over one region in a ``GraphExecGroup``."""

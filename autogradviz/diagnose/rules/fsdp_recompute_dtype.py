@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.analysis.types import Op
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import describe_op, describe_tensor
 
@@ -20,58 +19,11 @@ if TYPE_CHECKING:
 _CONVERSIONS: Final = ("_to_copy", "to")
 _FSDP: Final = "torch/distributed/fsdp/"
 
-PAGE: Final = Page(
-    slug="fsdp-recompute-dtype",
-    title="FSDP converts the inputs of a checkpointed module in the forward only",
-    means="""With mixed precision, FSDP converts the inputs of a module to the dtype of its
-    parameters before its forward. If the checkpoint is around the sharded module, the
-    recomputation runs while FSDP prepares the backward of that module, and FSDP then leaves out
-    what it does before a forward. The recomputation reads the inputs in their own dtype, and the
-    parameters in the lower one.""",
-    happens="""A checkpoint around FullyShardedDataParallel with MixedPrecision(param_dtype=...),
-    whose inputs have another dtype; fully_shard with MixedPrecisionPolicy(param_dtype=...) in
-    versions of PyTorch before 2.13.""",
-    fix="""Put the checkpoint inside the sharded module, so that its inputs are converted before the
-    region is entered, or convert the inputs before the call of the checkpoint.""",
-    example="""
-import warnings
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-half = MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)
-device = torch.device("cpu")
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Linear(4, 4)
-        block = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(4, 4), torch.nn.Tanh())
-        self.block = FullyShardedDataParallel(block, mixed_precision=half, device_id=device)
-
-    def forward(self, x):
-        return checkpoint(self.block, self.first(x), use_reentrant=False)  # <-- named
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # one process does not shard
-    net = FullyShardedDataParallel(Net(), device_id=device)
-try:
-    with autogradviz.record(net) as trace:
-        net(torch.ones(2, 4)).sum().backward()
-finally:
-    dist.destroy_process_group()
-""",
-)
-
 
 @rule(
     "fsdp-recompute-dtype",
     when=ErrorMessage(),
     priority=35,
-    pages=(PAGE,),
     at_most=1,
     supersedes=(
         "checkpoint-state-changed",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import ParametersUnsharded
@@ -17,39 +16,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="fsdp-recompute-regathers",
-    title="FSDP gathers parameters inside a recomputation",
-    means="""Before the backward of a module, fully_shard gathers its parameters, and prefetches
-    those of the module before it. A checkpointed region with several such modules computes its
-    first modules again before their backward begins. Their parameters are gathered then, and the
-    recomputation waits for them.""",
-    happens="""One checkpoint around several modules, each with its own fully_shard; parameters that
-    are freed after the forward.""",
-    fix="""Checkpoint each sharded module by itself, or keep the parameters of these modules after
-    the forward: fully_shard(module, reshard_after_forward=False).""",
-    example="""
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
-from torch.utils.checkpoint import checkpoint
-import autogradviz
 
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-layers = [torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4), torch.nn.Tanh()]
-blocks = torch.nn.Sequential(*(torch.nn.Sequential(*pair) for pair in (layers[:2], layers[2:])))
-for block in blocks:
-    fully_shard(block)
-fully_shard(blocks)
-with autogradviz.record(blocks) as trace:
-    out = checkpoint(blocks, torch.ones(2, 4), use_reentrant=False)  # <-- named
-    out.sum().backward()
-dist.destroy_process_group()
-""",
-)
-
-
-@rule("fsdp-recompute-regathers", when=NoError(), priority=347, pages=(PAGE,), at_most=3)
+@rule("fsdp-recompute-regathers", when=NoError(), priority=347, at_most=3)
 def fsdp_recompute_regathers(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each checkpoint whose recomputation gathered parameters again."""
     analysis = evidence.analysis

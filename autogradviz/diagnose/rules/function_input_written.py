@@ -12,7 +12,6 @@ from autogradviz.diagnose.evidence.custom_function_ops import (
     ops_within,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import FunctionMarked
@@ -24,41 +23,6 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _AT_MOST: Final = 3
-
-PAGE: Final = Page(
-    slug="function-input-written",
-    title="A custom Function writes its input in place without mark_dirty",
-    means="""The forward of a custom Function wrote a tensor that requires a gradient and that it
-    got as an argument. ctx.mark_dirty declares such a write. Otherwise the caller's tensor has
-    the new values and the graph of the old ones, and a backward that reads the saved input reads
-    the new values: its gradient is wrong.""",
-    happens="""x.mul_(w), x.clamp_() or out=x in forward, to save memory.""",
-    fix="""Write to a new tensor; or call ctx.mark_dirty(x), return x, and save what backward needs
-    before the write.""",
-    example="""
-import torch
-import autogradviz
-
-
-class Scale(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        x.mul_(w)  # <-- named
-        return x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, w = ctx.saved_tensors
-        return gradient * w, (gradient * x).sum()
-
-
-a = torch.rand(4, requires_grad=True)
-w = torch.tensor(2.0, requires_grad=True)
-with autogradviz.record() as trace:
-    Scale.apply(a * 3, w).sum().backward()
-""",
-)
 
 
 class _Written(NamedTuple):
@@ -74,7 +38,6 @@ class _Written(NamedTuple):
     "function-input-written",
     when=NoError(),
     priority=285,
-    pages=(PAGE,),
     at_most=_AT_MOST,
     needs={"ops"},
 )

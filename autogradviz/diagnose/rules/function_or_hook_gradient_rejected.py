@@ -6,7 +6,6 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.custom_function_ops import applied_at, class_name
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import short_location
@@ -20,38 +19,6 @@ if TYPE_CHECKING:
 
 _ONCE: Final = "once_differentiable"
 
-PAGE: Final = Page(
-    slug="gradient-refused",
-    title="A custom backward or a hook returned an invalid gradient",
-    means="""The engine checks the number, shapes and types of gradients. Its message contains the
-    Function or the hook; the finding names the line that returned.""",
-    happens="""A backward returns too many or too few gradients after forward got another argument;
-    a hook returns a number, or a sum; a backward marked @once_differentiable is differentiated a
-    second time.""",
-    fix="""Return one gradient for each argument of forward, of its shape, or None. A hook that
-    does not change the gradient returns None.""",
-    example="""
-import torch
-import autogradviz
-
-
-class Scale(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, factor):
-        ctx.factor = factor
-        return x * factor
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * ctx.factor  # <-- named
-
-
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    Scale.apply(x, 2.0).sum().backward()
-""",
-)
-
 
 @rule(
     "gradient-refused",
@@ -64,7 +31,6 @@ with autogradviz.record() as trace:
         )
     ),
     priority=70,
-    pages=(PAGE,),
 )
 def function_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the return statement of a custom Function's backward."""

@@ -15,7 +15,6 @@ from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numb
 from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_reach_of_storages import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, Fact, NoError, Place, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location
@@ -54,28 +53,6 @@ _AWAITED: Final = (
 )
 _FIX_AWAITED: Final = "DistributedDataParallel(model, find_unused_parameters=True)"
 
-PAGE: Final = Page(
-    slug="gradient-missing",
-    title="A parameter that requires a gradient got none",
-    means="""backward ran, and .grad of some parameters is still None. The culprit is the line at
-    which the gradient path from the loss to them ends. An expert that got no input looks the same:
-    this is a hint.""",
-    happens="""detach() or no_grad on the path; a branch that was not taken; a result that the loss
-    does not use; a custom Function whose backward returns None.""",
-    fix="""Remove the operation that ends the path, or exclude the parameters from training with
-    requires_grad_(False).""",
-    example="""
-import torch
-import autogradviz
-
-encoder, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
-model = torch.nn.ModuleDict({"encoder": encoder, "head": head})
-with autogradviz.record(model) as trace:
-    features = encoder(torch.rand(2, 3)).detach()  # <-- named
-    head(features).sum().backward()
-""",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
@@ -96,7 +73,6 @@ class _Cause:
     # A test that asserts on gradients, and DDP, which waits for each gradient, raise because of it.
     when=AnyOf((NoError(), ErrorMessage(type="AssertionError"), _UNFINISHED_REDUCTION)),
     priority=320,
-    pages=(PAGE,),
     at_most=_AT_MOST,
 )
 def gradient_missing(evidence: Evidence) -> Iterator[Draft]:

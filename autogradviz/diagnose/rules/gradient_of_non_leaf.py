@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source
 
@@ -15,29 +14,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="gradient-of-non-leaf",
-    title="A gradient is None because its tensor is not a leaf",
-    means="""backward stores gradients in leaves only. The tensor whose .grad was read is the result
-    of an operator on a leaf, and the leaf, which got the gradient, is lost. The culprit is the line
-    that computed the tensor.""",
-    happens="""torch.randn(3, requires_grad=True) * 0.1 or .to(device), or w = w - rate * w.grad in
-    a loop: from then on the name refers to a result.""",
-    fix="""Call requires_grad_() on the finished tensor. Update it in place, under no_grad.""",
-    example="""
-import torch
-import autogradviz
 
-with autogradviz.record() as trace:
-    weight = torch.ones(3, requires_grad=True)
-    for step in range(2):
-        weight.square().sum().backward()
-        weight = weight - 0.1 * weight.grad  # <-- named
-""",
-)
-
-
-@rule("gradient-of-non-leaf", when=ErrorMessage("NoneType"), priority=118, pages=(PAGE,))
+@rule("gradient-of-non-leaf", when=ErrorMessage("NoneType"), priority=118)
 def gradient_of_non_leaf(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a line failed that reads ``.grad``, and a tensor replaced a leaf."""
     line = evidence.raised_at()

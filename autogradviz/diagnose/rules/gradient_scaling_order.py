@@ -12,7 +12,6 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
     gradient_storages,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted
 
@@ -23,80 +22,6 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _SCALING: Final = frozenset({"mul", "mul_"})
-
-UNSCALE_PAGE: Final = Page(
-    slug="clip-before-unscale",
-    title="Gradients are clipped while they are still scaled",
-    means="""A GradScaler multiplied the loss, and so all gradients, by its scale, often 65536.
-    clip_grad_norm_ compared the scaled norm with max_norm, and the scale was divided out later: the
-    step used gradients that were smaller by that factor. The culprit is the line that clips. A
-    hint, because max_norm may have been multiplied by the scale.""",
-    happens="""clip_grad_norm_ between scaler.scale(loss).backward() and scaler.step(optimizer),
-    without scaler.unscale_(optimizer) before it.""",
-    fix="""Call scaler.unscale_(optimizer) before clipping; step then does not unscale again.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-scaler = torch.amp.GradScaler("cpu")
-with autogradviz.record(net) as trace:
-    for batch in range(2):
-        optimizer.zero_grad()
-        scaler.scale(net(torch.rand(2, 3)).square().sum()).backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # <-- named
-        scaler.step(optimizer)
-        scaler.update()
-""",
-)
-
-LATE_PAGE: Final = Page(
-    slug="clip-after-step",
-    title="Gradients are clipped after the step that used them",
-    means="""Each time, the optimizer had used the gradients before clip_grad_norm_ scaled them, and
-    nothing used the clipped ones. The culprit is the line that clips. A hint.""",
-    happens="""clip_grad_norm_ or clip_grad_value_ is called after optimizer.step().""",
-    fix="""Call it after backward() and before step().""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-with autogradviz.record(net) as trace:
-    for batch in range(2):
-        optimizer.zero_grad()
-        net(torch.rand(2, 3)).square().sum().backward()
-        optimizer.step()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # <-- named
-""",
-)
-
-UNSCALED_PAGE: Final = Page(
-    slug="scaler-without-scale",
-    title="Gradients are unscaled, and their loss was not scaled",
-    means="""scaler.step() divided the gradients by the scale, often 65536, and the loss from which
-    backward started is no product: the steps are smaller by that factor. The culprit is the line
-    of the backward. A hint.""",
-    happens="""loss.backward() instead of scaler.scale(loss).backward().""",
-    fix="""Call scaler.scale(loss).backward() for each loss.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-scaler = torch.amp.GradScaler("cpu")
-scaler.scale(torch.zeros(1))
-with autogradviz.record(net) as trace:
-    for batch in range(2):
-        optimizer.zero_grad()
-        net(torch.rand(2, 3)).square().sum().backward()  # <-- named
-        scaler.step(optimizer)
-        scaler.update()
-""",
-)
 
 
 class _Clip(NamedTuple):
@@ -112,7 +37,6 @@ class _Clip(NamedTuple):
     "clip-after-step",
     when=NoError(),
     priority=307,
-    pages=(UNSCALE_PAGE, LATE_PAGE),
     needs={"ops"},
 )
 def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
@@ -214,7 +138,7 @@ def _late_draft(line: SourceLocation, clips: list[_Clip]) -> Draft:
     )
 
 
-@rule("scaler-without-scale", when=NoError(), priority=303, pages=(UNSCALED_PAGE,), needs={"ops"})
+@rule("scaler-without-scale", when=NoError(), priority=303, needs={"ops"})
 def scaler_without_scale(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if a scaler divides gradients whose backward started from no product."""
     analysis = evidence.analysis

@@ -14,7 +14,6 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
     optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted, GradAccumulated
 
@@ -28,30 +27,6 @@ _WINDOWS: Final = 2  # steps: one batch may be skipped on purpose
 _ADDING: Final = frozenset({"add", "add_"})
 _ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
-PAGE: Final = Page(
-    slug="gradients-discarded",
-    title="Gradients were cleared before a step used them",
-    means="""Several backward passes run before each step of the optimizer, and the gradients of
-    the earlier ones are cleared before the next one: only the last pass has an effect. The culprit
-    is the line that clears them. A hint.""",
-    happens="""zero_grad() is called for each micro batch of a gradient accumulation, or between
-    the backward passes of two losses.""",
-    fix="""Call zero_grad() once for each step.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-with autogradviz.record(net) as trace:
-    for batch in range(8):
-        optimizer.zero_grad()  # <-- named
-        net(torch.rand(2, 3)).sum().backward()
-        if batch % 4 == 3:
-            optimizer.step()
-""",
-)
-
 
 class _Backward(NamedTuple):
     """The leaves that one backward reached, with the event of each."""
@@ -60,7 +35,7 @@ class _Backward(NamedTuple):
     reached: dict[int, GradAccumulated]
 
 
-@rule("gradients-discarded", when=NoError(), priority=308, pages=(PAGE,), needs={"ops"})
+@rule("gradients-discarded", when=NoError(), priority=308, needs={"ops"})
 def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if each step of a single optimizer had only the gradients of its last backward.
 

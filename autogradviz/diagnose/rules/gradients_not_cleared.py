@@ -13,7 +13,6 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
     gradient_storages,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import BackwardStarted
@@ -28,29 +27,6 @@ if TYPE_CHECKING:
 _SUMS: Final = 2  # uses of a sum: one may be meant
 _ADDING: Final = frozenset({"add", "add_"})
 
-PAGE: Final = Page(
-    slug="gradients-not-cleared",
-    title="Gradients that the optimizer has used are not cleared",
-    means="""backward adds to the gradients that exist. After each step those that the step used
-    were still there, and the next step used the sum of both: each update repeats the earlier ones.
-    The culprit is the line of the step, after which they should be cleared. A hint.""",
-    happens="""zero_grad() is missing, is called on another optimizer, or on a model that does not
-    contain the parameters; a closure for L-BFGS does not call it.""",
-    fix="""Call zero_grad() of the same optimizer once for each step, in a closure before
-    backward().""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-with autogradviz.record(net) as trace:
-    for batch in range(4):
-        net(torch.rand(2, 3)).sum().backward()
-        optimizer.step()  # <-- named
-""",
-)
-
 
 class _Sum(NamedTuple):
     """A gradient that was added to one which an optimizer had used."""
@@ -60,7 +36,7 @@ class _Sum(NamedTuple):
     again: Op  # the op of the optimizer that used the sum
 
 
-@rule("gradients-not-cleared", when=NoError(), priority=309, pages=(PAGE,), needs={"ops"})
+@rule("gradients-not-cleared", when=NoError(), priority=309, needs={"ops"})
 def gradients_not_cleared(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if the gradients of some leaves contain, at each use, those of the last use."""
     memory = gradient_storages(evidence)

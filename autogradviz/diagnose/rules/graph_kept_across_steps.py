@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.leaf_gradients import optimizer_steps
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted, StepEnded, TensorReleased
 
@@ -23,34 +22,6 @@ if TYPE_CHECKING:
 _LINKED: Final = 2  # earlier steps in a row; one may be a difference between two losses
 _SHARE: Final = 0.1  # of the bytes that a step saves
 
-PAGE: Final = Page(
-    slug="graph-kept",
-    title="The graphs of earlier steps stay alive",
-    means="""A tensor keeps the graph that computed it, and the graph keeps the tensors that it
-    saved, until a backward without retain_graph frees them. Each step adds its own, so memory grows
-    until it is full. The culprit is the line that continues the graph of an earlier step, or the
-    one that computed the tensor that is kept.""",
-    happens="""total += loss, or an average of losses, without detach(); a list of losses, outputs
-    or features; a state that is carried from step to step.""",
-    fix="""Keep loss.detach() or loss.item() instead. Remove retain_graph=True if one backward
-    is enough.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-total = torch.zeros(())
-with autogradviz.record(net) as trace:
-    for step in range(4):
-        loss = net(torch.rand(2, 3)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total = total + loss  # <-- named
-""",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
@@ -60,7 +31,7 @@ class _Kept:
     node_ids: frozenset[int]  # that saved them
 
 
-@rule("graph-kept", when=NoError(), priority=348, pages=(PAGE,), needs={"ops"})
+@rule("graph-kept", when=NoError(), priority=348, needs={"ops"})
 def graph_kept(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if the graph of each step continues that of earlier ones, or is kept."""
     ends = _ends(evidence)

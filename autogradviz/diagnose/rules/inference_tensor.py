@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import describe_op
 
@@ -18,27 +17,8 @@ if TYPE_CHECKING:
 
 _STORES: Final = re.compile(r"\w+(\.\w+|\[[^\]]*\])+ = ")  # self.cache = ..., table[n] = ...
 
-PAGE: Final = Page(
-    slug="inference-tensor",
-    title="An inference tensor is used with gradients on",
-    means="""A tensor created under inference_mode has no version counter, so autograd can neither
-    save it for backward nor follow a write to it.""",
-    happens="""Features or a cache are computed under inference_mode and then trained on.""",
-    fix="""Compute them under torch.no_grad(), or clone() them outside inference_mode.""",
-    example="""
-import torch
-import autogradviz
 
-net = torch.nn.Linear(3, 3)
-with torch.inference_mode():
-    features = torch.rand(2, 3)
-with autogradviz.record(net) as trace:
-    net(features).sum().backward()  # <-- named
-""",
-)
-
-
-@rule("inference-tensor", when=ErrorMessage("nference tensor"), priority=101, pages=(PAGE,))
+@rule("inference-tensor", when=ErrorMessage("nference tensor"), priority=101)
 def inference_tensor(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the line that stored such a tensor, or that enabled inference mode."""
     flow = Flow(evidence)

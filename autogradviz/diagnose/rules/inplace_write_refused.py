@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
 if TYPE_CHECKING:
@@ -48,28 +47,8 @@ _REASONS: Final = {  # by a fragment of PyTorch's message
 }
 _VIEW_OF: Final = re.compile(r"Output \d+ of (\w+?)(?:Backward\d*)? is a view")
 
-PAGE: Final = Page(
-    slug="inplace-refused",
-    title="An in-place write that PyTorch refuses immediately",
-    means="""Autograd cannot rewrite the history of the written tensor: a leaf that requires a
-    gradient, one of several views that an op returned together, a view created under no_grad or
-    inside a custom Function.""",
-    happens="""Weights are initialized or clipped with gradients on; one result of unbind, split or
-    chunk is written.""",
-    fix="""Write leaves under torch.no_grad(); index single parts, or write out of place.""",
-    example="""
-import torch
-import autogradviz
 
-net = torch.nn.Linear(3, 3)
-with autogradviz.record(net) as trace:
-    net.weight.uniform_(-0.1, 0.1)  # <-- named
-    net(torch.rand(2, 3)).sum().backward()
-""",
-)
-
-
-@rule("inplace-refused", when=ErrorMessage(tuple(_REASONS)), priority=100, pages=(PAGE,))
+@rule("inplace-refused", when=ErrorMessage(tuple(_REASONS)), priority=100)
 def inplace_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for an in-place op that raised immediately."""
     error, culprit = evidence.analysis.error, evidence.raised_at()

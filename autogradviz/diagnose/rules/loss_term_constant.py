@@ -6,7 +6,6 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted
 
@@ -18,27 +17,6 @@ if TYPE_CHECKING:
 
 _ADDS: Final = frozenset({"add", "add_", "sub", "sub_", "rsub"})
 
-PAGE: Final = Page(
-    slug="loss-term-constant",
-    title="A term of the loss has no graph",
-    means="""A number computed from the result of torch.autograd.grad was added to the loss. The
-    gradients were computed without create_graph=True, so they have no graph: the term changes the
-    value of the loss, and no gradient. The culprit is the call of torch.autograd.grad. A hint.""",
-    happens="""A gradient penalty (WGAN-GP, R1) without create_graph=True.""",
-    fix="""Pass create_graph=True; or call detach() on a term that is meant as a constant.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
-with autogradviz.record(net) as trace:
-    x = torch.rand(2, 3, requires_grad=True)
-    score = net(x).sum()
-    (slope,) = torch.autograd.grad(score, x, retain_graph=True)  # <-- named
-    (score + slope.square().sum()).backward()
-""",
-)
-
 
 class _Constant(NamedTuple):
     """A value computed from gradients without a graph."""
@@ -47,7 +25,7 @@ class _Constant(NamedTuple):
     reduced: Op | None  # the op that made one number of them
 
 
-@rule("loss-term-constant", when=NoError(), priority=315, pages=(PAGE,), needs={"ops"})
+@rule("loss-term-constant", when=NoError(), priority=315, needs={"ops"})
 def loss_term_constant(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for each ``autograd.grad`` whose result was added to a loss as a constant."""
     started = sorted(evidence.analysis.log.of(BackwardStarted), key=lambda event: event.seq)

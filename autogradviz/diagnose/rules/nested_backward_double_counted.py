@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.custom_function_ops import applied_at
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.events import BackwardStarted, GradAccumulated, NodeStarted
@@ -18,42 +17,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Node
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="gradient-counted-twice",
-    title="A custom backward accumulates a gradient twice",
-    means="""The backward of a custom Function calls backward() on a tensor that it computed from
-    one of its own arguments, a leaf. That adds to the leaf's .grad. The gradient that the Function
-    returns for the same leaf is added a second time.""",
-    happens="""A hand-written checkpoint recomputes with the parameter itself, calls
-    torch.autograd.backward(), and returns parameter.grad.""",
-    fix="""Return torch.autograd.grad(output, inputs, gradient): it does not write .grad.""",
-    example="""
-import torch
-import autogradviz
 
-class Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.kept = x.detach(), weight
-        return x * weight
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, weight = ctx.kept[0].requires_grad_(), ctx.kept[1]
-        with torch.enable_grad():
-            y = x * weight
-        torch.autograd.backward(y, gradient)  # <-- named
-        return x.grad, weight.grad
-
-weight = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    x = torch.rand(3, requires_grad=True) * 2
-    Product.apply(x, weight).sum().backward()
-""",
-)
-
-
-@rule("gradient-counted-twice", when=NoError(), priority=200, pages=(PAGE,))
+@rule("gradient-counted-twice", when=NoError(), priority=200)
 def gradient_double_counted(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each leaf to which a node and a backward inside that node accumulate."""
     log = evidence.analysis.log

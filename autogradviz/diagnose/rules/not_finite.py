@@ -10,7 +10,6 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names
 from autogradviz.events import (
@@ -52,28 +51,6 @@ _FIXES: Final = {
 }
 
 
-PAGE: Final = Page(
-    slug="not-finite",
-    title="A loss or a gradient is NaN or infinite",
-    means="""The gradient norms read at the end of every recording show it.
-    record(fingerprints=True) names the operator that gave the first such value from finite
-    inputs, in forward or in backward. An infinity written by a mask is not reported; an operator
-    that computes NaN from it is.""",
-    happens="""log or a division at 0, the derivative of sqrt or of a norm at 0, a softmax over a
-    fully masked row, an overflow in float16.""",
-    fix="""Keep the inputs away from that point: x.clamp_min(1e-8), x + 1e-8, log_softmax.""",
-    example="""
-import torch
-import autogradviz
-
-x = torch.tensor([0.0, 1.0], requires_grad=True)
-with autogradviz.record(fingerprints=True) as trace:
-    loss = torch.log(x).sum()  # <-- named
-    loss.backward()
-""",
-)
-
-
 @rule("not-finite", when=ErrorMessage("returned nan values in its"), priority=305)
 def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the node at which anomaly detection stopped the backward."""
@@ -98,7 +75,7 @@ def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-@rule("not-finite", when=NoError(), priority=310, pages=(PAGE,))
+@rule("not-finite", when=NoError(), priority=310)
 def not_finite(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a loss or a gradient is NaN or infinite."""
     log = evidence.analysis.log

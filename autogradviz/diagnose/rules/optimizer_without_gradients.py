@@ -12,7 +12,6 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
     optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted, NoOptimizerFound
 
@@ -27,29 +26,6 @@ _IDLE_STEPS: Final = 2
 _COPYING: Final = frozenset({"clone", "copy_", "_to_copy"})
 _ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
-PAGE: Final = Page(
-    slug="step-without-gradients",
-    title="An optimizer stepped without the gradients of its parameters",
-    means="""backward computed gradients, and they were cleared before the optimizer's step. The
-    step changed no parameter, or applied only weight decay and momentum: nothing is learned, and
-    nothing is raised. The culprit is the line that cleared them.""",
-    happens="""zero_grad() between backward() and step(), or step() before backward() in a loop that
-    begins with zero_grad().""",
-    fix="""Call zero_grad(), then backward(), then step().""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-with autogradviz.record(net) as trace:
-    for step in range(2):
-        net(torch.rand(2, 3)).sum().backward()
-        optimizer.zero_grad()  # <-- named
-        optimizer.step()
-""",
-)
-
 
 class _Lost(NamedTuple):
     """A step of an optimizer, the last gradient before it, and the op that filled it with zeros."""
@@ -60,7 +36,7 @@ class _Lost(NamedTuple):
     reached: int  # parameters that had got a gradient
 
 
-@rule("step-without-gradients", when=NoError(), priority=304, pages=(PAGE,), needs={"ops"})
+@rule("step-without-gradients", when=NoError(), priority=304, needs={"ops"})
 def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each optimizer that had no gradients in any step that follows a backward.
 

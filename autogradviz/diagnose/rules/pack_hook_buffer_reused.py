@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.text_formatting import (
     describe_tensor,
@@ -21,37 +20,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-PAGE: Final = Page(
-    slug="hook-memory-reused",
-    title="A pack hook overwrote a tensor that was still needed",
-    means="""A pack hook that copies into its own memory, for instance a pinned staging buffer,
-    was called again and overwrote a tensor that backward had not unpacked yet. The gradient is
-    computed from the later tensor, and nothing is raised.""",
-    happens="""One buffer serves all saved tensors, a ring of buffers has fewer slots than there are
-    saved tensors, or a cursor is not advanced.""",
-    fix="""Give each saved tensor its own memory, and reuse memory only after the unpack hook has
-    read it.""",
-    example="""
-import torch
-from torch.autograd.graph import saved_tensors_hooks
-import autogradviz
-
-staging = torch.empty(3)
-
-def pack(tensor):
-    staging.copy_(tensor)  # <-- named
-    return staging
-
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record(fingerprints=True) as trace:
-    with saved_tensors_hooks(pack, lambda kept: kept):
-        loss = x.exp().tanh().sum()
-    loss.backward()
-""",
-)
-
-
-@rule("hook-memory-reused", when=Always(), priority=250, pages=(PAGE,))
+@rule("hook-memory-reused", when=Always(), priority=250)
 def hook_buffer_reused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first packed tensor whose memory was written before its unpack."""
     written = sorted(evidence.analysis.log.of(PackedWritten), key=lambda event: event.saved_id)

@@ -9,7 +9,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.blame.requires_grad_set import requires_grad_writes
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import join_names, short_location
@@ -26,55 +25,12 @@ Changes: TypeAlias = dict[int, list[RequiresGradChanged]]
 
 _NOT_RECORDED: Final = "    (on a line that was not recorded)"
 
-FROZEN_EARLY: Final = Page(
-    slug="leaf-frozen-early",
-    title="A leaf was frozen before backward reached it",
-    means="""The forward used a leaf that required a gradient; requires_grad was False when
-    backward reached it. The gradient was computed and discarded, and nothing was raised.""",
-    happens="""A discriminator is frozen for the generator's step before its own backward, or a
-    layer is frozen between a forward and its backward.""",
-    fix="""Call backward() first, and freeze the parameters afterwards.""",
-    example="""
-import torch
-import autogradviz
-
-layer = torch.nn.Linear(3, 1)
-with autogradviz.record() as trace:
-    loss = layer(torch.rand(2, 3)).sum()
-    layer.requires_grad_(False)  # <-- named
-    loss.backward()
-""",
-)
-NEVER_THAWED: Final = Page(
-    slug="leaf-never-thawed",
-    title="Parameters that were frozen together were not all unfrozen",
-    means="""One line set requires_grad to False for several parameters. Some of them were unfrozen
-    after a backward, and learn; the others do not, and nothing is raised.""",
-    happens="""A warm-up freezes the whole backbone, and only one block of it is unfrozen.""",
-    fix="""Keep the list of parameters that were frozen, and unfreeze all of them.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)])
-with autogradviz.record() as trace:
-    net[:2].requires_grad_(False)  # <-- named
-    for step in range(2):
-        x = torch.rand(2, 3)
-        for layer in net:
-            x = layer(x)
-        x.sum().backward()
-        net[1].requires_grad_(True)
-""",
-)
-
 
 @rule(
     "leaf-frozen-early",
     "leaf-never-thawed",
     when=NoError(),
     priority=330,
-    pages=(FROZEN_EARLY, NEVER_THAWED),
 )
 def leaf_frozen(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for gradients of frozen leaves, else for leaves that stayed frozen."""
@@ -122,7 +78,7 @@ def _frozen_early(
     uses = [edge.source for edge in evidence.analysis.graph.edges if edge.target == node.node_id]
     victim = evidence.analysis.graph.nodes[uses[0]].location if uses else None
     return Draft(
-        slug=FROZEN_EARLY.slug,
+        slug="leaf-frozen-early",
         title=f"{names[0]} was frozen before backward reached it: its gradient is lost",
         culprit=culprit,
         victim=victim,
@@ -174,7 +130,7 @@ def _left_frozen(
         t.tensor_id in frozen for t in op.inputs)), None)  # fmt: skip
     count = len(frozen) + len(thawed)
     return Draft(
-        slug=NEVER_THAWED.slug,
+        slug="leaf-never-thawed",
         title=f"{len(frozen)} of {count} frozen parameters were never unfrozen",
         culprit=culprit,
         victim=use,

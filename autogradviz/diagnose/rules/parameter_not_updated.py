@@ -18,7 +18,6 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
     optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.parameter_assignments import optimizer_lines, replacements_after
 from autogradviz.diagnose.source.source_index import location
@@ -43,33 +42,6 @@ _PARTIAL: Final = frozenset({"within", "nodes"})
 _COPIES: Final = frozenset({"copy_", "_foreach_copy_", "lerp_", "_foreach_lerp_"})
 """Ops that give a parameter the values of others, as of a target network."""
 
-PAGE: Final = Page(
-    slug="parameter-not-updated",
-    title="Parameters get gradients, and no optimizer updates them",
-    means="""backward computes gradients for parameters that are in no optimizer of this process,
-    and no operator writes them: they keep their initial values. A hint, because one may train a
-    part of a model on purpose; then the gradients are computed for nothing.""",
-    happens="""A layer is replaced, or parametrized, after the optimizer was created; layers are in
-    a Python list, or a weight is a plain tensor, so that parameters() does not return them; a layer
-    is created in forward; a group of parameters is missing in the optimizer; a backbone, a target
-    network or a loss network is not frozen.""",
-    fix="""Create the optimizer last, from all parameters. Use nn.ModuleList and nn.Parameter. Call
-    requires_grad_(False) on what is not to be trained, or compute it under no_grad.""",
-    example="""
-import torch
-import autogradviz
-
-net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-net[1] = torch.nn.Linear(3, 5)  # <-- named
-with autogradviz.record(net) as trace:
-    for step in range(2):
-        optimizer.zero_grad()
-        net(torch.rand(2, 3)).sum().backward()
-        optimizer.step()
-""",
-)
-
 
 class _Unused(NamedTuple):
     """A parameter that no optimizer updates."""
@@ -80,7 +52,7 @@ class _Unused(NamedTuple):
     gradient: GradAccumulated  # the last one before a step
 
 
-@rule("parameter-not-updated", when=NoError(), priority=322, pages=(PAGE,), needs={"ops"})
+@rule("parameter-not-updated", when=NoError(), priority=322, needs={"ops"})
 def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the parameters whose gradients no optimizer and no operator uses."""
     log = evidence.analysis.log

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.reentrant_regions import REENTRANT_FIX
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module
 
@@ -16,36 +15,11 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="reentrant-detached-output",
-    title="No result of a reentrant region requires a gradient",
-    means="""For autograd, every result of a reentrant region requires a gradient. In the
-    recomputation none did, so there was no graph to run backward.""",
-    happens="""detach() or no_grad inside the region.""",
-    fix="""Detach outside the region, or use use_reentrant=False, without these limits.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-
-def features(x):
-    return net(x).detach()  # <-- named
-
-
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record(net) as trace:
-    checkpoint(features, x, use_reentrant=True).sum().backward()
-""",
-)
-
 
 @rule(
     "reentrant-detached-output",
     when=ErrorMessage("none of output has requires_grad=True"),
     priority=81,
-    pages=(PAGE,),
 )
 def reentrant_detached_output(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the last end of a gradient path in the region recomputed last."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.region_tensors_in_containers import is_nested_argument
 from autogradviz.diagnose.evidence.reentrant_regions import REENTRANT_FIX, find_captured_graph
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module
 
@@ -15,40 +14,11 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="reentrant-captured-graph",
-    title="A reentrant region reads a tensor with a graph that is not an argument",
-    means="""The arguments of a reentrant region are detached from their graph for its nested
-    backward. A captured tensor is not: its graph runs there, and again from the loss, and the
-    first of the two frees it.""",
-    happens="""A lambda or a method reads a tensor that was computed before, from a closure, a
-    global or an attribute.""",
-    fix="""Pass it as an argument. Or use use_reentrant=False, which has none of these limits.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record(net) as trace:
-    gate = net(x).exp()
-
-    def gated(x):
-        return (x * gate).sin()
-
-    y = checkpoint(gated, x, use_reentrant=True)  # <-- named
-    (y.sum() + gate.sum()).backward()
-""",
-)
-
 
 @rule(
     "reentrant-captured-graph",
     when=ErrorMessage("Trying to backward through the graph a second time"),
     priority=63,
-    pages=(PAGE,),
 )
 def reentrant_captured_graph(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region that reads a tensor with a graph past its arguments."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.reentrant_regions import REENTRANT_FIX, REENTRANT_NODE
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module
 
@@ -14,28 +13,6 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="reentrant-needs-backward",
-    title="torch.autograd.grad runs through a reentrant checkpoint",
-    means="""The backward of a reentrant region runs a nested backward that accumulates into .grad.
-    It cannot return the gradients of chosen inputs.""",
-    happens="""A gradient penalty, meta-learning or backward(inputs=...) goes through a region
-    with use_reentrant=True.""",
-    fix="""Use use_reentrant=False, which has none of these limits.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record(net) as trace:
-    y = checkpoint(net, x, use_reentrant=True)  # <-- named
-    torch.autograd.grad(y.sum(), x)
-""",
-)
-
 
 @rule(
     "reentrant-needs-backward",
@@ -43,7 +20,6 @@ with autogradviz.record(net) as trace:
         ("incompatible with .grad()", "Checkpointing is not compatible with .grad()")
     ),
     priority=80,
-    pages=(PAGE,),
 )
 def reentrant_needs_backward(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the region whose node failed, else for the first reentrant region."""

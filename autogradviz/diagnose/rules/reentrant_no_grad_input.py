@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.reentrant_regions import REENTRANT_FIX
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
 from autogradviz.events import BackwardStarted, ParameterSeen, RegionCutOff
@@ -17,54 +16,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, Region
     from autogradviz.diagnose.evidence.facts import Evidence
 
-NO_INPUT: Final = Page(
-    slug="reentrant-no-grad-input",
-    title="No input of a reentrant checkpoint requires a gradient",
-    means="""For autograd a reentrant region is one node, which exists only if an argument requires
-    a gradient. Without it the parameters inside get none. PyTorch warns once.""",
-    happens="""The first block of a network is checkpointed, and its input is plain data. Tensors
-    in lists, dicts and objects do not count as arguments.""",
-    fix="""Use use_reentrant=False, which has none of these limits; or call x.requires_grad_() on
-    the input.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
 
-net = torch.nn.Linear(3, 3)
-
-head = torch.nn.Linear(3, 1)
-with autogradviz.record(net) as trace:
-    h = checkpoint(net, torch.rand(2, 3), use_reentrant=True)  # <-- named
-    head(h).sum().backward()
-""",
-)
-NESTED_RESULTS: Final = Page(
-    slug="reentrant-nested-results",
-    title="All results of a reentrant region are inside a list or dict",
-    means="""A reentrant checkpoint tracks a result that is a tensor or a tuple of tensors. In a
-    list, a dict or an object nothing is tracked: no gradient, no error.""",
-    happens="""The checkpointed function returns a dict or a dataclass of tensors.""",
-    fix="""Use use_reentrant=False, which has none of these limits, or return a tuple.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-
-def features(x):
-    return {"h": net(x)}
-
-
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record(net) as trace:
-    h = checkpoint(features, x, use_reentrant=True)["h"]  # <-- named
-    (h.sum() + x.sum()).backward()
-""",
-)
-
-_SLUGS: Final = {"arguments": NO_INPUT.slug, "results": NESTED_RESULTS.slug}
+_SLUGS: Final = {"arguments": "reentrant-no-grad-input", "results": "reentrant-nested-results"}
 _REASONS: Final = {
     "arguments": "None of its positional arguments is a tensor that requires grad. A reentrant "
     "checkpoint sees no tensors in lists, tuples and dicts, and not the parameters that the region "
@@ -79,7 +32,6 @@ _REASONS: Final = {
     "reentrant-nested-results",
     when=Always(),
     priority=120,
-    pages=(NO_INPUT, NESTED_RESULTS),
     needs={"ops"},
 )
 def reentrant_no_grad_input(evidence: Evidence) -> Iterator[Draft]:

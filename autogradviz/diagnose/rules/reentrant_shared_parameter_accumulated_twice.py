@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.reentrant_regions import REENTRANT_FIX
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
 from autogradviz.events import BackwardStarted, HookRan
@@ -24,35 +23,6 @@ if TYPE_CHECKING:
 
 _REDUCER: Final = "mark a variable ready only once"
 _EVENTS: Final = 8  # runs of a hook that a finding refers to
-
-PAGE: Final = Page(
-    slug="reentrant-hook-repeated",
-    title="A hook ran once per region, with partial gradients",
-    means="""The backward of a reentrant region is a nested backward: it accumulates into .grad and
-    calls hooks with its part. The hooks of a parameter that several regions share are called with
-    each part, not once with the sum.""",
-    happens="""Shared weights with hooks that clip, scale, communicate or step.""",
-    fix="""Use use_reentrant=False, which has none of these limits; or do the work of the hook
-    after backward().""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-
-def clip(weight):
-    weight.grad.clamp_(-1, 1)
-
-
-net.weight.register_post_accumulate_grad_hook(clip)
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record(net) as trace:
-    y = checkpoint(net, x, use_reentrant=True)
-    y = checkpoint(net, y, use_reentrant=True)  # <-- named
-    y.sum().backward()
-""",
-)
 
 
 @rule("reentrant-hook-repeated", when=ErrorMessage(), priority=82)
@@ -94,7 +64,7 @@ def repeated_accumulation_raised(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-@rule("reentrant-hook-repeated", when=NoError(), priority=85, pages=(PAGE,))
+@rule("reentrant-hook-repeated", when=NoError(), priority=85)
 def repeated_hook(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each leaf hook that ran once per region instead of once per backward."""
     log = evidence.analysis.log

@@ -15,7 +15,6 @@ from autogradviz.diagnose.evidence.reentrant_regions import (
     read_without_path,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.name_writes import writes
@@ -28,37 +27,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="reentrant-side-channel",
-    title="The loss uses a tensor that a reentrant region did not return",
-    means="""The forward of a reentrant region runs without gradients, and only its results get a
-    node. A tensor that it stores in a list or an attribute is a constant for the loss: its
-    gradient is missing, and nothing is raised.""",
-    happens="""An auxiliary loss, attention weights or statistics are stored in an attribute.""",
-    fix="""Return it from the region, or use use_reentrant=False, which has none of these
-    limits.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-
-kept = []
-
-
-def block(x):
-    y = net(x)
-    kept.append(y.square().mean())
-    return y.exp()
-
-
-x = torch.rand(2, 3, requires_grad=True)
-with autogradviz.record(net) as trace:
-    y = checkpoint(block, x, use_reentrant=True)  # <-- named
-    (y.sum() + kept[0]).backward()
-""",
-)
 
 _IN_NO_GRAD: Final = (
     "is checkpointed with use_reentrant=True, so its forward runs without gradients, and only its "
@@ -66,7 +34,7 @@ _IN_NO_GRAD: Final = (
 )
 
 
-@rule("reentrant-side-channel", when=NoError(), priority=83, pages=(PAGE,), needs={"ops"})
+@rule("reentrant-side-channel", when=NoError(), priority=83, needs={"ops"})
 def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each loss computed from a tensor that a region did not return."""
     regions = _regions_with_graph(evidence)

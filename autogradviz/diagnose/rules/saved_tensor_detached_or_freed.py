@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.code_run_between import ExecutionWindow
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import in_module, short_location
@@ -22,52 +21,10 @@ _DETACHED: Final = "has been detached in-place"
 _FREED: Final = "out of bounds for storage of size 0"
 
 
-SAVED_TENSOR_DETACHED_PAGE: Final = Page(
-    slug="saved-tensor-detached",
-    title="A saved tensor was detached in place",
-    means="""A node had saved a tensor with a graph; detach_() removed that tensor from its graph,
-    and backward could not unpack it.""",
-    happens="""A recurrent network's hidden state is detached with detach_() before the backward of
-    its window's loss.""",
-    fix="""Use h = h.detach(), which leaves the saved tensor as it is, or call backward() first.""",
-    example="""
-import torch
-import autogradviz
-
-weight = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    h = weight.tanh()
-    loss = (h * weight).sum()
-    h.detach_()  # <-- named
-    loss.backward()
-""",
-)
-SAVED_MEMORY_FREED_PAGE: Final = Page(
-    slug="saved-memory-freed",
-    title="The memory of a saved tensor was freed before backward",
-    means="""A node saved a tensor for backward, and its storage was then resized to 0 bytes. The
-    tensor still has its shape, but no memory.""",
-    happens="""Sharded or offloaded weights are freed after forward, and not gathered again before
-    backward reads them.""",
-    fix="""Fill the storage before backward reads it, or free it only after backward().""",
-    example="""
-import torch
-import autogradviz
-
-x, weight = torch.rand(2, 3, requires_grad=True), torch.rand(3, 3)
-with autogradviz.record() as trace:
-    loss = (x @ weight).sum()
-    weight.untyped_storage().resize_(0)  # <-- named
-    loss.backward()
-""",
-)
-
-
 @rule(
     "saved-tensor-detached",
     when=ErrorMessage(_DETACHED),
     priority=20,
-    pages=(SAVED_TENSOR_DETACHED_PAGE,),
 )
 def saved_tensor_detached(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the ``detach_`` of a tensor that backward still needed."""
@@ -102,7 +59,6 @@ def saved_tensor_detached(evidence: Evidence) -> Iterator[Draft]:
     "saved-memory-freed",
     when=ErrorMessage(_FREED),
     priority=30,
-    pages=(SAVED_MEMORY_FREED_PAGE,),
 )
 def saved_memory_freed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the line that freed memory which backward still needed."""

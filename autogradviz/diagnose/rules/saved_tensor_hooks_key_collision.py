@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import slot_name
@@ -22,42 +21,7 @@ _KEYS: Final = (("storage", "_cdata"), ("id",), ("data_ptr", "hash"))
 _LAST: Final = 1 << 30
 
 
-PAGE: Final = Page(
-    slug="hooks-mix-up",
-    title="Saved-tensor hooks returned the wrong tensor",
-    means="""A pair of hooks stored two saved tensors under one key, and returned the content of
-    one for the other. The gradient is wrong, and nothing is raised.""",
-    happens="""The key is an address or an id: a tensor and its transpose share memory, and
-    addresses are reused when a tensor is freed.""",
-    fix="""Include shape, strides and dtype in the key, and keep the tensor alive; or use a
-    counter as the key.""",
-    example="""
-import torch
-from torch.autograd.graph import saved_tensors_hooks
-import autogradviz
-
-kept = {}
-
-def pack(tensor):
-    key = tensor.untyped_storage().data_ptr()  # <-- named
-    kept.setdefault(key, tensor.detach().clone(memory_format=torch.contiguous_format))
-    return key, tensor.shape
-
-def unpack(packed):
-    key, shape = packed
-    return kept[key].reshape(shape)
-
-weight = torch.rand(3, 3, requires_grad=True)
-with autogradviz.record(fingerprints=True) as trace:
-    with saved_tensors_hooks(pack, unpack):
-        h = weight.tanh()
-        loss = (h @ h.t()).sum()
-    loss.backward()
-""",
-)
-
-
-@rule("hooks-mix-up", when=NoError(), priority=260, pages=(PAGE,))
+@rule("hooks-mix-up", when=NoError(), priority=260)
 def hooks_wrong_tensor(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first saved tensor that was unpacked with another one's content."""
     saves = [s for s in evidence.analysis.saved.values() if s.packed_by == "user"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.raw_memory_or_thread_write import thread_write, unrecorded_write
 from autogradviz.diagnose.evidence.compiled_code import (
@@ -18,7 +18,6 @@ from autogradviz.diagnose.evidence.version_error_writes import (
     first_bump_unrecorded,
     versions_in_message,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source.rewrite_out_of_place import out_of_place_fix
 from autogradviz.diagnose.text_formatting import (
@@ -45,57 +44,11 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-SAVED_TENSOR_MUTATED: Final = Page(
-    slug="saved-tensor-mutated",
-    title="A saved tensor was written before backward needed it",
-    means="""An operator kept one of its inputs or its result for backward, and another line wrote
-    the same memory since. The gradient would have been computed from the new values, so PyTorch
-    compared version counters and stopped.""",
-    happens="""Methods that end with an underscore, assignments to a slice, out=, an optimizer's
-    step between forward and backward, buffers that are updated in forward. All views of one
-    storage share one counter: writing a part of it counts for the whole.""",
-    fix="""Make a new tensor in place of writing: x = x + 1. Or clone before writing, or write
-    after backward. With an optimizer: step after every backward that uses its weights.""",
-    example="""
-import torch
-import autogradviz
-
-a = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    b = a.exp()
-    b.add_(1)  # <-- named
-    b.sum().backward()
-""",
-)
-CHECKPOINT_ARGUMENT_MUTATED: Final = Page(
-    slug="checkpoint-argument-mutated",
-    title="An argument of a checkpointed region was written before it ran again",
-    means="""A checkpointed region keeps its arguments, to run again in backward. One of them was
-    written in between: recomputation would have started from other values, so PyTorch stopped.""",
-    happens="""The input is normalized, masked or refilled in place after the region has read it,
-    often because a buffer is used again for the next batch.""",
-    fix="""Write to a new tensor, or hand a clone to the region.""",
-    example="""
-import torch
-from torch.utils.checkpoint import checkpoint
-import autogradviz
-
-net = torch.nn.Linear(3, 3)
-x = torch.rand(2, 3)
-with autogradviz.record(net) as trace:
-    y = checkpoint(net, x, use_reentrant=False)
-    x.mul_(2)  # <-- named
-    y.sum().backward()
-""",
-)
-
-
 @rule(
     "saved-tensor-mutated",
     "checkpoint-argument-mutated",
     when=ErrorMessage("modified by an inplace operation"),
     priority=10,
-    pages=(SAVED_TENSOR_MUTATED, CHECKPOINT_ARGUMENT_MUTATED),
     at_most=None,
 )
 def saved_tensor_mutated(evidence: Evidence) -> Iterator[Draft]:

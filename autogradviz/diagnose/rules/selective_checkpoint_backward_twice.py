@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.events import BackwardStarted, PolicyDecided
 
@@ -14,48 +13,11 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="selective-backward-twice",
-    title="A second backward runs over a selectively checkpointed region",
-    means="""The tensors that a checkpoint policy caches are used up by the first recomputation. A
-    second backward over the region cannot recompute it.""",
-    happens="""Two losses through the region, or retain_graph=True and a second call.""",
-    fix="""Add the losses and call backward() once, or checkpoint without a policy.""",
-    example="""
-import torch
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
-import autogradviz
-
-
-def policy(ctx, op, *args, **kwargs):
-    kept = op == torch.ops.aten.addmm.default
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
-
-
-def contexts():
-    return create_selective_checkpoint_contexts(policy)
-
-
-net = torch.nn.Linear(3, 3)
-
-with autogradviz.record(net) as trace:
-    y = checkpoint(net, torch.rand(2, 3), use_reentrant=False, context_fn=contexts).exp()
-    y = checkpoint(lambda x: net(x).exp().sin(), y, use_reentrant=False, context_fn=contexts)
-    y.sum().backward(retain_graph=True)
-    y.sum().backward()  # <-- named
-""",
-)
-
 
 @rule(
     "selective-backward-twice",
     when=ErrorMessage("Trying to backward an extra time"),
     priority=65,
-    pages=(PAGE,),
 )
 def selective_backward_twice(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the last backward."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
 
@@ -17,56 +16,7 @@ if TYPE_CHECKING:
 _MESSAGE: Final = "cached during selective activation checkpoint has been mutated"
 
 
-PAGE: Final = Page(
-    slug="selective-cache-mutated",
-    title="A tensor that a checkpoint policy saved was written",
-    means="""The policy saved the result of an op instead of recomputing it. The result was
-    written before the recomputation, which would have continued from the new values, so PyTorch
-    stopped.""",
-    happens="""The region stores a tensor in an attribute or a list, and other code writes it
-    there.""",
-    fix="""Write to a clone, or let the policy recompute that op.""",
-    example="""
-import torch
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
-import autogradviz
-
-
-def policy(ctx, op, *args, **kwargs):
-    kept = op == torch.ops.aten.addmm.default
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
-
-
-def contexts():
-    return create_selective_checkpoint_contexts(policy)
-
-
-net = torch.nn.Linear(3, 3)
-
-kept = []
-
-
-def block(x):
-    y = net(x)
-    if not kept:
-        kept.append(y)
-    return y.exp().sin()
-
-
-with autogradviz.record(net) as trace:
-    y = checkpoint(block, torch.rand(2, 3), use_reentrant=False, context_fn=contexts)
-    with torch.no_grad():
-        kept[0].mul_(2)  # <-- named
-    y.sum().backward()
-""",
-)
-
-
-@rule("selective-cache-mutated", when=ErrorMessage(_MESSAGE), priority=90, pages=(PAGE,))
+@rule("selective-cache-mutated", when=ErrorMessage(_MESSAGE), priority=90)
 def selective_cache_mutated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the write to a tensor that the policy saved."""
     error = evidence.analysis.error

@@ -14,7 +14,6 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
 from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
@@ -33,28 +32,8 @@ _ADDS: Final = ("AddBackward0", "AddBackward")
 
 _seq: Final = attrgetter("seq")
 
-PAGE: Final = Page(
-    slug="shared-gradient-written",
-    title="A gradient was written in place, and another node receives it too",
-    means="""A node may pass one gradient tensor along several edges. A write in place changes the
-    gradient of the other branches; gradients have no version check.""",
-    happens="""A tensor hook, or the backward of a custom Function, scales or clips its incoming
-    gradient with mul_, clamp_ or +=.""",
-    fix="""Return a new tensor: grad * 0.5.""",
-    example="""
-import torch
-import autogradviz
 
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
-    a, b = x * 2, x * 3
-    b.register_hook(lambda grad: grad.mul_(0.5))  # <-- named
-    (a + b).square().sum().backward()
-""",
-)
-
-
-@rule("shared-gradient-written", when=Always(), priority=140, pages=(PAGE,))
+@rule("shared-gradient-written", when=Always(), priority=140)
 def shared_gradient_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write, in backward, to a gradient that another node receives.
 

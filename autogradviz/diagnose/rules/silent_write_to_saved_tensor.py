@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.raw_memory_or_thread_write import (
     ran_before_read,
@@ -17,7 +17,6 @@ from autogradviz.diagnose.evidence.silent_writes import (
     is_needed,
     silent_write_fix,
 )
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import (
     in_module,
@@ -32,30 +31,8 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.finding import Confidence
 
-PAGE: Final = Page(
-    slug="silent-write",
-    title="A saved tensor was written past the version check",
-    means="""A tensor that backward needs holds other values than when it was saved, and its
-    version counter did not change. PyTorch cannot detect this: the gradient is wrong, and nothing
-    is raised.""",
-    happens=""".data has its own version counter; fused optimizers, kernels that write through a
-    raw pointer, and NumPy on shared memory change none.""",
-    fix="""Write under torch.no_grad() instead of .data, so that PyTorch checks it; then move the
-    write after backward. Kernels call torch.autograd.graph.increment_version.""",
-    example="""
-import torch
-import autogradviz
 
-w = torch.rand(3, requires_grad=True)
-with autogradviz.record(fingerprints=True) as trace:
-    loss = (w * w).sum()
-    w.data.clamp_(max=0.1)  # <-- named
-    loss.backward()
-""",
-)
-
-
-@rule("silent-write", when=NoError(), priority=270, pages=(PAGE,))
+@rule("silent-write", when=NoError(), priority=270)
 def silent_write(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write that bypassed the version counter."""
     computed = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_norms import weight_gradients
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import join_names
 
@@ -18,26 +17,8 @@ _STEP_FUNCTIONS: Final = frozenset({"RoundBackward", "SignBackward", "FloorBackw
                                     "CeilBackward", "TruncBackward", "SgnBackward",
                                     "BernoulliBackward"})  # fmt: skip
 
-PAGE: Final = Page(
-    slug="gradient-zero",
-    title="A step function has zero gradient everywhere",
-    means="""round, floor, sign and similar functions are constant between their steps: their
-    gradient is 0, so all earlier weights get zeros and do not learn. A hint.""",
-    happens="""Quantization without a straight-through estimator.""",
-    fix="""Use a straight-through estimator: x + (x.round() - x).detach().""",
-    example="""
-import torch
-import autogradviz
 
-net = torch.nn.Linear(3, 3)
-with autogradviz.record(net) as trace:
-    steps = net(torch.rand(2, 3)).round()  # <-- named
-    steps.square().sum().backward()
-""",
-)
-
-
-@rule("gradient-zero", when=NoError(), priority=345, pages=(PAGE,), needs={"ops"})
+@rule("gradient-zero", when=NoError(), priority=345, needs={"ops"})
 def gradient_zero(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if weights have gradients of zeros and a step function ran in backward."""
     nodes = evidence.analysis.graph.nodes.values()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location, slot_name
 
@@ -14,36 +13,11 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Node, Op, SavedTensor, Unpack
     from autogradviz.diagnose.evidence.facts import Evidence
 
-PAGE: Final = Page(
-    slug="hidden-write",
-    title="A saved tensor was written, and saved-tensor hooks hid it",
-    means="""Where saved-tensor hooks keep a tensor PyTorch does not check its version. A write
-    between save and backward gives a wrong gradient, and no error.""",
-    happens="""Hooks that only watch or count hand the tensor itself back, and an in-place
-    operation that PyTorch would have refused goes through. torch.utils.checkpoint keeps what its
-    recomputation saves in such hooks.""",
-    fix="""Write out of place, or let the pack hook return tensor.clone().""",
-    example="""
-import torch
-from torch.autograd.graph import saved_tensors_hooks
-import autogradviz
-
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record(fingerprints=True) as trace:
-    with saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
-        y = x.exp()
-        loss = y.sum()
-        y.add_(1)  # <-- named
-    loss.backward()
-""",
-)
-
 
 @rule(
     "hidden-write",
     when=NoError(),
     priority=230,
-    pages=(PAGE,),
     needs={"ops", "fingerprints"},
     supersedes=("checkpoint-different-values",),
 )

@@ -14,8 +14,8 @@ while a compiler runs (``tracing_state.py`` and ``patch_functions.py`` in
   object is replaced by one that reports changes, because C++ needs a flag and PyTorch's callbacks
   are called once for all threads. Tracing without these contexts (``make_fx``, ``aot_function``)
   runs under a dispatch mode for tracing, which the engine's threads inherit. A ``FakeTensorMode``
-  alone is no tracing: programs use it to estimate memory. ``Session.guarded`` asks; what must happen in
-  any case, like releases, uses ``Session.always_guarded``.
+  alone is no tracing: programs use it to estimate memory. ``Session.guarded`` asks; what must
+  happen in any case, like releases, uses ``Session.always_guarded``.
 - All functions of PyTorch that the recorder has replaced are restored, for all threads. Otherwise
   Dynamo would trace ours, guard them, and keep what it read in tables that outlive the recording. A
   table that Dynamo filled when it was imported during a recording is corrected.

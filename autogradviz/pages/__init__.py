@@ -1,0 +1,1 @@
+"""Documentation pages of findings and errors, as Markdown files, and their loader."""
