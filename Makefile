@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
+.PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
 .PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
 
 help: ## list the targets
@@ -41,6 +41,17 @@ test: programs native lint test-viewer ## the same, integration tests and a brow
 
 test-all: programs native lint test-viewer ## every test, those marked slow as well: half an hour
 	$(PYTEST)
+
+# What differs between machines and runs: instructions of the processor, hash seed, order of the
+# tests, time zone, locale, width of the terminal, caches. SEED=2 and WORKERS=1 make other runs.
+SEED ?= 1
+test-hermetic: programs native lint test-viewer ## every test in another environment and order: as in CI
+	$(BIN)/python tests/fill_compile_caches.py
+	ATEN_CPU_CAPABILITY=default PYTHONHASHSEED=$(SEED) TZ=Pacific/Kiritimati LC_ALL=C COLUMNS=61 \
+		$(PYTEST) --random-order --random-order-seed=$(SEED) -m "$(TESTS)"
+
+# The tests that `make test-hermetic` selects.
+TESTS ?= slow or not slow
 
 test-native: programs native $(VENV)/.developing ## integration tests with the native engine: five minutes
 	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not browser" tests/integration

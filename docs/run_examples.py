@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
@@ -133,6 +134,9 @@ def _forget_compilations() -> None:
         sys.modules["torch._dynamo"].reset()
         frames.FRAME_COUNTER = 0
         frames.FRAME_COMPILE_COUNTER.clear()
+    wrappers: Any = sys.modules.get("torch._higher_order_ops.wrap")
+    if wrappers is not None:
+        wrappers.uid = itertools.count(1)  # numbers checkpointed regions
 
 
 def finding_text(trace: Trace) -> str:

@@ -66,3 +66,6 @@ def forget_compilations() -> None:
         sys.modules["torch._dynamo"].reset()
         frames.FRAME_COUNTER = 0
         frames.FRAME_COMPILE_COUNTER.clear()
+    wrappers = sys.modules.get("torch._higher_order_ops.wrap")
+    if wrappers is not None:
+        wrappers.uid = itertools.count(1)  # numbers checkpointed regions
