@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def block(x: torch.Tensor) -> torch.Tensor:
-    """Return what the examples of the documentation compute, too."""
+    """Return values that examples of the documentation compute, too."""
     return x.sin().exp().tanh()
 
 
