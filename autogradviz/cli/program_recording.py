@@ -101,7 +101,7 @@ class ProgramRecording:
         if self._options.steps is None:
             self._begin()
             return
-        from autogradviz.recorder.engine.training_steps import optimizer_step_listener
+        from autogradviz.recorder.backward.training_steps import optimizer_step_listener
 
         self._step_counter.enter_context(optimizer_step_listener(self._on_optimizer_step))
         if self._options.steps.start == 0:

@@ -10,15 +10,15 @@ tensor, and each new object is paid for again in garbage collection. Therefore:
 - A table gets one emit function per event type that it emits often (``Session.emitter``). The
   function is compiled from the fields of the type (``recorder/event_writer.py``); assembling a row
   from parts costs half as much again.
-- Operators and new tensors are the most frequent events. ``recorder/ops/dispatch_mode.py`` and
-  ``recorder/ids/tensor_ids.py`` append their rows themselves.
+- Operators and new tensors are the most frequent events. ``dispatch_mode.py`` and
+  ``tensor_ids.py`` in ``recorder/python_engine/`` append their rows themselves.
 - Functions called for every op take no keyword-only arguments, because Python does not inline such
   calls.
 - Tensors, slots and nodes are queried with as few calls as possible: an attribute of a tensor costs
   as much as 25 bytecode instructions, a ``with`` block as much as three attributes.
 - Most operators take and return plain tensors. The dispatch mode handles these without lists, extra
   calls or disabling function overrides, which costs as much as four attributes. The others go
-  through ``recorder/ops/op_io.py``.
+  through ``recorder/python_engine/op_io.py``.
 - A node's tag is itself the hook before the node; removing it is one ``dict.pop``. Only objects for
   nodes with slots have a ``__del__``, because most nodes save nothing.
 - Stacks are walked from an op up to the innermost module call or backward, whose stack is known

@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 from torch.nn.parameter import is_lazy
 
-from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
-from autogradviz.recorder.torch_internals.keep_dynamo_out import (
-    RememberedCall,
-    skip_dynamo_recursive,
-    skip_frame,
-)
+from autogradviz.events import ModuleSeen, ParameterSeen
+from autogradviz.recorder.torch_internals.keep_dynamo_out import RememberedCall, skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import hidden_from_compilers, patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
-    get_sequence_nr,
     get_tracing_state,
 )
 from autogradviz.recorder.torch_internals.read_grad_fn import is_trainable_leaf
@@ -31,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from autogradviz.recorder.engine_interface import ModuleCalls, TensorIds
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.recent_outputs import RecentOutputs
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
 
@@ -57,31 +51,20 @@ def _plain_leaves(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 class ModuleTable:
-    """Assigns ids and names to modules without keeping them alive, and records their calls."""
+    """Assigns ids and names to modules without keeping them alive."""
 
-    def __init__(
-        self,
-        session: Session,
-        tensors: TensorTable,
-        leaves: LeafTable,
-        recent_outputs: RecentOutputs,
-    ) -> None:
+    def __init__(self, session: Session, tensors: TensorIds, leaves: LeafTable) -> None:
         self._session = session
-        self._stops = session.stops
         self._local = session.threads.local
         self._intern = tensors.intern
         self._leaves = leaves
         self._add_leaf = leaves.add
-        self._recent_outputs = recent_outputs
         self._known: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._names: dict[int, str] = {}
         self._taken: dict[str, int] = {}
         self._count = 0
-        self._calls = 0
         self._emit_seen = session.emitter(ModuleSeen)
         self._emit_parameter = session.emitter(ParameterSeen)
-        self._emit_entered = session.emitter(ModuleEntered)
-        self._emit_exited = session.emitter(ModuleExited)
 
     def add_root(self, module: torch.nn.Module, name: str, parent: int | None = None) -> None:
         """Add a module and everything in it.
@@ -206,62 +189,16 @@ class ModuleTable:
         count = self._taken[name] = self._taken.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
-    @skip_dynamo_recursive
-    def on_enter(self, module: torch.nn.Module) -> tuple[int, int] | None:
-        """Record that a module's forward starts.
-
-        Returns:
-            The number of open calls and of marked frames before it, for ``on_exit``.
-        """
-        try:
-            if not self._session.observes():
-                return None
-            state = self._local.state
-            number = get_sequence_nr()
-            module_id = self.intern(module, state)
-            if module_id is None:
-                return None
-            call_id = self._calls
-            self._calls += 1
-            calls = state.calls
-            opened = (len(calls), len(state.marks))
-            self._emit_entered(
-                state.number, None, call_id, calls[-1] if calls else None, module_id, number
-            )
-            if self._session.with_marks:
-                self._session.stacks.mark(1, state)
-            calls.append(call_id)
-            state.modules.append(module_id)
-        except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
-            self._session.fail("modules", error)
-            return None
-        if self._stops is not None:
-            self._stops.module_entered(module, self._names[module_id])
-        return opened
-
-    @skip_dynamo_recursive
-    def on_exit(self, opened: tuple[int, int], output: Any) -> None:
-        """Record that a module's forward ended (``output`` is None if it raised)."""
-        try:
-            state = self._local.state
-            calls = state.calls
-            depth, marks = opened
-            del state.marks[marks:]
-            while len(calls) > depth:
-                call_id = calls.pop()
-                state.modules.pop()
-                self._emit_exited(state.number, None, call_id, get_sequence_nr(), output is None)
-            if not calls:
-                self._recent_outputs.remember(output)
-        except Exception as error:  # noqa: BLE001
-            self._session.fail("modules", error)
+    def name_of(self, module_id: int) -> str:
+        """Return the name of a module that was added."""
+        return self._names[module_id]
 
 
 @contextmanager
-def observe_modules(modules: ModuleTable) -> Iterator[None]:
+def observe_modules(calls: ModuleCalls) -> Iterator[None]:
     """Record every module call while the context is open."""
-    on_enter: Callable[[torch.nn.Module], tuple[int, int] | None] = modules.on_enter
-    on_exit = modules.on_exit
+    on_enter: Callable[[torch.nn.Module], Any] = calls.on_enter
+    on_exit = calls.on_exit
     original = torch.nn.Module.__call__
 
     @skip_frame

@@ -1,4 +1,4 @@
-"""One recording: a session, the observer that fills it, and a retention policy.
+"""One recording: a session, the hook points that fill it, and a retention policy.
 
 Laws: recording changes nothing, keeps no tensor alive, and never breaks the user's step. A
 failure in here becomes a ``RecorderFailed`` event, and one warning when the recording ends.
@@ -25,10 +25,9 @@ from autogradviz.events import (
     RecordingInterrupted,
     RecordingStarted,
 )
-from autogradviz.recorder.native.choose_engine import choose_engine
-from autogradviz.recorder.native.observer import NativeObserver
+from autogradviz.recorder.choose_engine import choose_engine
+from autogradviz.recorder.hook_points import HookPoints
 from autogradviz.recorder.process_groups import RankTable
-from autogradviz.recorder.python_observer import PythonObserver
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
 from autogradviz.recorder.stops.stop_table import StopTable
@@ -36,7 +35,7 @@ from autogradviz.recorder.torch_internals.detect_lazy_backend import (
     NO_OPS_WITH_LAZY,
     has_lazy_backend,
 )
-from autogradviz.recorder.torch_internals.private_api import get_sequence_nr, require_private_api
+from autogradviz.recorder.torch_internals.private_api import require_private_api
 from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.event_log import Log, PathLike
     from autogradviz.events import Event
-    from autogradviz.recorder.native.choose_engine import Engine
-    from autogradviz.recorder.observer_interface import Observer
+    from autogradviz.recorder.choose_engine import EngineName
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
@@ -66,7 +64,7 @@ class Recorder:
         norms: bool = False,
         keep_steps: int | None = None,
         path: PathLike | None = None,
-        engine: Engine = "auto",
+        engine: EngineName = "auto",
         break_on: Sequence[StopCondition] = (),
     ) -> None:
         """Prepare a recording.
@@ -88,21 +86,14 @@ class Recorder:
         require_private_api()
         self._refuses_ops = ops and has_lazy_backend()
         ops = ops and not self._refuses_ops
-        native, reason = choose_engine(
-            engine, reads_contents=fingerprints or norms, stops=bool(break_on)
-        )
+        found = choose_engine(engine, reads_contents=fingerprints or norms, stops=bool(break_on))
         self.session = Session(
-            ops=ops, stacks=stacks, fingerprints=fingerprints, norms=norms, native=native,
-            engine_reason=reason,
-        )  # fmt: skip
+            found, ops=ops, stacks=stacks, fingerprints=fingerprints, norms=norms
+        )
         if break_on:
             self.session.stops = StopTable(self.session, break_on)
-        self.observer: Observer = (
-            PythonObserver(self.session) if native is None else NativeObserver(self.session)
-        )
-        if break_on:
-            self.session.stops.connect(self.observer)
-        self.ranks = RankTable(self.session, self.observer.modules)
+        self.hook_points = HookPoints(self.session)
+        self.ranks = RankTable(self.session, self.hook_points.modules)
         self.retention: RetentionPolicy | None = None
         self._installed = ExitStack()
         self._keep_steps = keep_steps
@@ -123,7 +114,7 @@ class Recorder:
             self._begin(model, outermost)
             if self._refuses_ops:
                 self.session.emit(RecorderLimited, "ops", NO_OPS_WITH_LAZY)
-            self._installed = self.observer.install()
+            self._installed = self.hook_points.install()
         except BaseException:
             if self.retention is not None:
                 self.retention.abandon()
@@ -133,7 +124,6 @@ class Recorder:
     def _begin(self, model: torch.nn.Module | None, outermost: int) -> None:
         session = self.session
         session.open(outermost)
-        session.threads.local.state.sequence_nr = get_sequence_nr()
         session.emit(
             RecordingStarted,
             time.time_ns(),
@@ -144,12 +134,12 @@ class Recorder:
             session.options,
         )
         session.guarded("ranks", self.ranks.read_rank)
-        self.observer.steps.listeners.append(self._read_ranks)
+        self.hook_points.steps.listeners.append(self._read_ranks)
         self.retention = open_retention(
-            session, self.observer, self.snapshot_log, self._keep_steps, self._path
+            session, self.hook_points, self.snapshot_log, self._keep_steps, self._path
         )
         if model is not None:
-            self.observer.name_modules(model)
+            self.hook_points.name_modules(model)
             if self.session.stops is not None:
                 self.session.stops.name_tensors(model)
 
@@ -157,7 +147,7 @@ class Recorder:
         """Record new process groups; a step has ended."""
         self.session.guarded("ranks", self.ranks.read)
         if self.ranks.has_rank:
-            self.session.guarded("leaves", self.observer.gradients.find_gradients)
+            self.session.guarded("leaves", self.hook_points.gradients.find_gradients)
 
     def stop(self, error: BaseException | None) -> Log:
         """Remove every hook and return the log.
@@ -170,9 +160,9 @@ class Recorder:
             self._installed.close()
             self.session.guarded("ranks", self.ranks.read, at_end=True)
             self.session.guarded("ranks", self.ranks.end_step)
-            self.observer.finish(error)
+            self.hook_points.finish(error)
             if self.ranks.has_rank:
-                self.session.guarded("leaves", self.observer.gradients.read_parameters)
+                self.session.guarded("leaves", self.hook_points.gradients.read_parameters)
             if retention is None:
                 self.session.flush(())
             else:
@@ -234,7 +224,6 @@ class Recorder:
 
     def _close(self) -> None:
         self.session.close()
-        self.observer.close()
         _clear_active(self)
 
     def detach_after_fork(self) -> None:
@@ -251,28 +240,27 @@ class Recorder:
             model: provides names of parameters, or None.
             roots: autograd nodes.
         """
-        session, observer = self.session, self.observer
+        session, hook_points = self.session, self.hook_points
         try:
             self._begin(model, 0)
             session.sequence.set_due(sys.maxsize)  # a short log is not worth compressing
-            observer.walk(roots)
+            hook_points.walk(roots)
             session.flush()
             session.emit(RecordingEnded, session.event_count)
             session.close()
-            observer.untag(roots)
+            hook_points.untag(roots)
         finally:
             session.close()
-            observer.close()
         session.log.sort()
         return session.log
 
     def add_step_listener(self, listener: Callable[[int], None]) -> None:
         """Call a function after each step with the number of events so far."""
-        self.observer.steps.listeners.append(listener)
+        self.hook_points.steps.listeners.append(listener)
 
     def can_stop(self) -> bool:
         """Return whether the recording can end now: no dispatch mode was entered later."""
-        return self.observer.can_remove()
+        return self.hook_points.can_remove()
 
     @property
     def unmatched_stops(self) -> list[str]:

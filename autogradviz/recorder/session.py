@@ -10,28 +10,21 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autogradviz.event_log import Log
 from autogradviz.events import NO_ID, RecorderFailed
-from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.recorder.python_stacks import StackTable
+from autogradviz.recorder.python_stacks import SourceReader
 from autogradviz.recorder.recorder_failures import Failures
-from autogradviz.recorder.step_digest import StepDigest
-from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patch_functions import hide_from_compiler
-from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling, is_under_tracing_mode
 from autogradviz.support.defer_signals import signal_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from autogradviz.event_log.log_segments import Segment
     from autogradviz.events import Event
+    from autogradviz.recorder.engine_interface import Engine
 
 T = TypeVar("T")
-
-
-def _nothing(*_kinds: object, **_options: object) -> None:
-    """Do nothing: all events are in the log."""
 
 
 class SessionRef(Generic[T]):
@@ -52,53 +45,36 @@ class Session:
 
     def __init__(
         self,
+        engine: Engine,
         *,
         ops: bool,
         stacks: bool,
         fingerprints: bool,
         norms: bool = False,
-        native: Any = None,
-        engine_reason: str = "",
     ) -> None:
         """Prepare a recording; nothing is recorded before ``open``.
 
         Args:
+            engine: observes operators, the graph and saved tensors.
             ops: operators are recorded.
             stacks: events carry Python stacks.
             fingerprints: events carry hashes of tensor contents.
             norms: sums and norms of the outputs of ops are recorded.
-            native: the ``NativeServices``, if C++ observes operators.
-            engine_reason: why it does not.
         """
-        self.native = native
-        self._engine_reason = engine_reason
+        self.engine = engine
         self.with_ops = ops
         self.with_stacks = stacks
-        # Marks shorten walks in Python; without ops too few stacks are captured to pay for them.
-        self.with_marks = stacks and ops and native is None
         self.with_fingerprints = fingerprints
         self.with_norms = norms
         self.is_open = False
         self.stops: Any = None
         """The ``StopTable``, if some events are to open the debugger."""
         self.log = Log()
-        self.flush: Callable[..., Segment | None] = _nothing
-        """Move the events that C++ holds to the log.
-
-        Rows of some kinds, or of all kinds if none is named, are decoded. The others become a
-        segment of the log, which is returned and is decoded when it is read. ``least`` is the
-        number of bytes from which on it is worth doing, and ``compress`` compresses the segment.
-        """
-        if native is None:
-            self.sequence = EventSequence()
-            self.threads = ThreadTable()
-            self.stacks = StackTable(self.threads, self.emitter)
-        else:
-            self.sequence = native.make_sequence()
-            self.threads = native.make_threads()
-            self.stacks = native.make_stacks(self.threads, self.emitter)
+        self.sequence = engine.sequence
+        self.threads = engine.threads
+        self.source = SourceReader(self.threads, self.emitter)
+        self.stacks = engine.make_stacks(self)
         self.failures = Failures()
-        self.digest = StepDigest()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
 
@@ -108,8 +84,7 @@ class Session:
         Args:
             outermost: ``id`` of the frame that opened the recording; stacks end there.
         """
-        if self.native is not None:
-            self.native.open(self, outermost)
+        self.engine.open(self, outermost)
         self.is_open = True
         self.stacks.outermost = outermost
 
@@ -118,8 +93,7 @@ class Session:
         self.is_open = False
         for ref in self._refs:
             ref.target = None
-        if self.native is not None:
-            self.native.close()
+        self.engine.close()
 
     def detach_after_fork(self) -> None:
         """Stop recording in a forked child, where C++ has stopped already."""
@@ -135,12 +109,7 @@ class Session:
 
     def take_step(self) -> tuple[int | None, int | None]:
         """Return number and digest of the ops since the last call; None if they are unknown."""
-        if not self.with_ops:
-            return None, None
-        if self.native is not None:
-            found: tuple[int, int] = self.native.recording.take_step()
-            return found
-        return self.digest.take()
+        return self.engine.take_step() if self.with_ops else (None, None)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -150,15 +119,12 @@ class Session:
         """
         names = ("ops", "stacks", "fingerprints", "norms")
         enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
-        engine = "native" if self.native is not None else f"python: {self._engine_reason}"
-        return (*enabled, engine)
+        return (*enabled, self.engine.description)
 
     @property
     def event_count(self) -> int:
         """The number of events so far, which is the number of the next one; 0 while closed."""
-        if self.native is not None:
-            return int(self.native.event_count()) if self.is_open else 0
-        return self.sequence.newest + 1
+        return self.engine.event_count()
 
     def emit(
         self,
@@ -180,15 +146,26 @@ class Session:
         """
         return self.sequence.emitter(self.log, kind)
 
+    def flush(
+        self,
+        kinds: Collection[type[Event]] | None = None,
+        *,
+        least: int = 0,
+        compress: bool = False,
+    ) -> Segment | None:
+        """Move the events that the engine holds to the log.
+
+        Args:
+            kinds: of which the rows are decoded; None for all. The other rows become a segment of
+                the log, which is returned and is decoded when it is read.
+            least: the number of bytes from which on it is worth doing.
+            compress: compress the segment.
+        """
+        return self.engine.flush(self, kinds, least=least, compress=compress)
+
     def enter_hook(self) -> Any:
         """Prepare for a pack hook that runs inside an op; return the state for ``leave_hook``."""
-        if self.native is not None:
-            return self.native.enter_hook()
-        state = self.threads.local.state
-        before = state.sequence_nr
-        # The node of the op exists already: the first op in the hook is not one in its forward.
-        state.sequence_nr = get_sequence_nr()
-        return before
+        return self.engine.enter_hook()
 
     def leave_hook(self, state: Any, raised: int = NO_ID) -> None:
         """Continue with the op after a pack hook.
@@ -199,10 +176,8 @@ class Session:
             state: that ``enter_hook`` returned.
             raised: the tensor that the hook was to pack, if it raised an exception.
         """
-        if self.native is None:
-            self.threads.local.state.sequence_nr = state
-        elif self.is_open:
-            self.native.leave_hook(state, raised)
+        if self.is_open:
+            self.engine.leave_hook(state, raised)
 
     def stack_id(self) -> int | None:
         """Return the id of the user's current stack, None if stacks are not recorded."""
@@ -218,9 +193,7 @@ class Session:
         state.suspended = suspended
         hide_from_compiler(suspended)
         # No op may pass for the one that created the last node of a traced graph.
-        state.sequence_nr = get_sequence_nr()
-        if self.native is not None:
-            self.native.recording.suspend(suspended)
+        self.engine.suspend(suspended)
 
     @skip_dynamo_recursive
     def observes(self) -> bool:

@@ -22,8 +22,8 @@ from autogradviz.recorder.torch_internals.private_api import DisableTorchFunctio
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
 
@@ -37,7 +37,7 @@ class _ShardedParameters:
         self,
         session: Session,
         modules: ModuleTable,
-        tensors: TensorTable,
+        tensors: TensorIds,
         leaves: LeafTable,
         sharded: dict[int, int],
     ) -> None:
@@ -78,7 +78,7 @@ class _ShardedParameters:
 def observe_sharded_parameters(
     session: Session,
     modules: ModuleTable,
-    tensors: TensorTable,
+    tensors: TensorIds,
     leaves: LeafTable,
     sharded: dict[int, int],
 ) -> Iterator[None]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.recorder import Recorder
-    from autogradviz.recorder.native.choose_engine import Engine
+    from autogradviz.recorder.choose_engine import EngineName
     from autogradviz.recorder.recorder_failures import Failures
 
 
@@ -70,7 +70,7 @@ class Recording:
         stacks: bool = True,
         keep_steps: int | None = None,
         path: str | os.PathLike[str] | None = None,
-        engine: Engine = "auto",
+        engine: EngineName = "auto",
         break_on: Sequence[StopCondition] = (),
         hang_s: float | None = None,
     ) -> None:

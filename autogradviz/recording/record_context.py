@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from autogradviz.breakpoints.stop_condition import StopCondition
-    from autogradviz.recorder.native.choose_engine import Engine
+    from autogradviz.recorder.choose_engine import EngineName
     from autogradviz.recording.break_on_argument import BreakOn
     from autogradviz.trace import Trace
 
@@ -96,7 +96,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         stacks: bool = True,
         keep_steps: int | None = None,
         path: str | os.PathLike[str] | None = None,
-        engine: Engine = "auto",
+        engine: EngineName = "auto",
         break_on: BreakOn | Sequence[BreakOn] | None = None,
         values: bool | None = None,
     ) -> None:

@@ -170,10 +170,10 @@ def test_backwards_of_several_threads_are_compressed_completely(early):
 def test_tables_of_the_recorder_do_not_grow_from_step_to_step(early):
     def sizes(recorder):
         return {
-            "ops": len(recorder.observer.creators.ops),
-            "packed": len(recorder.observer.saves.packed_objects),
-            "regions": len(recorder.observer.state._before),
-            "writes": sum(map(len, recorder.observer.versions._reached.values())),
+            "ops": len(recorder.session.engine._creators.ops),
+            "packed": len(recorder.hook_points.saves.packed_objects),
+            "regions": len(recorder.hook_points.state._before),
+            "writes": sum(map(len, recorder.hook_points.versions._reached.values())),
             "rows": recorder.session.log.recent_count,
         }
 

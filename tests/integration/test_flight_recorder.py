@@ -203,7 +203,9 @@ def test_keep_steps_must_be_a_positive_integer(steps):
 def table_sizes(recorder):
     """Return the size of every table of a recorder, by name."""
     sizes = {}
-    tables = {**vars(recorder.session), **vars(recorder.observer), "retention": recorder.retention}
+    owners = (recorder.session.engine, recorder.session, recorder.hook_points)
+    tables = {name: table for owner in owners for name, table in vars(owner).items()}
+    tables["retention"] = recorder.retention
     for name, table in tables.items():
         if hasattr(table, "__dict__") and type(table).__module__.startswith("autogradviz.recorder"):
             for field, value in vars(table).items():
@@ -232,10 +234,10 @@ def step_with_new_objects(step, kept):
 
 def test_tables_do_not_grow_in_long_recordings(monkeypatch):
     for name, limit in (
-        ("python_stacks.MAX_STACKS", 400),
-        ("ids.tensor_ids.MAX_WINDOWS", 60),
-        ("engine.user_hooks.MAX_HOOKS", 50),
-        ("ops.node_creators.MAX_CUSTOM", 50),
+        ("engine_interface.MAX_STACKS", 400),
+        ("engine_interface.MAX_WINDOWS", 60),
+        ("backward.user_hooks.MAX_HOOKS", 50),
+        ("python_engine.node_creators.MAX_CUSTOM", 50),
         ("retention.flight_recorder._SLACK", 64),
     ):
         monkeypatch.setattr(f"autogradviz.recorder.{name}", limit)

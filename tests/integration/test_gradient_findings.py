@@ -208,7 +208,7 @@ def test_frozen_parameters_and_parameters_outside_inputs_are_not_missing():
 
 @pytest.mark.python_engine(reason="there is no depth limit")
 def test_parameters_beyond_the_depth_limit_are_not_missing(monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.engine.graph_walk.SAFE_DEPTH", 20)
+    monkeypatch.setattr("autogradviz.recorder.python_engine.graph_walk.SAFE_DEPTH", 20)
     net = nn.Sequential(nn.Linear(3, 3), *[nn.Tanh() for _ in range(30)])
     trace = recorded(lambda: net(X).sum().backward(), net)
     assert "the graph is deeper than 20 nodes" in trace.analysis.notices[0].message
@@ -431,7 +431,7 @@ def test_gradients_of_several_threads_are_read_once_all_but_one_have_ended(ends,
 
 def test_only_small_gradients_are_read_without_fingerprints(monkeypatch):
     monkeypatch.setattr(
-        "autogradviz.recorder.engine.loss_and_gradient_norms.MAX_BYTES", 12
+        "autogradviz.recorder.backward.loss_and_gradient_norms.MAX_BYTES", 12
     )  # a bias of three floats
 
     def read(**options):

@@ -17,14 +17,14 @@ from patch_points import all_patch_points
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
 from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
-from autogradviz.recorder.engine.backward_calls import BackwardTable
-from autogradviz.recorder.engine.node_runs import NodeRuns
-from autogradviz.recorder.ids.tensor_ids import TensorTable
+from autogradviz.recorder.backward.backward_calls import BackwardTable
 from autogradviz.recorder.module_calls import ModuleTable
-from autogradviz.recorder.ops.dispatch_mode import OpMode
-from autogradviz.recorder.python_stacks import StackTable
+from autogradviz.recorder.python_engine.dispatch_mode import OpMode
+from autogradviz.recorder.python_engine.node_runs import NodeRuns
+from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
+from autogradviz.recorder.python_engine.stack_table import StackTable
+from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 from autogradviz.recorder.retention.flight_recorder import FlightRecorder
-from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.torch_internals.patch_functions import patched, patched_for_compilers_too
 from autogradviz.support import fork_safe_locks

@@ -106,7 +106,7 @@ def test_freed_storage_is_forgotten_immediately():
         for _ in range(500):
             torch.rand(1_000) + 1
         kept.add_(1)
-        living = recorder.observer.tensors.live_storage_ids
+        living = recorder.hook_points.tensors.live_storage_ids
     finally:
         recorder.stop(None)
     assert len(living) <= 3
@@ -120,7 +120,7 @@ def test_table_of_freed_storages_is_bounded():
             alive = [torch.rand(3) for _ in range(3_000)]
             del alive
         torch.rand(3)
-        known = len(recorder.observer.tensors._storages)
+        known = len(recorder.hook_points.tensors._storages)
     finally:
         recorder.stop(None)
     assert known <= 2 * 3_000 + 1_000

@@ -44,6 +44,7 @@ from autogradviz.events import (
 from autogradviz.recorder.native import build
 from autogradviz.recorder.native.graph_tables import NativeNodes
 from autogradviz.recorder.native.tables import NativeFingerprints
+from autogradviz.recorder.python_engine.engine import PythonEngine
 from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.session import Session, SessionRef
 
@@ -425,10 +426,12 @@ def test_both_engines_compare_saved_contents(native):
 
 
 def test_slot_that_is_not_found_is_reported(native):
-    session = Session(ops=True, stacks=True, fingerprints=False, native=None)
-    answer = SimpleNamespace(walk=lambda *_: ([], [], ["SinBackward0.self"]))
-    session.native = SimpleNamespace(recording=answer)
-    NativeNodes(session, SimpleNamespace(add=None), None, None).walk([])
+    session = Session(PythonEngine("a test"), ops=True, stacks=True, fingerprints=False)
+    answer = SimpleNamespace(
+        walk=lambda *_: ([], [], ["SinBackward0.self"]), forget_leaf=None, node_id=None, is_new=None
+    )
+    leaves = SimpleNamespace(add=None, forget_listeners=[])
+    NativeNodes(session, answer, leaves, None, None).walk([])
     (limited,) = session.log.of(RecorderLimited)
     assert limited.hook_point == "slots"
     assert "SinBackward0.self" in limited.message

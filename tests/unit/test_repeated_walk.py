@@ -11,11 +11,11 @@ from torch import nn
 
 from autogradviz.recorder.checkpoint.state_reader import MAX_WALKS, StateReader
 from autogradviz.recorder.checkpoint.state_walk import MAX_OBJECTS
-from autogradviz.recorder.native.choose_engine import choose_engine
+from autogradviz.recorder.choose_engine import choose_engine
 
 SETTINGS = {"mode": "train"}
 LIMIT = 3
-TAKE_SNAPSHOT = getattr(choose_engine("auto", reads_contents=False).services, "take_snapshot", None)
+TAKE_SNAPSHOT = choose_engine("auto", reads_contents=False).take_snapshot
 
 
 class Cache:

@@ -129,7 +129,7 @@ class CheckpointPairs:
     def _enter_recompute(self, frame: Any, region_id: int | None, recompute_id: int | None) -> None:
         session, state = self._session, self._session.threads.local.state
         stack_id = session.stack_id()
-        running = state.running[-1] if state.running else (None, None)
+        running = session.engine.innermost_run() or (None, None)
         session.emit(
             RecomputeStarted, recompute_id, region_id, running[0], running[1],
             self._regions.exec_group(),

@@ -107,7 +107,7 @@ class ReentrantRegions:
         state = session.threads.local.state
         region_id = self._region_of.get(ctx)
         recompute_id = self._regions.next_recompute()
-        running = state.running[-1] if state.running else (None, None)
+        running = session.engine.innermost_run() or (None, None)
         session.emit(
             RecomputeStarted, recompute_id, region_id, running[0], running[1],
             self._regions.exec_group(),

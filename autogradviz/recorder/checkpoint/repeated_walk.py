@@ -23,7 +23,7 @@ from autogradviz.recorder.checkpoint.value_repr import (
     tensor_facts,
     tensor_reading,
 )
-from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -43,8 +43,7 @@ class StateTable:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ref = session.ref(self)
-        native = session.native
-        self._reader = StateReader(None if native is None else native.take_snapshot)
+        self._reader = StateReader(session.engine.take_snapshot)
         self._globals = GlobalStateReader()
         self._recomputing: dict[int, tuple[int, State]] = {}  # recompute_id → region, its start
         self._before: dict[int, State] = {}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import torch
 
 from autogradviz.event_log.state_value_diff import ALIVE, DEAD, StateValue
-from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
 
 if TYPE_CHECKING:
     from autogradviz.event_log.state_value_diff import Reading

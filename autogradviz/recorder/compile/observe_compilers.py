@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import RecorderLimited
-from autogradviz.recorder.compile.compiled_code import OVERLOAD_CODE, CompiledCode
+from autogradviz.recorder.compile.compiled_code import CompiledCode
 from autogradviz.recorder.compile.observe_aot_autograd import (
     AotTable,
     before,
@@ -27,19 +27,15 @@ from autogradviz.recorder.torch_internals.tracing_state import compiling_listene
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.dispatch_mode import OpMode
+    from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.session import Session
 
 
 class CompilerObserver:
     """Records what compilers do while its context is open."""
 
-    def __init__(
-        self, session: Session, tensors: TensorTable, nodes: NodeIds, mode: OpMode | None
-    ) -> None:
+    def __init__(self, session: Session, tensors: TensorIds, nodes: NodeIds) -> None:
         self._session = session
-        self._mode = mode
         regions = CompiledRegions(session)
         self.runs = RegionRuns(session, tensors, nodes, regions)
         self._code = CompiledCode(session, regions)
@@ -88,11 +84,7 @@ class CompilerObserver:
 
     def _find_compiled_code(self) -> None:
         """Distinguish operators that compiled regions call from those of the program."""
-        native = self._session.native
-        if native is not None:
-            native.recording.set_origins(self._code.ask, OVERLOAD_CODE)
-        elif self._mode is not None:
-            self._mode.compiled_code = self._code
+        self._session.engine.set_origins(self._code)
 
     def _install(self) -> None:
         """Replace the functions whose modules have been loaded since the last call."""

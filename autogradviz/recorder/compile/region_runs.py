@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.recorder.compile.region_table import CompiledRegions
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.session import Session
 
 _CHECKED: Final = "tensors_saved_for_backwards_with_vc_check_slice"
@@ -36,7 +36,7 @@ class RegionRuns:
     """Records the runs of compiled regions."""
 
     def __init__(
-        self, session: Session, tensors: TensorTable, nodes: NodeIds, regions: CompiledRegions
+        self, session: Session, tensors: TensorIds, nodes: NodeIds, regions: CompiledRegions
     ) -> None:
         self._session = session
         self._tensors = tensors

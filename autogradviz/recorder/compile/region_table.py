@@ -57,10 +57,10 @@ class CompiledRegions:
         emit_region(self._session.emit, region_id, facts)
         if not facts.backward and not facts.inference:
             self._unplanned.add(region_id)
-        stacks = self._session.stacks
+        source = self._session.source
         for line in dict.fromkeys(op.line for op in (*facts.forward, *facts.inference)):
             if line.filename and not line.library:
-                stacks.read_source(line.filename, line.lineno)
+                source.read(line.filename, line.lineno)
         return region_id
 
     def has_graph(self, region_id: int, graph: str) -> bool:

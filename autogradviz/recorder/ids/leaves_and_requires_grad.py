@@ -18,21 +18,23 @@ from autogradviz.recorder.torch_internals.patch_tensor_methods import patched_te
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.session import Session
 
 
 class LeafTable:
     """The known leaves, weakly referenced."""
 
-    def __init__(self, session: Session, tensors: TensorTable) -> None:
+    def __init__(self, session: Session, tensors: TensorIds) -> None:
         self._session = session
         self._tensors = tensors
         self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         self._requires_grad: dict[int, bool] = {}
+        self.forget_listeners: list[Callable[[int], object]] = []
+        """Called with the tensor id of each leaf that is forgotten."""
         self.in_modules: set[int] = set()
         """The leaves that are plain tensors in an attribute of a module, no parameters."""
 
@@ -56,6 +58,8 @@ class LeafTable:
         """Forget a leaf; it is added again when it is seen."""
         del self._leaves[tensor_id], self._requires_grad[tensor_id]
         self.in_modules.discard(tensor_id)
+        for listener in self.forget_listeners:
+            listener(tensor_id)
 
     def requires_grad_called(self, leaf: torch.Tensor) -> None:
         """Record a change that ``requires_grad_`` made."""

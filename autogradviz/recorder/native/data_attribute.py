@@ -12,13 +12,14 @@ from autogradviz.recorder.torch_internals.patch_functions import patched
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from autogradviz.recorder.native.extension import Recording
     from autogradviz.recorder.session import Session
 
 
 @contextmanager
-def observe_data_reads(session: Session) -> Iterator[None]:
+def observe_data_reads(session: Session, recording: Recording) -> Iterator[None]:
     """Record each read of ``tensor.data`` as a call of ``detach`` while the context is open."""
-    with patched(torch.Tensor, data=_Data(session)):
+    with patched(torch.Tensor, data=_Data(session, recording)):
         yield
 
 
@@ -28,10 +29,10 @@ class _Data:
     ``__torch_function__`` receives what the class has.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, recording: Recording) -> None:
         self._original: Any = torch.Tensor.data
         self._session = session
-        self._record = session.native.recording.record_detach
+        self._record = recording.record_detach
 
     def __get__(self, tensor: torch.Tensor | None, owner: Any = None) -> Any:
         if tensor is None:

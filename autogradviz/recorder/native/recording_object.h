@@ -19,7 +19,7 @@ struct RecordingObject {
   PyObject* on_due;  // called with the number of events when enough were recorded, or null
   uint64_t generation;
   PackedObjects* packed;
-  PyObject* tracer;  // a ``NativeHookTracer``, or null
+  PyObject* tracer;  // a ``CheckpointHooks``, or null
   PyObject* ask_origin;  // the owner of ``Recording::ask_origin``, or null
   PyObject* python_packed;  // the dict of the packed objects that Python remembers, or null
 };

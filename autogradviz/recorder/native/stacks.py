@@ -4,64 +4,58 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.recorder import python_stacks
-from autogradviz.recorder.python_stacks import StackTable, line_of
+from autogradviz.recorder import engine_interface
+from autogradviz.recorder.python_stacks import line_of, places_of_frame, places_of_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
-    from types import CodeType, FrameType, TracebackType
+    from types import FrameType, TracebackType
 
     from autogradviz.event_log import Row
-    from autogradviz.events import Event
-    from autogradviz.recorder.thread_state import ThreadState, ThreadTable
+    from autogradviz.recorder.native.extension import Extension, Recording
+    from autogradviz.recorder.python_stacks import Place, SourceReader
+    from autogradviz.recorder.thread_state import ThreadState
 
 
-class NativeStacks(StackTable):
-    """Ids of Python stacks, assigned in C++."""
+class NativeStacks:
+    """Ids of Python stacks."""
 
-    def __init__(
-        self,
-        threads: ThreadTable,
-        emitter: Callable[[type[Event]], Callable[..., int]],
-        recording: Any,
-        module: Any,
-    ) -> None:
-        super().__init__(threads, emitter)
-        self._native = recording
+    def __init__(self, source: SourceReader, recording: Recording, extension: Extension) -> None:
+        self._source = source
+        self._recording = recording
         self.capture_outside: Callable[[], int] = recording.capture
-        self._code_at: Callable[[int], CodeType] = module.code
-        self._line_of: Callable[[CodeType, int], int | None] = module.line_of
-
-    def capture(self, depth: int, state: ThreadState | None = None) -> int:  # noqa: ARG002
-        """Return the id of the stack, without the recorder's innermost frames."""
-        return self._native.capture()  # type: ignore[no-any-return]
+        """Return the id of the stack at the innermost frame outside the recorder."""
+        self._code_at = extension.code
+        self._line_of = extension.line_of
+        self.outermost = 0
+        """``id`` of the frame that opened the recording: stacks end there."""
 
     def of_frame(self, frame: FrameType) -> int:
         """Return the id of the stack of a frame, which may belong to another thread."""
-        places = [(code, offset) for code, offset, _ in self._places(frame)]
-        return self._native.intern_stack(places)  # type: ignore[no-any-return]
+        return self._intern(places_of_frame(frame, self.outermost))
 
     def of_traceback(self, traceback: TracebackType | None) -> int | None:
         """Return the id of the stack at which an exception was raised."""
-        places: list[tuple[CodeType, int]] = []
-        while traceback is not None:
-            places.append((traceback.tb_frame.f_code, traceback.tb_lasti))
-            traceback = traceback.tb_next
-        places.reverse()
-        return self._native.intern_stack(places) if places else None
+        places = places_of_traceback(traceback)
+        return self._intern(places) if places else None
+
+    def _intern(self, places: list[Place]) -> int:
+        return self._recording.intern_stack([(code, offset) for code, offset, _ in places])
+
+    def mark(self, depth: int, state: ThreadState) -> None:
+        """Do nothing: C++ walks whole stacks."""
 
     def prune(self) -> None:
         """Forget all stacks if code that is generated at run time has made too many of them."""
-        if len(self._native.live_stacks()) > python_stacks.MAX_STACKS:
-            self._native.drop_stacks()
-            self._files.clear()
-            self._read.clear()
+        if len(self._recording.live_stacks()) > engine_interface.MAX_STACKS:
+            self._recording.drop_stacks()
+            self._source.forget()
 
     @property
     def live_ids(self) -> AbstractSet[int]:
         """The ids of the stacks that may be captured again."""
-        return self._native.live_stacks()  # type: ignore[no-any-return]
+        return self._recording.live_stacks()
 
     def describe(self, values: list[Any]) -> Iterator[Row]:
         """Yield the rows of ``FrameSeen`` for frames that C++ numbered.
@@ -74,5 +68,5 @@ class NativeStacks(StackTable):
         for seq, time_ns, thread, _, frame_id, address, offset in zip(*[each] * 7, strict=True):
             code = self._code_at(address)
             line = self._line_of(code, offset)
-            described = self.describe_code(code, line_of(code, offset) if line is None else line)
+            described = self._source.describe(code, line_of(code, offset) if line is None else line)
             yield seq, time_ns, thread, None, frame_id, *described

@@ -84,18 +84,6 @@ PyObject* storage_id(PyObject* self, PyObject* tensor) {
   return PyLong_FromLongLong(recording->storage_id(id));
 }
 
-// seen(tensor, version): record a counter that was raised by an unobserved write.
-PyObject* seen(PyObject* self, PyObject* arguments) {
-  long long tensor, version;
-  if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
-  Recording* recording = recording_of(self);
-  if (recording == nullptr) return nullptr;
-  int64_t thread = thread_context(*recording).number;
-  std::lock_guard<std::mutex> lock(recording->mutex);
-  recording->seen(tensor, version, thread, now_ns());
-  Py_RETURN_NONE;
-}
-
 // bumped(tensor, version): remember that a counter has reached a version.
 PyObject* bumped(PyObject* self, PyObject* arguments) {
   long long tensor, version;
@@ -105,21 +93,6 @@ PyObject* bumped(PyObject* self, PyObject* arguments) {
   std::lock_guard<std::mutex> lock(recording->mutex);
   recording->bumped(tensor, version);
   Py_RETURN_NONE;
-}
-
-// version_at(tensor, seq) -> version, or None
-PyObject* version_at(PyObject* self, PyObject* arguments) {
-  long long tensor, seq;
-  if (!PyArg_ParseTuple(arguments, "LL", &tensor, &seq)) return nullptr;
-  Recording* recording = recording_of(self);
-  if (recording == nullptr) return nullptr;
-  int64_t found;
-  {
-    std::lock_guard<std::mutex> lock(recording->mutex);
-    found = recording->version_at(tensor, seq);
-  }
-  if (found == NO_ID) Py_RETURN_NONE;
-  return PyLong_FromLongLong(found);
 }
 
 // live_tensors() -> ids of the tensors that may be seen again

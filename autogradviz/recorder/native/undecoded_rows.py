@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log.encode_stream import Encoder
     from autogradviz.event_log.uncompressed_rows import Columns
+    from autogradviz.recorder.native.extension import Batch
 
 KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
@@ -59,7 +60,7 @@ _COMPRESSED: Final = 2**18
 class UndecodedRows:
     """Events that C++ emitted, but frames: those are described while their code lives."""
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: Batch) -> None:
         """Take a batch of events."""
         self._batch = batch
         counts = dict(zip(KINDS, batch.counts(), strict=True))
@@ -110,6 +111,6 @@ class UndecodedRows:
         return map(encoder.encode, self.batches())
 
 
-def frames_of(batch: Any) -> list[Any]:
+def frames_of(batch: Batch) -> list[Any]:
     """Return the values of the frames in a batch, one after the other."""
-    return batch.decode([_NUMBERS[FrameSeen]])[0]  # type: ignore[no-any-return]
+    return batch.decode([_NUMBERS[FrameSeen]])[0]

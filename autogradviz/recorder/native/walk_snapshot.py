@@ -27,14 +27,15 @@ from autogradviz.recorder.checkpoint.value_repr import (
     CONTAINERS,
     WITH_PARTS,
 )
-from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 from autogradviz.recorder.python_stacks import is_library
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.recorder.checkpoint.repeated_walk import Readings, Snapshot
     from autogradviz.recorder.checkpoint.state_walk import StateWalk, Visit
+    from autogradviz.recorder.native.extension import Extension
 
 
 class _Form(enum.IntEnum):
@@ -59,12 +60,16 @@ _OWN, _HOOKS, _FIRST_TABLE = 1, 2, 3  # of ``AttributeRole`` in C++
 
 
 def take_snapshot(
-    module: Any, walk: StateWalk, roots: int, visits: Sequence[Visit], readings: Readings
+    extension: Extension,
+    walk: StateWalk,
+    roots: int,
+    visits: Sequence[Visit],
+    readings: Readings,
 ) -> Snapshot | None:
     """Return a snapshot of a walk, None if it visited a value that C++ does not read.
 
     Args:
-        module: the C++ extension.
+        extension: the C++ extension.
         walk: a walk that has ended.
         roots: the number of values that were queued before it began.
         visits: its visits.
@@ -85,10 +90,7 @@ def take_snapshot(
             tensors.append((number, index))
         elif id(walk.values[index]) not in known:
             others.append((number, index))
-    found: Snapshot | None = module.take_snapshot(
-        walk.values, roots, listed, tensors, others, _QUESTIONS
-    )
-    return found
+    return extension.take_snapshot(walk.values, roots, listed, tensors, others, _QUESTIONS)
 
 
 def _form_of(value: Any, depth: int, names: tuple[str, ...] | None) -> _Form | None:

@@ -19,5 +19,8 @@ ALL_LEFT_OUT: Final = 3
 class OpOrigins(Protocol):
     """The callers of operators; ``compile/compiled_code.py`` implements it."""
 
+    def ask(self) -> int:
+        """Return one of the constants above for the operator that the calling frame runs."""
+
     def origin_of(self, frame: FrameType) -> int:
         """Return one of the constants above for the operators that a frame calls."""

@@ -2,7 +2,7 @@
 
 NOTE [ Long recordings ]
 A step ends at an optimizer's step, or at a backward if no optimizer is used
-(``recorder/engine/training_steps.py``). Gradients that exist before an optimizer's first step
+(``recorder/backward/training_steps.py``). Gradients that exist before an optimizer's first step
 belong to that step. At the end of a step, the flight recorder
 (``recorder/retention/flight_recorder.py``) writes a batch to the file, if there is one, and drops
 the events of the oldest step. A definition is kept while a kept event refers to it or while the

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.observer_interface import Observer
+    from autogradviz.recorder.hook_points import HookPoints
     from autogradviz.recorder.session import Session
 
 COMPRESS_AFTER_STEP: Final = 16_384  # rows at the end of a step
@@ -33,8 +33,8 @@ class KeepAll(RetentionPolicy):
 
     flush_bytes = 2**19
 
-    def __init__(self, session: Session, observer: Observer) -> None:
-        super().__init__(session, observer, COMPRESS)
+    def __init__(self, session: Session, hook_points: HookPoints) -> None:
+        super().__init__(session, hook_points, COMPRESS)
         self._ends: deque[tuple[int, int]] = deque(maxlen=OPEN_STEPS)  # event, saves so far
         self._pruned = (0, 0)  # the first event and save that are remembered
         self._failed = False
@@ -45,7 +45,7 @@ class KeepAll(RetentionPolicy):
         self._session.flush((), least=least, compress=True)
 
     def _after_step(self, end_seq: int) -> None:
-        self._ends.append((end_seq, self._observer.saved_count))
+        self._ends.append((end_seq, self._hook_points.saved_count))
         self._compress_if_many(end_seq)
 
     def _during_step(self, seq: int) -> None:
@@ -74,4 +74,4 @@ class KeepAll(RetentionPolicy):
         if len(self._ends) < OPEN_STEPS or self._ends[0] == self._pruned:
             return
         self._pruned = self._ends[0]
-        self._observer.prune_history(*self._pruned)
+        self._hook_points.prune_history(*self._pruned)

@@ -3,8 +3,8 @@
 NOTE [ Pruning ]
 After each step the events of the oldest one are dropped. Definitions (tensors, stacks, modules,
 hooks) stay while a kept event refers to them, or while the object that they define lives; the
-observer's tables remove dead objects. Both are searched only when the definitions have doubled, so
-that the cost of each event stays the same however long the recording is.
+tables of the hook points remove dead objects. Both are searched only when the definitions have
+doubled, so that the cost of each event stays the same however long the recording is.
 
 NOTE [ Undecoded steps ]
 Without a file, the events that C++ emitted in a step stay as C++ wrote them: most steps are dropped
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log, PathLike
     from autogradviz.event_log.log_segments import Segment
     from autogradviz.events import Event
-    from autogradviz.recorder.observer_interface import Observer
+    from autogradviz.recorder.hook_points import HookPoints
     from autogradviz.recorder.session import Session
 
 STEPS_BESIDE_FILE: Final = 3
@@ -84,7 +84,7 @@ class FlightRecorder(RetentionPolicy):
     def __init__(
         self,
         session: Session,
-        observer: Observer,
+        hook_points: HookPoints,
         steps: int,
         *,
         watch: LossWatch | None = None,
@@ -93,17 +93,17 @@ class FlightRecorder(RetentionPolicy):
 
         Args:
             session: of the recording.
-            observer: of the recording.
+            hook_points: of the recording.
             steps: how many complete steps stay in memory, from 1.
             watch: checks the losses of each step, or None.
         """
-        super().__init__(session, observer, BATCH)
+        super().__init__(session, hook_points, BATCH)
         self.watch = watch
         self._ends: deque[int] = deque(maxlen=steps + 1)
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
         self._wrote_at = monotonic()
         self._write_took = 0.0  # seconds, of the last write
-        observer.steps.ending_listeners.append(self._read_norms)
+        hook_points.steps.ending_listeners.append(self._read_norms)
         self._norms_due = monotonic()
         self._next_backward_id = 0  # the first whose gradients were not read
         rank = current_rank()
@@ -129,7 +129,7 @@ class FlightRecorder(RetentionPolicy):
         now, began = monotonic(), thread_time()
         if self.stream is None or self._session.with_fingerprints or now < self._norms_due:
             return
-        gradients = self._observer.gradients
+        gradients = self._hook_points.gradients
         self._next_backward_id = gradients.read_step_norms(self._next_backward_id)
         self._norms_due = now + (thread_time() - began) / NORMS_SHARE
 
@@ -229,7 +229,7 @@ class FlightRecorder(RetentionPolicy):
         self._drop_rows(seq)
         if self.stream is None:
             # Nodes that outlive their step are described in each step that uses them.
-            self._observer.describe_again(self._ends[-1] if self._ends else seq)
+            self._hook_points.describe_again(self._ends[-1] if self._ends else seq)
         if len(self._log.recent(TensorSeen)) > self._prune_at:
             self._prune(seq)
             self._prune_at = 2 * len(self._log.recent(TensorSeen)) + _SLACK
@@ -285,7 +285,7 @@ class FlightRecorder(RetentionPolicy):
         tensors = used_ids(log, "tensor")
         saved = log.recent(TensorSaved).rows(1)
         first_saved_id = saved[0][_SAVED_ID] if saved else sys.maxsize
-        live = self._observer.prune(tensors, seq, first_saved_id)
+        live = self._hook_points.prune(tensors, seq, first_saved_id)
         for kind in DEFINITIONS:
             target = defined(kind)
             ids: AbstractSet[int] = set()
@@ -298,7 +298,7 @@ class FlightRecorder(RetentionPolicy):
 
 def open_retention(
     session: Session,
-    observer: Observer,
+    hook_points: HookPoints,
     snapshot_log: Callable[[], Log],
     steps: int | None,
     path: PathLike | None,
@@ -311,7 +311,7 @@ def open_retention(
 
     Args:
         session: of the recording.
-        observer: of the recording.
+        hook_points: of the recording.
         snapshot_log: returns a log of the events in memory.
         steps: how many complete steps stay in memory, from 1.
         path: of the file to write.
@@ -324,12 +324,12 @@ def open_retention(
     if steps is not None:
         watch = (
             None if path is None
-            else LossWatch(session, observer, snapshot_log, Path(path).absolute())
+            else LossWatch(session, hook_points, snapshot_log, Path(path).absolute())
         )  # fmt: skip
-        return FlightRecorder(session, observer, steps, watch=watch)
+        return FlightRecorder(session, hook_points, steps, watch=watch)
     if path is None:
-        return KeepAll(session, observer)
-    retention = FlightRecorder(session, observer, STEPS_BESIDE_FILE)
+        return KeepAll(session, hook_points)
+    retention = FlightRecorder(session, hook_points, STEPS_BESIDE_FILE)
     try:
         retention.stream = Stream(path)
     except OutputExistsError:

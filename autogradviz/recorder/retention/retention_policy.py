@@ -10,7 +10,7 @@ from autogradviz.support.defer_signals import uninterrupted
 
 if TYPE_CHECKING:
     from autogradviz.event_log import Log, Stream
-    from autogradviz.recorder.observer_interface import Observer
+    from autogradviz.recorder.hook_points import HookPoints
     from autogradviz.recorder.retention.write_steps_on_bad_loss import LossWatch
     from autogradviz.recorder.session import Session
 
@@ -30,20 +30,20 @@ class RetentionPolicy:
     dropped = 0
     """The number of events that are no longer in memory."""
 
-    def __init__(self, session: Session, observer: Observer, batch: int) -> None:
+    def __init__(self, session: Session, hook_points: HookPoints, batch: int) -> None:
         """Attach to a recording.
 
         Args:
             session: of the recording.
-            observer: of the recording; its tables are pruned.
+            hook_points: of the recording; its tables are pruned.
             batch: how many events may come before the policy acts, however long a step is.
         """
         self._session = session
-        self._observer = observer
+        self._hook_points = hook_points
         self._log = session.log
         self._batch = batch
         self._busy = threading.Lock()
-        observer.steps.listeners.append(self.step_ended)
+        hook_points.steps.listeners.append(self.step_ended)
         session.sequence.on_due = self.on_due
         session.sequence.set_due(batch)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from autogradviz.event_log import Log
-    from autogradviz.recorder.observer_interface import Observer
+    from autogradviz.recorder.hook_points import HookPoints
     from autogradviz.recorder.session import Session
 
 _PLACE, _NORM = (field_names(NormRead).index(name) for name in ("place", "norm"))
@@ -63,11 +63,11 @@ class LossWatch:
     """Writes the events in memory, once, when a loss is not finite."""
 
     def __init__(
-        self, session: Session, observer: Observer, snapshot_log: Callable[[], Log], path: Path
+        self, session: Session, hook_points: HookPoints, snapshot_log: Callable[[], Log], path: Path
     ) -> None:
         self._session = session
-        self._steps = observer.steps
-        self._gradients = observer.gradients
+        self._steps = hook_points.steps
+        self._gradients = hook_points.gradients
         self._snapshot_log = snapshot_log
         self._path = path
         self._backward_id = -1  # of the newest loss that was read

@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, SavedStorageFreed, TensorMoved, TensorUnpacked
-from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import PackedTensors
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from autogradviz.events import PackedBy
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.engine_interface import ContentHashes, Region, TensorIds
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import HookedSave
     from autogradviz.recorder.session import Session, SessionRef
 
 _MAY_COPY: Final = frozenset({"user", "offload"})
 """The kinds of pairs that may keep a copy of the tensor instead of the tensor."""
+
+_CHECKPOINT: Final = frozenset({"checkpoint", "recompute"})
+"""The kinds of pairs that belong to a checkpoint region."""
 
 Unpack: TypeAlias = "tuple[HookedSave, int | None]"
 """A save that is being unpacked, and the node that runs."""
@@ -39,13 +41,13 @@ class TracingPackHook:
         tracer: SessionRef[HookTracer],
         hook: Any,
         packed_by: PackedBy,
-        region: tuple[int | None, int | None],
+        region: Region,
     ) -> None:
         self._tracer = tracer
         self.hook = hook
         self._packed_by = packed_by
         self._region = region
-        self._counts = packed_by in {"checkpoint", "recompute"}
+        self._counts = packed_by in _CHECKPOINT
         self._count = 0
 
     @skip_frame
@@ -129,9 +131,9 @@ class HookTracer:
     def __init__(
         self,
         session: Session,
-        tensors: TensorTable,
+        tensors: TensorIds,
         saves: SaveTable,
-        fingerprints: Fingerprints,
+        fingerprints: ContentHashes,
     ) -> None:
         self.session = session
         self.saves = saves
@@ -142,10 +144,9 @@ class HookTracer:
         self._hash_of = fingerprints.hash_of
         self._packed_tensors = PackedTensors(session, tensors, fingerprints)
         self.ref = session.ref(self)
+        self._wrap_checkpoint = session.engine.wrap_checkpoint_hooks(self)
 
-    def wrap(
-        self, pack: Any, unpack: Any, packed_by: PackedBy, region: tuple[int | None, int | None]
-    ) -> tuple[Any, Any]:
+    def wrap(self, pack: Any, unpack: Any, packed_by: PackedBy, region: Region) -> tuple[Any, Any]:
         """Return wrappers around a pair of hooks that record what the hooks do.
 
         Args:
@@ -154,6 +155,14 @@ class HookTracer:
             packed_by: the kind of the pair.
             region: the region and the recomputation in which the pair packs.
         """
+        if packed_by in _CHECKPOINT:
+            return self._wrap_checkpoint(pack, unpack, packed_by, region)
+        return self.wrap_in_python(pack, unpack, packed_by, region)
+
+    def wrap_in_python(
+        self, pack: Any, unpack: Any, packed_by: PackedBy, region: Region
+    ) -> tuple[Any, Any]:
+        """Return wrappers in Python."""
         packing = TracingPackHook(self.ref, pack, packed_by, region)
         return packing, TracingUnpackHook(self.ref, unpack, packed_by)
 
@@ -169,7 +178,8 @@ class HookTracer:
 
     def begin_unpack(self, packed: Any) -> Unpack | None:
         """Find the save of a packed object, and record writes to its packed tensors."""
-        node_id = self._running_node()
+        run = self.session.engine.innermost_run()
+        node_id = None if run is None else run[1]
         save = self.saves.find(packed, node_id)
         if save is None:
             return None
@@ -218,13 +228,6 @@ class HookTracer:
             nbytes = target.numel() * target.element_size()
             pinned = (target if target.device.type == "cpu" else source).is_pinned()
             self.session.emit(TensorMoved, saved_id, str(target.device), nbytes, pinned)
-
-    def _running_node(self) -> int | None:
-        """Return the id of the node that runs in this thread."""
-        try:
-            return self._local.state.running[-1][1]
-        except IndexError:
-            return None
 
 
 def _watch_storage(save: HookedSave, tensor: torch.Tensor) -> None:

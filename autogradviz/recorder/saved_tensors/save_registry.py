@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.events import NO_ID, PackedBy, SlotSeen, TensorReleased, TensorSaved
-from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import HookedSave
-from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.ops.node_creators import CreatorTable
+    from autogradviz.recorder.engine_interface import ContentHashes, Region, Saves, TensorIds
     from autogradviz.recorder.session import Session
 
 
@@ -25,34 +21,26 @@ _KEEP_TENSOR: Final = frozenset({"user", "allow_mutation", "offload"})
 
 
 class SaveTable:
-    """Assigns ids to saves, and finds the save of a packed object."""
+    """Records saves, and finds the save of a packed object."""
 
     def __init__(
-        self,
-        session: Session,
-        tensors: TensorTable,
-        creators: CreatorTable,
-        fingerprints: Fingerprints,
+        self, session: Session, tensors: TensorIds, ids: Saves, fingerprints: ContentHashes
     ) -> None:
-        self._session = session
         self._local = session.threads.local
         self._intern = tensors.intern
-        self._creators = creators
+        self._ids = ids
         self._hash_of = fingerprints.hash_of
-        self.emit_saved = session.emitter(TensorSaved)
-        self.emit_released = session.emitter(TensorReleased)
+        self._emit_saved = session.emitter(TensorSaved)
+        self._emit_released = session.emitter(TensorReleased)
         self._emit_slot = session.emitter(SlotSeen)
-        self.count = 0
-        """The number of saves so far, which is the id of the next one."""
         self.packed_objects: dict[int, list[HookedSave]] = {}
         """The saves of packed objects, by address."""
         self._address_of: dict[int, int] = {}  # saved id → that address
 
-    def next_id(self) -> int:
-        """Return the id of a new save."""
-        saved_id = self.count
-        self.count = saved_id + 1
-        return saved_id
+    @property
+    def count(self) -> int:
+        """The number of saves so far, which is the id of the next one."""
+        return self._ids.count
 
     def new(
         self,
@@ -63,15 +51,15 @@ class SaveTable:
         sequence_nr: int | None = None,
         slot: str | None = None,
         version: int | None = None,
-        region: tuple[int | None, int | None] = (None, None),
+        region: Region = (None, None),
         position: int | None = None,
         stack_id: int | None = None,
     ) -> int:
         """Record one save of a tensor, given by itself or by its id; return the id of the save."""
         if isinstance(tensor, torch.Tensor):
             tensor = self._intern(tensor)
-        saved_id = self.next_id()
-        self.emit_saved(
+        saved_id = self._ids.next_id()
+        self._emit_saved(
             self._local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
             NO_ID if tensor is None else tensor, version, packed_by, *region, position,
         )  # fmt: skip
@@ -81,11 +69,13 @@ class SaveTable:
         self,
         tensor: torch.Tensor,
         packed_by: PackedBy,
-        region: tuple[int | None, int | None],
+        region: Region,
         position: int | None,
     ) -> HookedSave:
         """Record a save that is about to be packed."""
-        saved_id, version, sequence_nr = self._emit_packing(tensor, packed_by, region, position)
+        saved_id, version, sequence_nr = self._ids.record_packing(
+            tensor, packed_by, region, position
+        )
         # A checkpoint's holder has no reference to the tensor; other pairs keep it or a copy, and
         # PyTorch does not check their versions, so the version is read again at unpack.
         original = weakref.ref(tensor) if packed_by in _KEEP_TENSOR else None
@@ -94,30 +84,11 @@ class SaveTable:
             is_recomputed=packed_by == "recompute",
         )  # fmt: skip
 
-    def _emit_packing(
-        self,
-        tensor: torch.Tensor,
-        packed_by: PackedBy,
-        region: tuple[int | None, int | None],
-        position: int | None,
-    ) -> tuple[int, int | None, int]:
-        """Record a save; return its id, the tensor's version and the node's sequence number."""
-        sequence_nr = get_sequence_nr() - 1
-        stack_id = self._creators.custom.get(sequence_nr)
-        if stack_id is None:
-            stack_id = self._session.stack_id()
-        found = version_of(tensor)
-        version = None if found == NO_ID else found
-        saved_id = self.next_id()
-        self.emit_saved(
-            self._local.state.number, stack_id, saved_id, None, sequence_nr, None,
-            self._intern(tensor), version, packed_by, *region, position,
-        )  # fmt: skip
-        return saved_id, version, sequence_nr
-
     def packed(self, save: HookedSave, result: Any) -> None:
         """Remember the object that the pack hook returned for a save."""
         address = id(result)
+        self._forget_released()
+        self._ids.discard_dead(result)
         self.discard_dead(result)
         try:
             save.holder = weakref.ref(result)
@@ -126,16 +97,22 @@ class SaveTable:
         self.packed_objects.setdefault(address, []).append(save)
         self._address_of[save.saved_id] = address
 
+    def _forget_released(self) -> None:
+        """Forget the packed objects whose nodes have released them."""
+        for saved_id in self._ids.take_released():
+            self.discard(saved_id)
+
     def discard_dead(self, result: Any) -> None:
         """Forget saves whose graph died unnoticed, so that the address was used again."""
         for save in tuple(self.packed_objects.get(id(result), ())):
             if save.holder is not None and save.holder() is not result:
                 if not save.is_recomputed:
-                    self.emit_released(self._local.state.number, None, save.saved_id)
+                    self._emit_released(self._local.state.number, None, save.saved_id)
                 self.discard(save.saved_id)
 
     def find(self, result: Any, node_id: int | None) -> HookedSave | None:
         """Return the save that a hook packed as ``result``: of this node, the least unpacked."""
+        self._forget_released()
         candidates = self.packed_objects.get(id(result), ())
         best = None
         for save in candidates:
@@ -160,14 +137,29 @@ class SaveTable:
         self._emit_slot(self._local.state.number, None, save.saved_id, node_id, slot)
         return save
 
+    def read_hooked(
+        self, content: Any, node_id: int, sequence_nr: int | None, label: str
+    ) -> tuple[int, int | None]:
+        """Record that a slot holds what a hook packed; return the save and its version."""
+        save = self.slot_found(content, node_id, label, sequence_nr)
+        if save is not None:
+            return save.saved_id, save.version
+        # Packed before the recording, or by hooks registered on this slot alone.
+        known = content if isinstance(content, torch.Tensor) else None
+        saved_id = self.new(
+            known, packed_by="user", node_id=node_id, sequence_nr=sequence_nr, slot=label
+        )
+        return saved_id, None
+
     def release(self, tensor: torch.Tensor) -> None:
         """Drop the weak references to a tensor."""
+        self._ids.release(tensor)
         for save in chain.from_iterable(self.packed_objects.values()):
             save.release(tensor)
 
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot released its tensor."""
-        self.emit_released(thread, None, saved_id)
+        self._emit_released(thread, None, saved_id)
         self.discard(saved_id)
 
     def discard(self, saved_id: int) -> None:
@@ -181,5 +173,7 @@ class SaveTable:
 
     def prune(self, first_saved_id: int) -> None:
         """Forget the saves through hooks with smaller ids."""
+        self._forget_released()
+        self._ids.prune(first_saved_id)
         for saved_id in [each for each in self._address_of if each < first_saved_id]:
             self.discard(saved_id)

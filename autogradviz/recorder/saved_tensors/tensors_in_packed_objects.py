@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.events import NO_ID, PackedWritten
-from autogradviz.recorder.ids.tensor_ids import version_of
+from autogradviz.recorder.torch_internals.plain_tensors import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.engine_interface import ContentHashes, TensorIds
     from autogradviz.recorder.session import Session
 
 MAX_PARTS: Final = 8
@@ -88,7 +87,7 @@ class HookedSave:
 class PackedTensors:
     """Reads the tensors in packed objects."""
 
-    def __init__(self, session: Session, tensors: TensorTable, fingerprints: Fingerprints) -> None:
+    def __init__(self, session: Session, tensors: TensorIds, fingerprints: ContentHashes) -> None:
         self._session = session
         self._intern = tensors.intern
         self._hash_of = fingerprints.hash_of

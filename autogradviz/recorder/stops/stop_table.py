@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
     from autogradviz.breakpoints.stop_condition import StopCondition
+    from autogradviz.recorder.backward.training_steps import StepTable
+    from autogradviz.recorder.engine_interface import RecentTensors, TensorIds
     from autogradviz.recorder.session import Session
 
 NAME: Final = "stopped"
@@ -78,11 +80,29 @@ class StopTable:
         self._op_threads: set[int] = set()
         self._was_refused = False  # no terminal, which is printed once
         self._seen = Counter[str]()
-        self._observer: Any = None
+        self._tensors: TensorIds
+        self._recent: RecentTensors
+        self._version_at_save: Callable[[int, int], int | None]
+        self.steps: StepTable
+        """The training steps; set before the recording starts."""
 
-    def connect(self, observer: Any) -> None:
-        """Set the observer, whose tables know steps, tensors and versions."""
-        self._observer = observer
+    def connect(
+        self,
+        tensors: TensorIds,
+        recent: RecentTensors,
+        version_saved: Callable[[int, int], int | None],
+    ) -> None:
+        """Set the tables of the engine.
+
+        Args:
+            tensors: ids of tensors.
+            recent: the way to live graphs.
+            version_saved: returns the version at which the node of a sequence number saved a
+                tensor.
+        """
+        self._tensors = tensors
+        self._recent = recent
+        self._version_at_save = version_saved
 
     # --- what the tables of the recorder call -----------------------------------------------
 
@@ -250,7 +270,7 @@ class StopTable:
 
     def _is_counted(self, condition: StopCondition) -> bool:
         """Count a match; return whether it is the one that the condition asks for."""
-        if condition.step is not None and condition.step != self._observer.steps.count:
+        if condition.step is not None and condition.step != self.steps.count:
             return False
         key = (id(condition), condition.step)
         self._matches[key] += 1
@@ -372,7 +392,7 @@ class StopTable:
         newest = get_sequence_nr() - 1
         return [
             each
-            for node in nodes_below(self._observer.recent_outputs.nodes(), newest)
+            for node in nodes_below(self._recent.nodes(), newest)
             for each in saves_of_node(node, self._version_saved)
             if shares_memory(each.value, tensors)
         ]
@@ -382,9 +402,7 @@ class StopTable:
 
     def _version_saved(self, node: Any, tensor: torch.Tensor) -> int | None:
         number = node._sequence_nr()  # noqa: SLF001 - has no public name
-        tensor_id = self._observer.tensors.intern(tensor)
-        version: int | None = self._observer.creators.version_saved(number, tensor_id)
-        return version
+        return self._version_at_save(number, self._tensors.intern(tensor))
 
 
 def user_frame() -> FrameType | None:

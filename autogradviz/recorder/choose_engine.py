@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 
 from autogradviz.errors import NativeBuildError
 from autogradviz.recorder.native import build
-from autogradviz.recorder.native.session_services import NativeServices
+from autogradviz.recorder.native.engine import NativeEngine
+from autogradviz.recorder.python_engine.engine import PythonEngine
 
-Engine: TypeAlias = Literal["auto", "native", "python"]
+if TYPE_CHECKING:
+    from autogradviz.recorder.engine_interface import Engine
 
-
-class Choice(NamedTuple):
-    """The engine of a recording."""
-
-    services: NativeServices | None
-    """Those of the native engine, None for the Python engine."""
-
-    reason: str
-    """Why it is the Python engine; empty for the native one."""
+EngineName: TypeAlias = Literal["auto", "native", "python"]
 
 
-def choose_engine(engine: Engine, *, reads_contents: bool, stops: bool = False) -> Choice:
+def choose_engine(name: EngineName, *, reads_contents: bool, stops: bool = False) -> Engine:
     """Return the engine that is to observe PyTorch.
 
     Args:
-        engine: "native", "python", or "auto" for the native one if it can be used.
+        name: "native", "python", or "auto" for the native one if it can be used.
         reads_contents: hashes or norms of contents are recorded.
         stops: some events are to open the debugger.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
     """
-    if engine == "python":
-        return Choice(None, "it was chosen")
+    if name == "python":
+        return PythonEngine("it was chosen")
     problem = None
     if reads_contents and torch.accelerator.is_available():
         problem = "the native engine does not read contents on an accelerator"
@@ -44,9 +38,9 @@ def choose_engine(engine: Engine, *, reads_contents: bool, stops: bool = False) 
     if problem is None:
         status = build.status()
         if status.usable:
-            return Choice(NativeServices(status.extension), "")
+            return NativeEngine(status.extension)
         problem = status.reason
-    if engine == "native":
+    if name == "native":
         message = f"the native engine cannot be used: {problem}"
         raise NativeBuildError(message)
-    return Choice(None, problem)
+    return PythonEngine(problem)

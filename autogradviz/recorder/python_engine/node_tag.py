@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from autogradviz.recorder.own_hook import OwnHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.saved_tensors.node_saved_tensors import NodeSlots
+    from autogradviz.recorder.python_engine.node_saved_tensors import NodeSlots
     from autogradviz.recorder.session import SessionRef
 
 OnStart: TypeAlias = Callable[["NodeTag", Any], None]
 """Called with the tag and the gradients of a node that is about to run."""
 
 
-class NodeTag:
+class NodeTag(OwnHook):
     """The entry on one node; it dies with the node.
 
     It is also the hook that runs before the node: one object is cheaper than two.

@@ -1,4 +1,4 @@
-"""One call into the autograd engine: its options, and the nodes that are hooked for it."""
+"""One call into the autograd engine of PyTorch: its options, and what is open on its thread."""
 
 from __future__ import annotations
 
@@ -8,44 +8,35 @@ import torch
 import torch.autograd.graph
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.engine.node_tag import NodeTag
+    from autogradviz.recorder.engine_interface import Engine
     from autogradviz.recorder.thread_state import ThreadState
 
 
 class EngineCall:
-    """One call into the autograd engine."""
+    """One call into the autograd engine of PyTorch."""
 
-    def __init__(self, backward_id: int, state: ThreadState, *, keep_graph: bool) -> None:
+    def __init__(
+        self, backward_id: int, state: ThreadState, engine: Engine, *, keep_graph: bool
+    ) -> None:
         self.backward_id = backward_id
         self.keep_graph = keep_graph
         self.state = state
-        self.hooked: list[NodeTag] = []
-        self.hooks: list[dict[Any, Any]] = []  # the dict that holds each tag as a hook
-        self.threads = {state.number: state}  # on which nodes of this backward ran
-        self._depths = (len(state.calls), len(state.regions), len(state.running), len(state.marks))
-
-    def remove_hooks(self) -> None:
-        """Remove the hooks of all nodes."""
-        for tag, hooks in zip(self.hooked, self.hooks, strict=False):
-            hooks.pop(tag, None)
-        self.hooked.clear()
-        self.hooks.clear()
+        self._engine = engine
+        self._runs = engine.run_count()
+        self._depths = (len(state.calls), len(state.regions), len(state.marks))
 
     def interrupted_node(self) -> tuple[int, int] | None:
         """Return the node and backward that were running when the engine raised, None if none."""
-        running = self.state.running
-        if len(running) <= self._depths[2]:
-            return None
-        backward_id, node_id, *_ = running[-1]
-        return node_id, backward_id
+        run = self._engine.innermost_run() if self._engine.run_count() > self._runs else None
+        return None if run is None else (run[1], run[0])
 
     def restore_thread(self) -> None:
         """Close the modules, regions and nodes that an exception left open on the thread."""
-        calls, regions, running, marks = self._depths
+        calls, regions, marks = self._depths
         del self.state.calls[calls:]
         del self.state.regions[regions:]
-        del self.state.running[running:]
         del self.state.marks[marks:]
+        self._engine.drop_runs(self._runs)
 
 
 def node_of(output: Any) -> Any:

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, DistributedTensorSeen, TensorSeen
-from autogradviz.recorder.ids.int_map import IntMap, grow
+from autogradviz.recorder import engine_interface
+from autogradviz.recorder.python_engine.int_map import IntMap, grow
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.torch_internals.private_api import shape_of
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_LAYOUT,
@@ -37,21 +39,8 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.session import Session
 
-MAX_WINDOWS: Final = 50_000
-"""A long recording forgets unused windows on live storages when there are more than this."""
-
 _Tensor: Final = torch.Tensor
 _reference: Final = weakref.ref
-PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
-"""PyTorch's own classes: reading an attribute of such a tensor runs no Python code."""
-
-
-def version_of(tensor: torch.Tensor) -> int:
-    """Return a tensor's version counter, NO_ID if it has none (inference mode)."""
-    try:
-        return tensor._version  # noqa: SLF001 - has no public name
-    except RuntimeError:
-        return NO_ID
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
@@ -286,9 +275,9 @@ class TensorTable:
         with self._lock:
             self._sweep()
             others = [storage[4] or () for storage in self._storages.copy().values()]
-            if len(self._bare_ids) + sum(map(len, others)) > MAX_WINDOWS:
+            if len(self._bare_ids) + sum(map(len, others)) > engine_interface.MAX_WINDOWS:
                 self._prune_windows(used)
-            if len(self._described) > MAX_WINDOWS:
+            if len(self._described) > engine_interface.MAX_WINDOWS:
                 self._described.clear()
             self.storage_of = IntMap((each, self.storage_of[each]) for each in self.live_ids)
 

@@ -18,8 +18,7 @@ from autogradviz.recorder.torch_internals.read_grad_fn import is_trainable_leaf,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.node_creators import CreatorTable
+    from autogradviz.recorder.engine_interface import FunctionFacts, TensorIds
     from autogradviz.recorder.session import Session
 
 
@@ -29,10 +28,10 @@ _METHODS: Final = ("save_for_backward", "mark_dirty", "mark_non_differentiable")
 class CustomFunctionTable:
     """Records the tensors that custom Functions save and mark."""
 
-    def __init__(self, session: Session, tensors: TensorTable, creators: CreatorTable) -> None:
+    def __init__(self, session: Session, tensors: TensorIds, facts: FunctionFacts) -> None:
         self._session = session
         self._intern = tensors.intern
-        self._creators = creators
+        self._facts = facts
         self.on_compiled: Callable[[Any, int], None] | None = None
         """Called with each walked node of a compiled region and its id."""
 
@@ -41,9 +40,8 @@ class CustomFunctionTable:
         number = getattr(ctx, "_sequence_nr", None)  # functorch's ctx has none
         if number is None:
             return
-        self._creators.custom_saves[number()] = self._session.event_count - 1
-        if self._session.with_stacks:
-            self._creators.custom[number()] = self._session.stack_id()
+        session = self._session
+        self._facts.saved(number(), session.event_count - 1, session.stack_id())
 
     def on_mark(self, name: str, ctx: Any, tensors: tuple[Any, ...]) -> None:
         """Record a call of ``mark_dirty`` or ``mark_non_differentiable``."""
@@ -54,7 +52,7 @@ class CustomFunctionTable:
         function = type(ctx).__name__.removesuffix("Backward")
         sequence_nr = None if number is None else number()
         if sequence_nr is not None and name == "mark_dirty":
-            self._creators.marked_dirty[sequence_nr] = frozenset(marked)
+            self._facts.marked_dirty(sequence_nr, frozenset(marked))
         self._session.emit(FunctionMarked, function, name, sequence_nr, marked, stack_id=stack_id)
 
     def read_context(self, node: Any, node_id: int) -> None:
@@ -71,7 +69,7 @@ class CustomFunctionTable:
             self._session.emit(
                 ContextTensorKept, node_id, name, self._intern(value),
                 safe_grad_fn(value) is node,
-                stack_id=self._creators.custom.get(node._sequence_nr()),  # noqa: SLF001
+                stack_id=self._facts.stack_of(node._sequence_nr()),  # noqa: SLF001
             )  # fmt: skip
 
 

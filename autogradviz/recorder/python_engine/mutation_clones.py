@@ -12,7 +12,7 @@ from autogradviz.events import MutationCloned
 if TYPE_CHECKING:
     from types import FrameType
 
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session
 
 _GRAPH_FILE: Final = torch.autograd.graph.__file__

@@ -9,7 +9,7 @@ runs for another one, or when the backward has ended without an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -24,18 +24,29 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
-    from autogradviz.recorder.engine.node_tag import NodeTag, OnStart
-    from autogradviz.recorder.engine.open_engine_call import EngineCall
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.dispatch_mode import OpMode
-    from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
+    from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.backward.open_engine_call import EngineCall
+    from autogradviz.recorder.python_engine.dispatch_mode import OpMode
+    from autogradviz.recorder.python_engine.graph_walk import NodeTable
+    from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
+    from autogradviz.recorder.python_engine.node_tag import NodeTag, OnStart
+    from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef
     from autogradviz.recorder.thread_state import Running, ThreadState
 
 _Tensor = torch.Tensor
+
+
+class _Hooked(NamedTuple):
+    """What is hooked for an engine call."""
+
+    tags: list[NodeTag]
+    dicts: list[dict[Any, Any]]
+    """The dict that holds each tag as a hook."""
+    threads: dict[int, ThreadState]
+    """The threads on which nodes ran."""
 
 
 class NodeRuns:
@@ -64,6 +75,9 @@ class NodeRuns:
         self.open: dict[int, EngineCall] = {}
         """The open engine calls by backward id."""
         self._by_task: dict[int, EngineCall] = {}
+        self._hooked: dict[int, _Hooked] = {}
+        self.nodes: NodeTable
+        """Walks the graphs; set once it exists, as it needs ``on_start``."""
         self.on_start: SessionRef[OnStart] = session.ref(self.on_node_start)
         """The key of the recording's tags in the metadata of nodes; tags call its target."""
 
@@ -81,12 +95,12 @@ class NodeRuns:
             call = self._by_task[task] = (own or fresh)[-1]
         return call
 
-    def begin(
-        self, call: EngineCall, nodes: Sequence[tuple[Any, NodeTag]]
-    ) -> Iterator[tuple[torch.Tensor, int]]:
-        """Hook nodes for an engine call; yield the leaves that no call has reached before."""
-        backward_id, hooked, hooks = call.backward_id, call.hooked, call.hooks
-        for node, tag in nodes:
+    def begin(self, call: EngineCall, roots: Iterable[Any]) -> Iterator[tuple[torch.Tensor, int]]:
+        """Walk a graph and hook its nodes; yield the leaves that no call has reached before."""
+        backward_id, found = call.backward_id, _Hooked([], [], {call.state.number: call.state})
+        self._hooked[backward_id] = found
+        hooked, hooks = found.tags, found.dicts
+        for node, tag in self.nodes.walk(roots):
             before = tag.hooked_by
             if before in self.open:
                 continue  # an outer backward has hooked it
@@ -96,13 +110,23 @@ class NodeRuns:
             if before is None and tag.leaf is not None:
                 yield node.variable, tag.leaf
 
+    def unhook(self, call: EngineCall) -> None:
+        """Remove the hooks of all nodes of an engine call."""
+        found = self._hooked.get(call.backward_id)
+        if found is not None:
+            for tag, hooks in zip(found.tags, found.dicts, strict=False):
+                hooks.pop(tag, None)
+            found.tags.clear()
+            found.dicts.clear()
+
     def end(self, call: EngineCall, *, failed: bool) -> None:
         """Remove an engine call that has returned or raised; finish its last nodes."""
         self.open.pop(call.backward_id, None)
         for task in [task for task, other in self._by_task.items() if other is call]:
             del self._by_task[task]
-        if not failed:
-            for state in call.threads.values():
+        found = self._hooked.pop(call.backward_id, None)
+        if not failed and found is not None:
+            for state in found.threads.values():
                 self.finish(state, call)
 
     @skip_dynamo_recursive
@@ -117,7 +141,9 @@ class NodeRuns:
             if running and running[-1][0] == backward_id:
                 self._finish(running.pop(), thread, call)
             if state is not call.state:
-                call.threads[thread] = state
+                hooked = self._hooked.get(backward_id)
+                if hooked is not None:
+                    hooked.threads[thread] = state
             incoming: tuple[int, ...]
             # Most nodes receive one plain tensor.
             if (

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
-from autogradviz.recorder.ids.int_map import grow
-from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
 from autogradviz.recorder.ops.collectives import Collectives
-from autogradviz.recorder.ops.mutation_clones import emit_clone
-from autogradviz.recorder.ops.op_io import Ints, TensorReader
 from autogradviz.recorder.ops.op_origins import EAGER, LEFT_OUT
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.ops.output_norms import OutputNorms
 from autogradviz.recorder.ops.random_ops import emit_draw
+from autogradviz.recorder.python_engine.int_map import grow
+from autogradviz.recorder.python_engine.mutation_clones import emit_clone
+from autogradviz.recorder.python_engine.op_io import Ints, TensorReader
 from autogradviz.recorder.torch_internals.dispatch_workarounds import (
     bump_missed_foreach,
     call_with_tls_keys,
@@ -35,6 +34,7 @@ from autogradviz.recorder.torch_internals.dispatch_workarounds import (
     wrap_scalars,
 )
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
     allows_mutation_on_saved_tensors,
@@ -50,13 +50,15 @@ from autogradviz.recorder.torch_internals.private_api import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ids.version_counters import VersionTable, Written
     from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.ops.node_creators import CreatorTable
     from autogradviz.recorder.ops.op_origins import OpOrigins
     from autogradviz.recorder.ops.recent_outputs import RecentOutputs
+    from autogradviz.recorder.python_engine.node_creators import CreatorTable
+    from autogradviz.recorder.python_engine.stack_table import StackTable
+    from autogradviz.recorder.python_engine.tensor_ids import TensorTable
+    from autogradviz.recorder.python_engine.version_table import VersionTable, Written
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.step_digest import StepDigest
     from autogradviz.recorder.thread_state import ThreadState
 
 _sequence_nr = get_sequence_nr
@@ -102,6 +104,8 @@ class OpMode(TorchDispatchMode):
     def __init__(
         self,
         session: Session,
+        digest: StepDigest,
+        stacks: StackTable,
         tensors: TensorTable,
         versions: VersionTable,
         fingerprints: Fingerprints,
@@ -113,7 +117,7 @@ class OpMode(TorchDispatchMode):
         self._local = session.threads.local
         self._sequence = session.sequence
         self._append = session.log.appender(OpCalled)
-        self._stacks = session.stacks if session.with_stacks else None
+        self._stacks = stacks if session.with_stacks else None
         self._with_fingerprints = session.with_fingerprints
         self._norms = OutputNorms(session) if session.with_norms else None
         self._tensors = tensors
@@ -122,7 +126,7 @@ class OpMode(TorchDispatchMode):
         self._creators = creators
         self._recent_outputs = recent_outputs
         self._stops = session.stops
-        self._add_to_step = (session.digest.add, _count_nothing, _count_nothing)
+        self._add_to_step = (digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
         self.collective_count = self._collectives.count
         self.compiled_code: OpOrigins | None = None

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.events import NO_ID, TensorUnpacked
-from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
+from autogradviz.events import NO_ID, TensorReleased, TensorSaved, TensorUnpacked
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.private_api import SavedTensor
 from autogradviz.support.defer_signals import interrupt_again
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ids.version_counters import VersionTable
     from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.ops.node_creators import CreatorTable
+    from autogradviz.recorder.python_engine.node_creators import CreatorTable
+    from autogradviz.recorder.python_engine.save_ids import SaveIds
+    from autogradviz.recorder.python_engine.tensor_ids import TensorTable
+    from autogradviz.recorder.python_engine.version_table import VersionTable
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session, SessionRef
     from autogradviz.recorder.torch_internals.saved_slots_of_node import Slots
@@ -64,6 +65,7 @@ class SlotTable:
         tensors: TensorTable,
         versions: VersionTable,
         creators: CreatorTable,
+        ids: SaveIds,
         saves: SaveTable,
         fingerprints: Fingerprints,
     ) -> None:
@@ -72,9 +74,12 @@ class SlotTable:
         self._tensors = tensors
         self._versions = versions
         self._creators = creators
+        self._ids = ids
         self._saves = saves
         self._hash_of = fingerprints.hash_of
         self._with_fingerprints = session.with_fingerprints
+        self._emit_saved = session.emitter(TensorSaved)
+        self._emit_released = session.emitter(TensorReleased)
         self._emit_unpacked = session.emitter(TensorUnpacked)
         self._ref = session.ref(self)
 
@@ -122,11 +127,12 @@ class SlotTable:
     ) -> None:
         content = slot.data
         if slot.unpack_hook is not None:
-            saved.append(self.read_hooked(content, node_id, sequence_nr, label))
+            saved_id, version = self._saves.read_hooked(content, node_id, sequence_nr, label)
+            saved.append((saved_id, "", None, version, None))
             return
         if type(content) not in PLAIN_TENSORS and not isinstance(content, _Tensor):
             return
-        saves, tensors, creators = self._saves, self._tensors, self._creators
+        ids, tensors, creators = self._ids, self._tensors, self._creators
         tensor_id = tensors.intern(content)
         version = saved_hash = None
         if sequence_nr is not None and creators.ops:
@@ -140,26 +146,13 @@ class SlotTable:
         self._versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
         if version is None and seen != NO_ID:
             version = seen
-        saved_id = saves.count
-        saves.count = saved_id + 1
-        saves.emit_saved(
+        saved_id = ids.count
+        ids.count = saved_id + 1
+        self._emit_saved(
             thread, stack_id, saved_id, node_id, sequence_nr, label, tensor_id, version, "pytorch",
             None, None, None,
         )  # fmt: skip
         saved.append((saved_id, attribute, index, version, saved_hash))
-
-    def read_hooked(self, content: Any, node_id: int, sequence_nr: int | None, label: str) -> Slot:
-        """Record that a slot holds what a hook packed; return the slot."""
-        saves = self._saves
-        save = saves.slot_found(content, node_id, label, sequence_nr)
-        if save is not None:
-            return (save.saved_id, "", None, save.version, None)
-        # Packed before the recording, or by hooks registered on this slot alone.
-        known = content if isinstance(content, _Tensor) else None
-        saved_id = saves.new(
-            known, packed_by="user", node_id=node_id, sequence_nr=sequence_nr, slot=label
-        )
-        return (saved_id, "", None, None, None)
 
     def read_versions(self, node: Any, node_id: int, saved: NodeSlots, thread: int) -> None:
         """Record the tensors that a node is about to unpack, before PyTorch checks the versions."""
@@ -188,7 +181,7 @@ class SlotTable:
         """Record that a node released its saved tensors."""
         thread = self._local.state.number
         saves = self._saves
-        emit = saves.emit_released
+        emit = self._emit_released
         slots, saved.slots = saved.slots, ()
         for saved_id, attribute, _, _, _ in slots:
             if attribute:

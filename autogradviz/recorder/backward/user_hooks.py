@@ -25,7 +25,7 @@ import torch.utils.hooks
 
 from autogradviz.events import HookKind, HookRan, HookRegistered
 from autogradviz.recorder.callable_names import hook_name
-from autogradviz.recorder.engine.node_tag import NodeTag
+from autogradviz.recorder.own_hook import OwnHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.support.fork_safe_locks import new_lock
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-    from autogradviz.recorder.engine.node_runs import NodeRuns
+    from autogradviz.recorder.engine_interface import Runs
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session, SessionRef
 
@@ -121,7 +121,7 @@ def _is_same(result: Any, given: Any) -> bool:
 class HookTable:
     """Assigns ids to hooks, and replaces them while the engine runs."""
 
-    def __init__(self, session: Session, modules: ModuleTable, runs: NodeRuns) -> None:
+    def __init__(self, session: Session, modules: ModuleTable, runs: Runs) -> None:
         self.session = session
         self.runs = runs
         self._find_module = modules.find
@@ -164,7 +164,7 @@ class HookTable:
         with self._lock:
             self._dicts[id(hooks)] = (weakref.ref(hooks), kind, tensor_id)
             for handle_id, hook in list(hooks.items()):
-                if handle_id in self._ids or isinstance(hook, (TracingHook, NodeTag)):
+                if handle_id in self._ids or isinstance(hook, (TracingHook, OwnHook)):
                     continue
                 if not _is_of_torch(hook):
                     self._ids[handle_id] = self.new(

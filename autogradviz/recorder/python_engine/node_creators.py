@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.event_log import Row
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ids.version_counters import VersionTable
+    from autogradviz.recorder.python_engine.tensor_ids import TensorTable
+    from autogradviz.recorder.python_engine.version_table import VersionTable
 
 _COLUMNS: Final = {name: index for index, name in enumerate(field_names(OpCalled))}
 _OP: Final = _COLUMNS["op"]
@@ -61,8 +61,21 @@ class CreatorTable:
         """Stacks at which custom Functions saved, or ran their first op, by sequence number."""
         self.custom_saves: dict[int, int] = {}
         """The last event before each call of ``save_for_backward``, by sequence number."""
-        self.marked_dirty: dict[int, frozenset[int]] = {}
-        """Tensors that ``mark_dirty`` named, by sequence number."""
+        self._dirty: dict[int, frozenset[int]] = {}  # by sequence number
+
+    def saved(self, sequence_nr: int, seq: int, stack_id: int | None) -> None:
+        """Remember the newest event at a ``save_for_backward``, and its stack."""
+        self.custom_saves[sequence_nr] = seq
+        if stack_id is not None:
+            self.custom[sequence_nr] = stack_id
+
+    def marked_dirty(self, sequence_nr: int, tensor_ids: frozenset[int]) -> None:
+        """Remember the tensors that ``mark_dirty`` named."""
+        self._dirty[sequence_nr] = tensor_ids
+
+    def stack_of(self, sequence_nr: int) -> int | None:
+        """Return the stack at which a Function saved, or ran its first op; None if unknown."""
+        return self.custom.get(sequence_nr)
 
     def add(self, sequence_nr: int, row: Row) -> None:
         """Remember the op that created a node."""
@@ -115,7 +128,7 @@ class CreatorTable:
         if candidates:
             return None
         saved_at = self.custom_saves.get(sequence_nr)
-        if saved_at is not None and tensor_id not in self.marked_dirty.get(sequence_nr, ()):
+        if saved_at is not None and tensor_id not in self._dirty.get(sequence_nr, ()):
             return self._version_at(tensor_id, saved_at)
         following = self._created(sequence_nr + 1)
         return self._version_at(tensor_id, following[0][0]) if following else None
@@ -128,6 +141,6 @@ class CreatorTable:
             if (ops[-1] if isinstance(ops, list) else ops)[0] >= first_seq
         }
         self.wide &= self.ops.keys()
-        for known in (self.custom, self.custom_saves, self.marked_dirty):
+        for known in (self.custom, self.custom_saves, self._dirty):
             for number in list(known)[:-MAX_CUSTOM]:
                 del known[number]

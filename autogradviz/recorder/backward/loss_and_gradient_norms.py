@@ -30,10 +30,10 @@ from autogradviz.events import (
     RecorderLimited,
     StepNormRead,
 )
-from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd, is_plain, readable
 from autogradviz.recorder.ops.output_norms import sum_and_norm
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
+from autogradviz.recorder.torch_internals.plain_tensors import version_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_LAYOUT,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from autogradviz.events import Place
+    from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session
 
     # Backward, tensor, place, what is read, and the layout if that is the part of a ``DTensor``.
@@ -64,8 +64,6 @@ _WIDEST: Final = {
     torch.bfloat16: torch.float64,
     torch.float16: torch.float64,
 }
-_ITEMSIZES: Final = {torch.float32: 4, torch.float64: 8, torch.float16: 2, torch.bfloat16: 2}
-"""Bytes of an entry, for the dtypes that most gradients have."""
 _SEVERAL_THREADS: Final = (
     "several threads that still run have called backward: norms of gradients are missing"
 )
@@ -85,7 +83,7 @@ MAX_LOSSES: Final = 100
 class GradientTable:
     """Reads the norms of losses and of the gradients of leaves."""
 
-    def __init__(self, session: Session, tensors: TensorTable, leaves: LeafTable) -> None:
+    def __init__(self, session: Session, tensors: TensorIds, leaves: LeafTable) -> None:
         self._session = session
         self._intern = tensors.intern
         self._leaves = leaves
@@ -103,10 +101,10 @@ class GradientTable:
         self._held: dict[int, tuple[int, torch.Tensor | float | None, int] | None] = {}
         """By leaf, the last backward on another thread, the norm that it left, and the layout of a
         ``DTensor``; None if it left no gradient, or one that is too large."""
-        native = session.native
-        self._ordinary_nbytes = _ordinary_nbytes if native is None else native.ordinary_nbytes
-        self._norm = None if native is None else native.norm
-        self._copy_number = None if native is None else native.copy_number
+        engine = session.engine
+        self._ordinary_nbytes = engine.ordinary_nbytes
+        self._norm = engine.norm
+        self._copy_number = engine.copy_number
         self._last_reached = NO_ID  # the last leaf of those whose norms were read
 
     def engine_called(self) -> None:
@@ -130,7 +128,7 @@ class GradientTable:
         for root in outputs:
             if not isinstance(root, torch.Tensor):
                 continue
-            if self._copy_number is not None and is_plain(root):
+            if is_plain(root):
                 copied = self._copy_number(root)
                 if copied is not None:
                     self._add_loss(backward_id, self._intern(root), *copied)
@@ -176,7 +174,7 @@ class GradientTable:
             for backward_id, tensor_id, _, gradient, layout in self._gradients():
                 newest = max(newest, backward_id)
                 if backward_id >= first_backward_id and gradient.is_cpu:
-                    found = None if self._norm is None else self._norm(gradient)
+                    found = self._norm(gradient)
                     if found is None:
                         real = torch.view_as_real(gradient) if gradient.is_complex() else gradient
                         wider = _WIDER.get(gradient.dtype, torch.float32)
@@ -255,7 +253,7 @@ class GradientTable:
         found: list[float] = []
         for one in readings:
             tensor = one[3]
-            norm = None if self._norm is None else self._norm(tensor)
+            norm = self._norm(tensor)
             if norm is not None:
                 ordinary.append(one)
                 found.append(norm)
@@ -389,26 +387,6 @@ class GradientTable:
             if read <= MAX_BYTES:
                 taken.append(one)
         return taken
-
-
-def _ordinary_nbytes(gradient: torch.Tensor) -> int:
-    """Return the bytes of a contiguous real gradient on the host, 0 for any other one.
-
-    For these half of the checks of ``readable`` are enough. Tensors that functorch wraps, and those
-    that are not strided, have no storage.
-    """
-    itemsize = _ITEMSIZES.get(gradient.dtype)
-    if itemsize is None or type(gradient) is not torch.Tensor or not gradient.is_cpu:
-        return 0
-    try:
-        storage = gradient.untyped_storage()
-    except RuntimeError:
-        return 0
-    if gradient.is_nested or gradient.is_neg() or gradient._is_zerotensor():  # noqa: SLF001
-        return 0
-    nbytes = gradient.numel() * itemsize
-    allocated = storage.nbytes() - gradient.storage_offset() * itemsize >= nbytes
-    return nbytes if allocated and gradient.is_contiguous() else 0
 
 
 def _numbers(norms: Norms) -> Sequence[float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import BackwardEnded, BackwardStarted, RecorderLimited
-from autogradviz.recorder.engine.open_engine_call import EngineCall, engine_options, node_of
+from autogradviz.recorder.backward.open_engine_call import EngineCall, engine_options, node_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import (
     is_compiled_autograd_enabled,
     skip_frame,
@@ -25,13 +25,11 @@ from autogradviz.support.pause_gc import collector_waiting
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from autogradviz.recorder.engine.graph_walk import NodeTable
-    from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
-    from autogradviz.recorder.engine.node_runs import NodeRuns
-    from autogradviz.recorder.engine.training_steps import StepTable
-    from autogradviz.recorder.engine.user_hooks import HookTable
+    from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.backward.training_steps import StepTable
+    from autogradviz.recorder.backward.user_hooks import HookTable
+    from autogradviz.recorder.engine_interface import Nodes, Runs, TensorIds
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session
 
 _COMPILED = "compiled autograd also compiles hooks: only the graph of such a backward is recorded"
@@ -43,11 +41,11 @@ class BackwardTable:
     def __init__(
         self,
         session: Session,
-        tensors: TensorTable,
+        tensors: TensorIds,
         leaves: LeafTable,
         gradients: GradientTable,
-        nodes: NodeTable,
-        runs: NodeRuns,
+        nodes: Nodes,
+        runs: Runs,
         hooks: HookTable,
         steps: StepTable,
     ) -> None:
@@ -69,7 +67,8 @@ class BackwardTable:
         session = self._session
         state = session.threads.local.state
         options = engine_options(arguments, named)
-        call = EngineCall(next(self._ids), state, keep_graph=options["retain_graph"])
+        engine = session.engine
+        call = EngineCall(next(self._ids), state, engine, keep_graph=options["retain_graph"])
         self._gradients.engine_called()
         open_calls = self._runs.open
         try:
@@ -89,12 +88,13 @@ class BackwardTable:
             with DisableTorchFunction(), collector_waiting():
                 if len(open_calls) == 1:
                     self._leaves.find_assignments()
-                for leaf, leaf_id in self._runs.begin(call, nodes.walk(roots)):
+                for leaf, leaf_id in self._runs.begin(call, roots):
                     self._hooks.watch_leaf(leaf, leaf_id)
+            run = engine.innermost_run()
             session.emit(
                 BackwardStarted,
                 call.backward_id,
-                state.running[-1][0] if state.running else None,
+                None if run is None else run[0],
                 tuple([nodes.id_of(node) for node in roots]),
                 root_ids,
                 tuple([nodes.id_of(node) for node in inputs]),
@@ -105,18 +105,17 @@ class BackwardTable:
                 stack_id=session.stack_id(),
             )
             self._hooks.begin()
-            if session.with_marks:
-                session.stacks.mark(2, state)
+            session.stacks.mark(2, state)
         except BaseException:
             open_calls.pop(call.backward_id, None)
-            call.remove_hooks()
+            self._runs.unhook(call)
             raise
         return call
 
     def end(self, call: EngineCall, *, failed: bool) -> None:
         """Unhook the graph; the engine has returned or raised."""
         session, runs = self._session, self._runs
-        call.remove_hooks()
+        runs.unhook(call)
         self._hooks.end()
         if failed and self.failed_node is None:
             self.failed_node = call.interrupted_node()
@@ -134,7 +133,7 @@ class BackwardTable:
         """Walk the graph of a backward that is compiled, and hook nothing."""
         self._steps.backward_began()
         with DisableTorchFunction(), collector_waiting():
-            self._nodes.walk([node for node in map(node_of, outputs) if node is not None])
+            self._nodes.record([node for node in map(node_of, outputs) if node is not None])
         if not self._reported_compiled:
             self._reported_compiled = True
             self._session.emit(RecorderLimited, "backward", _COMPILED)

@@ -1,12 +1,25 @@
-"""The observer that consists of Python hooks: its tables, and the order of installation."""
+"""All hook points of a recording: their tables, and the order of installation.
+
+The engine (``engine_interface.py``) observes operators, the graph and saved tensors; everything
+else is here once for both engines.
+"""
 
 from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ErrorRaised
+from autogradviz.recorder.backward.backward_calls import BackwardTable, observe_backward
+from autogradviz.recorder.backward.custom_function_saves import (
+    CustomFunctionTable,
+    observe_custom_functions,
+)
+from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
+from autogradviz.recorder.backward.training_steps import StepTable, observe_optimizers
+from autogradviz.recorder.backward.user_hooks import HookTable
+from autogradviz.recorder.backward.wrap_register_hook import observe_hooks
 from autogradviz.recorder.checkpoint.kept_tensor_arguments import ArgumentTable
 from autogradviz.recorder.checkpoint.non_reentrant_regions import (
     CheckpointPairs,
@@ -17,33 +30,14 @@ from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, 
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.compile.observe_compilers import CompilerObserver
-from autogradviz.recorder.engine.backward_calls import BackwardTable, observe_backward
-from autogradviz.recorder.engine.custom_function_saves import (
-    CustomFunctionTable,
-    observe_custom_functions,
-)
-from autogradviz.recorder.engine.graph_walk import NodeTable
-from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
-from autogradviz.recorder.engine.node_runs import NodeRuns
-from autogradviz.recorder.engine.training_steps import StepTable, observe_optimizers
-from autogradviz.recorder.engine.user_hooks import HookTable
-from autogradviz.recorder.engine.wrap_register_hook import observe_hooks
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable, observe_requires_grad
-from autogradviz.recorder.ids.tensor_ids import TensorTable
 from autogradviz.recorder.ids.version_counters import (
-    VersionTable,
     observe_increments,
     observe_restored_versions,
 )
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
-from autogradviz.recorder.ops.collective_waits import observe_waits
-from autogradviz.recorder.ops.dispatch_mode import OpMode
-from autogradviz.recorder.ops.fingerprints import Fingerprints
-from autogradviz.recorder.ops.node_creators import CreatorTable
-from autogradviz.recorder.ops.recent_outputs import RecentOutputs
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
-from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
@@ -54,9 +48,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
     DisableTorchFunction,
     RecomputationHook,
-    get_current_dispatch_mode,
 )
-from autogradviz.recorder.torch_internals.subclass_construction import suspended_in_subclass_new
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -69,80 +61,42 @@ if TYPE_CHECKING:
     from autogradviz.recorder.saved_tensors.wrap_entered_hooks import PairHandler
     from autogradviz.recorder.session import Session
 
-OpTables: TypeAlias = tuple[RecentOutputs, TensorTable, VersionTable, CreatorTable]
-"""The tables that recording operators fills."""
 
-
-class PythonObserver:
-    """Observes PyTorch through hooks written in Python."""
+class HookPoints:
+    """The hook points of one recording, and the tables that they fill."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.fingerprints = self._make_fingerprints(session)
-        self.recent_outputs, self.tensors, self.versions, self.creators = self._make_op_tables(
-            session
-        )
-        self.leaves = self._make_leaves(session)
-        self.mode = self._make_mode(session)
-        self.modules = self._make_modules(session)
-        self.saves = self._make_saves(session)
-        self.slots = SlotTable(
-            session, self.tensors, self.versions, self.creators, self.saves, self.fingerprints
-        )
-        self.tracer = self._make_tracer(session)
+        engine = self._engine = session.engine
+        tables = engine.make_tables(session)
+        self.tensors, self.versions, self.recent = tables.tensors, tables.versions, tables.recent
+        self.leaves = LeafTable(session, self.tensors)
+        self.modules = ModuleTable(session, self.tensors, self.leaves)
+        self.saves = SaveTable(session, self.tensors, tables.saves, tables.contents)
+        self.tracer = HookTracer(session, self.tensors, self.saves, tables.contents)
         self.pairs = HookPairTable(session)
         self.gradients = GradientTable(session, self.tensors, self.leaves)
         self.steps = StepTable(session, self.tensors, self.gradients)
-        self.functions = CustomFunctionTable(session, self.tensors, self.creators)
-        self.runs, self.nodes = self._make_graph_tables(session)
+        self.functions = CustomFunctionTable(session, self.tensors, tables.functions)
+        graph = engine.make_graph_tables(
+            session, leaves=self.leaves, modules=self.modules, saves=self.saves,
+            functions=self.functions, gradients=self.gradients,
+        )  # fmt: skip
+        self.nodes, self.runs, self.module_calls = graph.nodes, graph.runs, graph.module_calls
         self.hooks = HookTable(session, self.modules, self.runs)
         self.backwards = BackwardTable(
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
             self.steps,
         )  # fmt: skip
-        self.compilers = CompilerObserver(session, self.tensors, self.nodes, self.mode)
+        self.compilers = CompilerObserver(session, self.tensors, self.nodes)
         self.functions.on_compiled = self.compilers.runs.on_node
         self.state = StateTable(session)
         self.arguments = ArgumentTable(session, self.saves)
         self.regions = RegionTable(self.modules)
         self.checkpoint_pairs = CheckpointPairs(session, self.regions, self.state, self.arguments)
         self.reentrant = ReentrantRegions(session, self.regions, self.state)
-
-    def _make_fingerprints(self, session: Session) -> Fingerprints:
-        return Fingerprints(session)
-
-    def _make_op_tables(self, session: Session) -> OpTables:
-        tensors = TensorTable(session)
-        versions = VersionTable(session, tensors)
-        return RecentOutputs(), tensors, versions, CreatorTable(tensors, versions)
-
-    def _make_leaves(self, session: Session) -> LeafTable:
-        return LeafTable(session, self.tensors)
-
-    def _make_modules(self, session: Session) -> ModuleTable:
-        return ModuleTable(session, self.tensors, self.leaves, self.recent_outputs)
-
-    def _make_saves(self, session: Session) -> SaveTable:
-        return SaveTable(session, self.tensors, self.creators, self.fingerprints)
-
-    def _make_tracer(self, session: Session) -> HookTracer:
-        return HookTracer(session, self.tensors, self.saves, self.fingerprints)
-
-    def _make_graph_tables(self, session: Session) -> tuple[NodeRuns, NodeTable]:
-        runs = NodeRuns(session, self.tensors, self.slots, self.gradients, self.mode)
-        nodes = NodeTable(
-            session, self.tensors, self.leaves, self.creators, self.slots, self.functions,
-            runs.on_start,
-        )  # fmt: skip
-        return runs, nodes
-
-    def _make_mode(self, session: Session) -> OpMode | None:
-        if not session.with_ops:
-            return None
-        return OpMode(
-            session, self.tensors, self.versions, self.fingerprints, self.creators,
-            self.recent_outputs,
-        )  # fmt: skip
+        if session.stops is not None:
+            session.stops.steps = self.steps
 
     def install(self) -> ExitStack:
         """Install every hook, or none if one fails; return the context that removes them."""
@@ -167,7 +121,7 @@ class PythonObserver:
         yield observe_policies(session)
         yield observe_disabled_hooks(session)
         yield observe_backward(session, self.backwards, self.gradients, self.steps)
-        yield observe_modules(self.modules)
+        yield observe_modules(self.module_calls)
         yield observe_increments(session, tensors, self.versions)
         yield observe_restored_versions(session, tensors, self.versions)
         yield observe_attributes(session, state)
@@ -178,20 +132,17 @@ class PythonObserver:
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)
         yield released_before_swap(self._release)
-        yield suspended_in_subclass_new(self.mode)
-        if self.mode is not None:
-            yield observe_waits(session, self.mode.collective_count)
-            yield self.mode
+        yield from self._engine.contexts(session)
 
     def _release(self, tensor: torch.Tensor) -> None:
         """Drop all weak references to a tensor."""
-        for table in (self.leaves, self.recent_outputs, self.saves):
+        for table in (self.leaves, self.recent, self.saves):
             if weakref.getweakrefs(tensor):
                 self._session.always_guarded("swaps", table.release, tensor)
 
     def can_remove(self) -> bool:
         """Return whether the hooks can be removed now: no dispatch mode was entered later."""
-        return self.mode is None or get_current_dispatch_mode() is self.mode
+        return self._engine.can_remove()
 
     def name_modules(self, model: torch.nn.Module) -> None:
         """Take the names of modules and parameters from a model."""
@@ -200,7 +151,7 @@ class PythonObserver:
     def finish(self, error: BaseException | None) -> None:
         """Record graphs that no backward entered, gradient norms, and the exception."""
         guarded = self._session.guarded
-        guarded("nodes", self._walk_recent_outputs)
+        guarded("nodes", self._walk_recent)
         guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)
         guarded("leaves", self.gradients.report_unread)
@@ -208,10 +159,10 @@ class PythonObserver:
         if error is not None:
             guarded("error", self._emit_error, error)
 
-    def _walk_recent_outputs(self) -> None:
+    def _walk_recent(self) -> None:
         with DisableTorchFunction():
             is_new = self.nodes.is_new
-            self.nodes.walk([node for node in self.recent_outputs.nodes() if is_new(node)])
+            self.nodes.record([node for node in self.recent.nodes() if is_new(node)])
 
     def _emit_error(self, error: BaseException) -> None:
         kind = type(error)
@@ -229,15 +180,11 @@ class PythonObserver:
     def walk(self, roots: list[Any]) -> None:
         """Record the graphs of some nodes."""
         with DisableTorchFunction():
-            self.nodes.walk(roots)
+            self.nodes.record(roots)
 
     def untag(self, roots: Iterable[Any]) -> None:
         """Remove the tags that ``walk`` attached to nodes."""
         self.nodes.untag(roots)
-
-    def close(self) -> None:
-        """Release all weak references to storages."""
-        self.tensors.close()
 
     @property
     def saved_count(self) -> int:
@@ -250,29 +197,35 @@ class PythonObserver:
 
     def prune_history(self, first_seq: int, first_saved_id: int) -> None:
         """Forget the ops, writes and regions before an event, and older saves through hooks."""
-        self.creators.prune(first_seq)
+        self._engine.prune_history(first_seq)
         self.saves.prune(first_saved_id)
-        self.versions.prune_history(self.tensors.live_storage_ids, first_seq)
         self.state.prune(first_seq)
         self.modules.prune()
 
     def prune(
         self, tensors: AbstractSet[int], first_seq: int, first_saved_id: int
     ) -> dict[Target, AbstractSet[int]]:
-        """Forget everything dead; return the ids that may be used again."""
+        """Forget everything dead.
+
+        Args:
+            tensors: ids of tensors that events refer to.
+            first_seq: the oldest event of the passing kinds that is kept.
+            first_saved_id: the oldest save that is kept.
+
+        Returns:
+            The ids that may be used again.
+        """
         self.leaves.prune()
         self.gradients.prune()
         self.steps.prune(self.leaves.live_ids)
         referenced = tensors | self.leaves.live_ids | self.gradients.loss_ids
-        self.tensors.prune(referenced)
-        self.versions.prune(self.tensors.live_storage_ids, first_seq)
-        self.creators.prune(first_seq)
+        self._engine.prune(referenced, first_seq)
         self.saves.prune(first_saved_id)
         self.state.prune(first_seq)
-        for table in (self.modules, self.hooks, self._session.stacks, self.fingerprints):
-            table.prune()
+        self.modules.prune()
+        self.hooks.prune()
         return {
-            "tensor": self.tensors.live_ids | referenced,
+            "tensor": self._engine.live_tensor_ids() | referenced,
             "module": self.modules.live_ids,
             "hook": self.hooks.live_ids,
             "stack": self._session.stacks.live_ids,

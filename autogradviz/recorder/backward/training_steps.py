@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.session import Session
 
 MAX_SEARCHES: Final = 8  # for optimizers, in a recording: each takes some milliseconds
@@ -50,7 +50,7 @@ MAX_SEARCHES: Final = 8  # for optimizers, in a recording: each takes some milli
 class StepTable:
     """Counts steps and calls listeners when one has ended."""
 
-    def __init__(self, session: Session, tensors: TensorTable, gradients: GradientTable) -> None:
+    def __init__(self, session: Session, tensors: TensorIds, gradients: GradientTable) -> None:
         self._session = session
         self._intern = tensors.intern
         self._gradients = gradients

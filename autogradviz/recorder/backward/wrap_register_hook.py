@@ -12,9 +12,9 @@ from torch.autograd.function import Function
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from autogradviz.events import ForwardHookRegistered
+from autogradviz.recorder.backward.user_hooks import NodeHooks, TracingHook
 from autogradviz.recorder.callable_names import hook_name
-from autogradviz.recorder.engine.node_tag import NodeTag
-from autogradviz.recorder.engine.user_hooks import NodeHooks, TracingHook
+from autogradviz.recorder.own_hook import OwnHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.patch_tensor_methods import patched_tensor_method
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.events import HookKind
-    from autogradviz.recorder.engine.user_hooks import HookTable
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.backward.user_hooks import HookTable
+    from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
 
 
 @contextmanager
 def observe_hooks(
-    session: Session, tensors: TensorTable, modules: ModuleTable, hooks: HookTable
+    session: Session, tensors: TensorIds, modules: ModuleTable, hooks: HookTable
 ) -> Iterator[None]:
     """Record the hooks that are registered, and their calls, while the context is open."""
     with ExitStack() as installed:
@@ -62,7 +62,7 @@ _TENSOR_KINDS: Final[dict[str, HookKind]] = {
 
 @contextmanager
 def _observe_tensor(
-    session: Session, tensors: TensorTable, hooks: HookTable, name: str, kind: HookKind
+    session: Session, tensors: TensorIds, hooks: HookTable, name: str, kind: HookKind
 ) -> Iterator[None]:
     original = getattr(torch.Tensor, name)
     attribute = "_backward_hooks" if kind == "tensor" else "_post_accumulate_grad_hooks"
@@ -84,9 +84,7 @@ def _observe_tensor(
 
 
 @contextmanager
-def _observe_retain_grad(
-    session: Session, tensors: TensorTable, hooks: HookTable
-) -> Iterator[None]:
+def _observe_retain_grad(session: Session, tensors: TensorIds, hooks: HookTable) -> Iterator[None]:
     original = torch.Tensor.retain_grad
 
     def record(tensor: torch.Tensor) -> None:
@@ -114,7 +112,7 @@ def _observe_nodes(session: Session, hooks: HookTable) -> Iterator[None]:
 
     @skip_frame
     def register(backward_hooks: Any, hook: Any) -> Any:
-        if isinstance(hook, NodeTag):
+        if isinstance(hook, OwnHook):
             # Instead of a handle the dict itself: a handle of PyTorch's, which can be pickled and
             # refers to its dict weakly, costs more than the hook.
             own = NodeHooks() if backward_hooks is None else backward_hooks

@@ -18,21 +18,21 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
-from autogradviz.recorder.engine.node_tag import NodeTag
-from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
+from autogradviz.recorder.python_engine.node_tag import NodeTag
 from autogradviz.recorder.torch_internals.nodes_run_without_mode import MODE_SENSITIVE, Condition
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.private_api import AccumulateGrad
 from autogradviz.recorder.torch_internals.saved_slots_of_node import Slots, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.recorder.engine.custom_function_saves import CustomFunctionTable
-    from autogradviz.recorder.engine.node_tag import OnStart
+    from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.node_creators import CreatorTable
-    from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
+    from autogradviz.recorder.python_engine.node_creators import CreatorTable
+    from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
+    from autogradviz.recorder.python_engine.node_tag import OnStart
+    from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef
 
 SAFE_DEPTH: Final = 15_000
@@ -117,6 +117,10 @@ class NodeTable:
             tag = node.metadata.pop(key, None)
             if tag is not None and tag.seen >= 0:
                 stack.extend([child for child, _ in node.next_functions if child is not None])
+
+    def record(self, roots: Iterable[Any]) -> None:
+        """Record every node that gradients of ``roots`` reach, once."""
+        self.walk(roots)
 
     def walk(self, roots: Iterable[Any]) -> list[tuple[Any, NodeTag]]:
         """Read every node that gradients of ``roots`` reach, once; return them with their tags.
@@ -244,24 +248,3 @@ class NodeTable:
             tag.saved = self._slots.read(node, tag.node_id, slots, sequence_nr, thread, stack_id)
         if custom:
             self._functions.read_context(node, tag.node_id)
-
-
-def graph_roots(output: Any) -> list[Any]:
-    """Return the nodes behind a tensor, a gradient edge, or lists, tuples and dicts of them.
-
-    A leaf has no node, and neither has a view whose base was written in a way that autograd cannot
-    differentiate.
-    """
-    if isinstance(output, torch.autograd.graph.GradientEdge):
-        return [output.node]
-    if isinstance(output, torch.Tensor):
-        try:
-            node = output.grad_fn
-        except RuntimeError:
-            return []
-        return [] if node is None else [node]
-    if isinstance(output, dict):
-        output = list(output.values())
-    if isinstance(output, (list, tuple)):
-        return [node for part in output for node in graph_roots(part)]
-    return []

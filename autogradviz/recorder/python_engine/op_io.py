@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID
-from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
+from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ids.version_counters import VersionTable, Written
     from autogradviz.recorder.ops.fingerprints import Fingerprints
     from autogradviz.recorder.ops.op_schemas import Signature
+    from autogradviz.recorder.python_engine.tensor_ids import TensorTable
+    from autogradviz.recorder.python_engine.version_table import VersionTable, Written
     from autogradviz.recorder.session import Session
 
 Ints: TypeAlias = tuple[int, ...]

@@ -1,0 +1,263 @@
+"""The engine that observes operators, graphs and nodes from C++."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from functools import cache, partial
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from autogradviz.events import (
+    FrameSeen,
+    SlotSeen,
+    TensorReleased,
+    TensorSaved,
+    TensorUnpacked,
+    VersionBumped,
+)
+from autogradviz.recorder import engine_interface
+from autogradviz.recorder.compile.compiled_code import OVERLOAD_CODE
+from autogradviz.recorder.engine_interface import GraphTables, Tables
+from autogradviz.recorder.event_writer import EventSequence
+from autogradviz.recorder.native.checkpoint_hooks import CheckpointHooks
+from autogradviz.recorder.native.data_attribute import observe_data_reads
+from autogradviz.recorder.native.graph_tables import NativeModuleCalls, NativeNodes, NativeRuns
+from autogradviz.recorder.native.stacks import NativeStacks
+from autogradviz.recorder.native.tables import (
+    NativeFingerprints,
+    NativeFunctions,
+    NativeRecentTensors,
+    NativeSaves,
+    NativeTensors,
+)
+from autogradviz.recorder.native.undecoded_rows import KINDS, UndecodedRows, frames_of
+from autogradviz.recorder.native.walk_snapshot import take_snapshot
+from autogradviz.recorder.ops.collective_waits import observe_waits
+from autogradviz.recorder.thread_state import ThreadTable
+from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
+
+    from autogradviz.events import Event
+    from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
+    from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
+    from autogradviz.recorder.engine_interface import WrapHooks
+    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.native.extension import Extension, Recording
+    from autogradviz.recorder.ops.op_origins import OpOrigins
+    from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
+    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+    from autogradviz.recorder.session import Session
+    from autogradviz.recorder.thread_state import ThreadState
+
+_SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen)
+"""Python emits such events too, or C++ more than one list of them."""
+
+_SUBCLASS_CODES: Final = tuple(
+    kind.__new__.__code__ for kind in (torch.nn.Parameter, torch.nn.Buffer)
+)
+"""Functions that make an object of a subclass for a tensor."""
+
+_NEVER: Final = 2**62
+
+
+class NativeSequence(EventSequence):
+    """Numbers from C++, which also notices that many events were added."""
+
+    __slots__ = ("_recording",)
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        super().__init__(number=recording.next_seq)
+
+    def set_due(self, seq: int) -> None:
+        """Call ``on_due`` for each event from a number on, also for those that C++ emits."""
+        super().set_due(seq)
+        if seq < _NEVER:
+            self._recording.set_due(seq, self._act)
+        else:  # without a reference to this object
+            self._recording.set_due(_NEVER, None)
+
+    def _act(self, seq: int) -> None:
+        """Call ``on_due``; C++ has recorded many events."""
+        if seq >= self.due:
+            self.on_due(seq)
+
+
+class NativeEngine:
+    """Observes PyTorch from C++; ``Engine`` has the docs."""
+
+    description = "native"
+
+    def __init__(self, extension: Extension) -> None:
+        """Prepare for one recording.
+
+        Args:
+            extension: the C++ extension.
+        """
+        self._extension = extension
+        self.recording: Recording = extension.Recording()
+        """The recording in C++."""
+        self.take_snapshot: TakeSnapshot = partial(take_snapshot, extension)
+        self.sequence = NativeSequence(self.recording)
+        self.threads = ThreadTable(self._attach)
+        self.take_step: Callable[[], tuple[int, int]] = self.recording.take_step
+        self.suspend: Callable[[bool], None] = self.recording.suspend
+        self.enter_hook: Callable[[], Any] = self.recording.enter_hook
+        self.leave_hook: Callable[[Any, int], None] = self.recording.leave_hook
+        self.innermost_run: Callable[[], tuple[int, int] | None] = self.recording.last_run
+        self.run_count: Callable[[], int] = self.recording.run_count
+        self.drop_runs: Callable[[int], None] = self.recording.drop_runs
+        self.live_tensor_ids: Callable[[], AbstractSet[int]] = self.recording.live_tensors
+        self.prune_history: Callable[[int], None] = self.recording.prune_history
+        self.ordinary_nbytes: Callable[[torch.Tensor], int] = extension.ordinary_nbytes
+        self.norm: Callable[[torch.Tensor], float | None] = extension.norm
+        self.copy_number = extension.copy_number
+        self._stacks: NativeStacks
+        self._contents: NativeFingerprints
+        self._recent: NativeRecentTensors
+
+    def make_stacks(self, session: Session) -> NativeStacks:
+        """Return the table of stacks."""
+        self._stacks = NativeStacks(session.source, self.recording, self._extension)
+        return self._stacks
+
+    def open(self, session: Session, outermost: int) -> None:
+        """Start the recording; this thread becomes number 0."""
+        self.recording.open(
+            self.sequence.began_ns, session.with_ops, session.with_stacks,
+            session.with_fingerprints, session.with_norms, outermost, _clone_code(),
+            _SUBCLASS_CODES,
+        )  # fmt: skip
+        for state in self.threads:
+            state.number = self._attach(state)
+
+    def close(self) -> None:
+        """End the recording."""
+        self.recording.close()
+
+    def _attach(self, state: ThreadState) -> int:
+        """Let C++ read the open calls, modules and regions of this thread; return its number.
+
+        Before the recording is open there is only the thread that prepares it.
+        """
+        if not self.recording.is_open():
+            return 0
+        number = self.recording.attach(state.calls, state.modules, state.regions)
+        self.recording.suspend(state.suspended)
+        return number
+
+    def event_count(self) -> int:
+        """Return the number of events so far; 0 while the recording is closed."""
+        return self.recording.event_count() if self.recording.is_open() else 0
+
+    def flush(
+        self,
+        session: Session,
+        kinds: Collection[type[Event]] | None,
+        *,
+        least: int,
+        compress: bool,
+    ) -> UndecodedRows | None:
+        """Move the events that C++ holds to the log; see ``Session.flush``."""
+        if self.recording.buffered() < least:
+            return None
+        log = session.log
+        batch = self.recording.take()
+        log.extend_rows(FrameSeen, self._stacks.describe(frames_of(batch)))
+        batch.drop_codes()
+        rows = UndecodedRows(batch)
+        for kind, values in rows.take(KINDS if kinds is None else kinds):
+            log.recent(kind).append(values)
+            if kind in _SORTED:
+                log.recent(kind).sort()
+        if not rows.counts:
+            return None
+        if compress:
+            rows.compress()
+        log.segments.add(rows)
+        return rows
+
+    def make_tables(self, session: Session) -> Tables:
+        """Return the first tables."""
+        recording = self.recording
+        self._contents = NativeFingerprints(session, recording)
+        self._recent = NativeRecentTensors(recording)
+        return Tables(
+            tensors=NativeTensors(recording),
+            versions=recording,
+            contents=self._contents,
+            recent=self._recent,
+            functions=NativeFunctions(recording),
+            saves=NativeSaves(session, recording),
+        )
+
+    def make_graph_tables(
+        self,
+        session: Session,
+        *,
+        leaves: LeafTable,
+        modules: ModuleTable,
+        saves: SaveTable,
+        functions: CustomFunctionTable,
+        gradients: GradientTable,
+    ) -> GraphTables:
+        """Return the other tables."""
+        nodes = NativeNodes(session, self.recording, leaves, saves, functions)
+        runs = NativeRuns(self.recording, nodes, gradients)
+        return GraphTables(
+            nodes, runs, NativeModuleCalls(session, self.recording, modules, self._recent)
+        )
+
+    def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
+        """Return the function that wraps the hooks of checkpoint in C++."""
+        hooks = CheckpointHooks(
+            tracer.session, self._extension, self.recording, tracer.saves, self._contents
+        )
+        return hooks.wrap
+
+    def contexts(self, session: Session) -> Iterator[AbstractContextManager[Any]]:
+        """Yield the contexts in which operators are observed."""
+        if session.with_ops:
+            yield observe_data_reads(session, self.recording)
+            yield observe_waits(session, self.recording.collective_count)
+        yield self._observing()
+
+    @contextmanager
+    def _observing(self) -> Iterator[None]:
+        self.recording.start()
+        try:
+            yield
+        finally:
+            self.recording.stop()
+
+    def can_remove(self) -> bool:
+        """Return True: no dispatch mode is entered."""
+        return True
+
+    def set_origins(self, origins: OpOrigins) -> None:
+        """Distinguish operators that compiled regions call from those of the program."""
+        self.recording.set_origins(origins.ask, OVERLOAD_CODE)
+
+    def prune(self, used: AbstractSet[int], first_seq: int) -> None:
+        """Forget everything dead."""
+        self.recording.prune(set(used), engine_interface.MAX_WINDOWS)
+        self.recording.prune_history(first_seq)
+        self._stacks.prune()
+
+
+@cache
+def _clone_code() -> CodeType | None:
+    """Return the function in which ``allow_mutation_on_saved_tensors`` clones a tensor."""
+    handler = CloneArgBeforeMutateMode.__torch_dispatch__
+    constants = inspect.unwrap(handler).__code__.co_consts
+    inner = (each for each in constants if isinstance(each, CodeType))
+    return next((code for code in inner if code.co_name == "maybe_clone"), None)

@@ -1,0 +1,222 @@
+"""The engine that observes operators, the graph and its nodes in Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.recorder.engine_interface import GraphTables, Tables
+from autogradviz.recorder.event_writer import EventSequence
+from autogradviz.recorder.ops.collective_waits import observe_waits
+from autogradviz.recorder.ops.fingerprints import Fingerprints
+from autogradviz.recorder.ops.recent_outputs import RecentOutputs
+from autogradviz.recorder.python_engine.dispatch_mode import OpMode
+from autogradviz.recorder.python_engine.graph_walk import NodeTable
+from autogradviz.recorder.python_engine.module_calls import ModuleCallTable
+from autogradviz.recorder.python_engine.node_creators import CreatorTable
+from autogradviz.recorder.python_engine.node_runs import NodeRuns
+from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
+from autogradviz.recorder.python_engine.ordinary_gradients import ordinary_nbytes
+from autogradviz.recorder.python_engine.save_ids import SaveIds
+from autogradviz.recorder.python_engine.stack_table import StackTable
+from autogradviz.recorder.python_engine.tensor_ids import TensorTable
+from autogradviz.recorder.python_engine.version_table import VersionTable
+from autogradviz.recorder.step_digest import StepDigest
+from autogradviz.recorder.thread_state import ThreadTable
+from autogradviz.recorder.torch_internals.private_api import (
+    get_current_dispatch_mode,
+    get_sequence_nr,
+)
+from autogradviz.recorder.torch_internals.subclass_construction import suspended_in_subclass_new
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
+
+    import torch
+
+    from autogradviz.events import Event
+    from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
+    from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.engine_interface import WrapHooks
+    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.ops.op_origins import OpOrigins
+    from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
+    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+    from autogradviz.recorder.session import Session
+
+
+class PythonEngine:
+    """Observes PyTorch with a dispatch mode and hooks before nodes; ``Engine`` has the docs."""
+
+    take_snapshot = None
+
+    def __init__(self, reason: str) -> None:
+        """Prepare for one recording.
+
+        Args:
+            reason: why it is this engine, and not the native one.
+        """
+        self.description = f"python: {reason}"
+        self.sequence = EventSequence()
+        self.threads = ThreadTable()
+        self._digest = StepDigest()
+        self._stacks: StackTable
+        self._tensors: TensorTable
+        self._versions: VersionTable
+        self._contents: Fingerprints
+        self._recent: RecentOutputs
+        self._creators: CreatorTable
+        self._ids: SaveIds
+        self._mode: OpMode | None = None
+
+    def make_stacks(self, session: Session) -> StackTable:
+        """Return the table of stacks."""
+        self._stacks = StackTable(session)
+        return self._stacks
+
+    def open(self, session: Session, outermost: int) -> None:  # noqa: ARG002
+        """Start the recording: the tables are ready."""
+        self.threads.local.state.sequence_nr = get_sequence_nr()
+
+    def close(self) -> None:
+        """Remove the tensors that are known."""
+        self._tensors.close()
+
+    def event_count(self) -> int:
+        """Return the number of events so far."""
+        return self.sequence.newest + 1
+
+    def take_step(self) -> tuple[int, int]:
+        """Return number and digest of the ops since the last call."""
+        return self._digest.take()
+
+    def suspend(self, suspended: bool) -> None:  # noqa: ARG002, FBT001
+        """Forget the newest node: no op may pass for the one that created it."""
+        self.threads.local.state.sequence_nr = get_sequence_nr()
+
+    def enter_hook(self) -> int:
+        """Return autograd's counter before a pack hook.
+
+        The node of the op exists already: the first op in the hook is not one in its forward.
+        """
+        state = self.threads.local.state
+        before = state.sequence_nr
+        state.sequence_nr = get_sequence_nr()
+        return before
+
+    def leave_hook(self, state: int, raised: int) -> None:  # noqa: ARG002
+        """Restore the counter."""
+        self.threads.local.state.sequence_nr = state
+
+    def innermost_run(self) -> tuple[int, int] | None:
+        """Return backward and node of the innermost run on this thread, None if no node runs."""
+        running = self.threads.local.state.running
+        return running[-1][:2] if running else None
+
+    def run_count(self) -> int:
+        """Return the number of nodes that run on this thread, one inside the other."""
+        return len(self.threads.local.state.running)
+
+    def drop_runs(self, count: int) -> None:
+        """Forget all runs on this thread but the outermost ones."""
+        del self.threads.local.state.running[count:]
+
+    def flush(
+        self,
+        session: Session,
+        kinds: Collection[type[Event]] | None,
+        *,
+        least: int,
+        compress: bool,
+    ) -> None:
+        """Do nothing: all events are in the log."""
+
+    def make_tables(self, session: Session) -> Tables:
+        """Return the first tables."""
+        self._contents = Fingerprints(session)
+        self._tensors = TensorTable(session)
+        self._versions = VersionTable(session, self._tensors)
+        self._recent = RecentOutputs()
+        self._creators = CreatorTable(self._tensors, self._versions)
+        self._ids = SaveIds(session, self._tensors, self._creators)
+        if session.with_ops:
+            self._mode = OpMode(
+                session, self._digest, self._stacks, self._tensors, self._versions, self._contents,
+                self._creators, self._recent,
+            )  # fmt: skip
+        if session.stops is not None:
+            session.stops.connect(self._tensors, self._recent, self._creators.version_saved)
+        return Tables(
+            self._tensors, self._versions, self._contents, self._recent, self._creators, self._ids
+        )
+
+    def make_graph_tables(
+        self,
+        session: Session,
+        *,
+        leaves: LeafTable,
+        modules: ModuleTable,
+        saves: SaveTable,
+        functions: CustomFunctionTable,
+        gradients: GradientTable,
+    ) -> GraphTables:
+        """Return the other tables."""
+        slots = SlotTable(
+            session, self._tensors, self._versions, self._creators, self._ids, saves,
+            self._contents,
+        )  # fmt: skip
+        runs = NodeRuns(session, self._tensors, slots, gradients, self._mode)
+        nodes = NodeTable(
+            session, self._tensors, leaves, self._creators, slots, functions, runs.on_start
+        )
+        runs.nodes = nodes
+        return GraphTables(nodes, runs, ModuleCallTable(session, modules, self._recent))
+
+    def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
+        """Return the function that wraps all hooks."""
+        return tracer.wrap_in_python
+
+    def contexts(self, session: Session) -> Iterator[AbstractContextManager[Any]]:
+        """Yield the contexts in which operators are observed."""
+        if self._mode is not None:
+            yield suspended_in_subclass_new(self._mode)
+            yield observe_waits(session, self._mode.collective_count)
+            yield self._mode
+
+    def can_remove(self) -> bool:
+        """Return whether the dispatch mode is the innermost one."""
+        return self._mode is None or get_current_dispatch_mode() is self._mode
+
+    def set_origins(self, origins: OpOrigins) -> None:
+        """Distinguish operators that compiled regions call from those of the program."""
+        if self._mode is not None:
+            self._mode.compiled_code = origins
+
+    def prune_history(self, first_seq: int) -> None:
+        """Forget the ops and writes before an event."""
+        self._creators.prune(first_seq)
+        self._versions.prune_history(self._tensors.live_storage_ids, first_seq)
+
+    def prune(self, used: AbstractSet[int], first_seq: int) -> None:
+        """Forget everything dead."""
+        self._tensors.prune(used)
+        self._versions.prune(self._tensors.live_storage_ids, first_seq)
+        self._creators.prune(first_seq)
+        self._stacks.prune()
+        self._contents.prune()
+
+    def live_tensor_ids(self) -> AbstractSet[int]:
+        """Return the ids of the tensors that may be seen again."""
+        return self._tensors.live_ids
+
+    def ordinary_nbytes(self, gradient: torch.Tensor) -> int:
+        """Return the bytes of a contiguous real gradient on the host, 0 for any other one."""
+        return ordinary_nbytes(gradient)
+
+    def norm(self, tensor: torch.Tensor) -> None:
+        """Return None: operators compute norms."""
+
+    def copy_number(self, tensor: torch.Tensor) -> None:
+        """Return None: operators copy losses."""
