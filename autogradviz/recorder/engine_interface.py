@@ -130,7 +130,7 @@ class RecentTensors(Protocol):
 
 
 class FunctionFacts(Protocol):
-    """What is known of custom Functions, by the sequence number of their node."""
+    """Facts about custom Functions, by the sequence number of their node."""
 
     def saved(self, sequence_nr: int, seq: int, stack_id: int | None) -> None:
         """Remember the newest event at a ``save_for_backward``, and its stack."""

@@ -19,7 +19,7 @@ import autogradviz
 from autogradviz.diagnose.rule import Always, all_rules, rule
 from autogradviz.events import RecorderFailed
 from autogradviz.recorder.module_calls import ModuleTable
-from autogradviz.recorder.ops import dispatch_mode
+from autogradviz.recorder.python_engine import dispatch_mode
 from autogradviz.recorder.session import Session
 
 WORK = (

@@ -40,7 +40,7 @@ _Tensor = torch.Tensor
 
 
 class _Hooked(NamedTuple):
-    """What is hooked for an engine call."""
+    """The hooks of an engine call."""
 
     tags: list[NodeTag]
     dicts: list[dict[Any, Any]]

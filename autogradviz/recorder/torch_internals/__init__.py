@@ -22,3 +22,6 @@ NOTE [ Workarounds ]
 A node has finished when its thread starts the next one. A post-hook on each node would make the
 engine keep the node's incoming gradients while it runs.
 """
+
+# The first import: it raises one clear error for all names that this PyTorch lacks.
+import autogradviz.recorder.torch_internals.private_api  # noqa: F401
