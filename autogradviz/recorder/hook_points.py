@@ -31,17 +31,17 @@ from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policie
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.compile.observe_compilers import CompilerObserver
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
-from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable, observe_requires_grad
-from autogradviz.recorder.ids.version_counters import (
-    observe_increments,
-    observe_restored_versions,
-)
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
 from autogradviz.recorder.sharded_parameters import observe_sharded_parameters
+from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable, observe_requires_grad
+from autogradviz.recorder.tensors.version_counters import (
+    observe_increments,
+    observe_restored_versions,
+)
 from autogradviz.recorder.torch_internals.allow_swap_tensors import released_before_swap
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_recorder_frames
 from autogradviz.recorder.torch_internals.private_api import (

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.engine_interface import ModuleCalls, TensorIds
-    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.thread_state import ThreadState
 
 _Parameter: Final = torch.nn.Parameter

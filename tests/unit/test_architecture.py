@@ -64,7 +64,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "engine_interface",
     "session",
     "grad_and_autocast_modes",
-    "ids",
+    "tensors",
     "ops",
     "module_calls",
     "sharded_parameters",

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.training_steps import StepTable
     from autogradviz.recorder.backward.user_hooks import HookTable
     from autogradviz.recorder.engine_interface import Nodes, Runs, TensorIds
-    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
 
 _COMPILED = "compiled autograd also compiles hooks: only the graph of such a backward is recorded"
 

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from autogradviz.events import Place
     from autogradviz.recorder.engine_interface import TensorIds
-    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
 
     # Backward, tensor, place, what is read, and the layout if that is the part of a ``DTensor``.
     Reading = tuple[int, int, Place, torch.Tensor, int]

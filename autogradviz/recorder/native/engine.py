@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.engine_interface import WrapHooks
-    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.native.extension import Extension, Recording
     from autogradviz.recorder.ops.op_origins import OpOrigins
     from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.thread_state import ThreadState
 
 _SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen)

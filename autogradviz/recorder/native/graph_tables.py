@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.open_engine_call import EngineCall
     from autogradviz.recorder.engine_interface import RecentTensors
-    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.native.extension import Recording
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
 
 
 class NativeModuleCalls:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
-    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.python_engine.node_creators import CreatorTable
     from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.node_tag import OnStart
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef
+    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
 
 SAFE_DEPTH: Final = 15_000
 _NONE: Final[tuple[int, ...]] = ()
