@@ -24,8 +24,8 @@ EXCEPTIONS: Final = "Causes of an exception"
 WRONG_VALUES: Final = "Wrong values and gradients without an exception"
 GRADIENTS: Final = "Gradients and memory"
 RUNS: Final = "Runs of several ranks"
-FIRST_OF_GRADIENTS: Final = 300
-"""The lowest priority of rules about gradients as such; see ``Rule.priority``."""
+GROUPS_OF_GRADIENTS: Final = {"optimizer", "gradient", "waste", "compilation"}
+"""The groups of rules about gradients as such; see ``Rule.group``."""
 
 
 RUN_PAGES: Final = read_pages("runs")
@@ -51,7 +51,7 @@ def group_of(rule: Rule) -> str:
     """Return the title of the group that a rule's findings belong to."""
     if isinstance(rule.when, ErrorMessage):
         return EXCEPTIONS
-    return GRADIENTS if rule.priority >= FIRST_OF_GRADIENTS else WRONG_VALUES
+    return GRADIENTS if rule.group in GROUPS_OF_GRADIENTS else WRONG_VALUES
 
 
 def tables() -> Iterator[str]:

@@ -5,9 +5,11 @@ How to add a rule:
 1. Create ``diagnose/rules/<name>.py``; every module in that package is imported, so there is no
    list to edit. If a finding of the same kind exists, reuse its slug and skip step 3.
 2. Write a generator function that takes an ``Evidence`` and yields a ``Draft`` for each problem.
-   Decorate it with ``@rule(slug, when=..., priority=...)``. State the conditions under which the
+   Decorate it with ``@rule(slug, when=..., group=...)``. State the conditions under which the
    rule applies in ``when``, not in the function: ``NoError()`` for gradients that are wrong
    without an exception, ``ErrorMessage("part of PyTorch's message")`` for an exception.
+   ``diagnose/rule_order.py`` lists the groups in their order. Within a group rules are in the
+   order of their files; where that is wrong, name a neighbor: ``after="other-slug"``.
 3. Write its page, ``pages/findings/<slug>.md``. A test runs the page's example and expects the
    slug first, with the marked line as culprit.
 4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.
@@ -23,12 +25,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.rule_order import Group, in_order
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source
 
 if TYPE_CHECKING:
@@ -191,11 +194,10 @@ class Rule:
         slugs: the kinds of problem that it may yield; drafts have the first unless they say
             otherwise.
         when: the recordings that it applies to.
-        priority: rules run in ascending order. Findings are sorted by confidence, and equally
-            confident ones stay in this order, so the explanation of an exception comes before
-            what merely accompanied it. Unique. In use: 10-120 explain the exception that ended
-            the recording, 130-210 recomputations that differ without an exception, 220-290 saved
-            tensors, hooks and writes, 300-350 gradients as such and memory.
+        group: the group in whose place of the order it runs; see ``rule_order.Group``.
+        after: another rule of the group that runs earlier: a slug, which stands for all rules
+            that may yield it, or the name of a function.
+        before: in the same way, another rule of the group that runs later.
         needs: the options of ``record()`` without which it can find nothing.
         supersedes: slugs. If this rule finds something in a checkpointed region, findings of
             these kinds in the same region are dropped.
@@ -206,7 +208,9 @@ class Rule:
     find: Callable[[Evidence], Iterator[Draft]]
     slugs: tuple[str, ...]
     when: Condition
-    priority: int
+    group: Group = "gradient"
+    after: str = ""
+    before: str = ""
     needs: frozenset[Need] = field(default_factory=frozenset)
     supersedes: tuple[str, ...] = ()
     only_new_lines: bool = False
@@ -254,7 +258,9 @@ class Rule:
 def rule(
     *slugs: str,
     when: Condition,
-    priority: int,
+    group: Group = "gradient",
+    after: str = "",
+    before: str = "",
     needs: Iterable[Need] = (),
     supersedes: tuple[str, ...] = (),
     only_new_lines: bool = False,
@@ -267,7 +273,9 @@ def rule(
             find=find,
             slugs=slugs,
             when=when,
-            priority=priority,
+            group=group,
+            after=after,
+            before=before,
             needs=frozenset(needs),
             supersedes=supersedes,
             only_new_lines=only_new_lines,
@@ -277,13 +285,13 @@ def rule(
     return decorate
 
 
-@lru_cache(maxsize=1)
+@cache
 def all_rules() -> tuple[Rule, ...]:
-    """Return the rules of every module in ``diagnose.rules``, by ascending priority."""
+    """Return the rules of every module in ``diagnose.rules``, in order; see ``rule_order``."""
     package = importlib.import_module("autogradviz.diagnose.rules")
     modules = [
         importlib.import_module(f"{package.__name__}.{found.name}")
         for found in pkgutil.iter_modules(package.__path__)
     ]
     found = (value for module in modules for value in vars(module).values())
-    return tuple(sorted((r for r in found if isinstance(r, Rule)), key=lambda r: r.priority))
+    return in_order([value for value in found if isinstance(value, Rule)])

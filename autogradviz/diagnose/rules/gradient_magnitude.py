@@ -24,7 +24,7 @@ _ROWS: Final = 6  # layers listed
     "gradient-exploding",
     "gradient-vanishing",
     when=NoError(),
-    priority=340,
+    after="leaf-frozen-early",
     needs={"ops"},
 )
 def gradient_magnitude(evidence: Evidence) -> Iterator[Draft]:

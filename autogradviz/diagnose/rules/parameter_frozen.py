@@ -30,7 +30,7 @@ _NOT_RECORDED: Final = "    (on a line that was not recorded)"
     "leaf-frozen-early",
     "leaf-never-thawed",
     when=NoError(),
-    priority=330,
+    after="parameter-not-updated",
 )
 def leaf_frozen(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for gradients of frozen leaves, else for leaves that stayed frozen."""

@@ -24,7 +24,7 @@ _FREED: Final = "out of bounds for storage of size 0"
 @rule(
     "saved-tensor-detached",
     when=ErrorMessage(_DETACHED),
-    priority=20,
+    group="saved tensor lost",
 )
 def saved_tensor_detached(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the ``detach_`` of a tensor that backward still needed."""
@@ -58,7 +58,7 @@ def saved_tensor_detached(evidence: Evidence) -> Iterator[Draft]:
 @rule(
     "saved-memory-freed",
     when=ErrorMessage(_FREED),
-    priority=30,
+    group="saved tensor lost",
 )
 def saved_memory_freed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the line that freed memory which backward still needed."""
