@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.rule import ErrorMessage, all_rules
+from autogradviz.diagnose.rule import ErrorMessage, own_rules
 from autogradviz.pages.load_pages import pages as read_pages
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def rules_with_pages() -> list[tuple[Page, Rule]]:
     """
     pages = {page.slug: page for page in read_pages("findings")}
     owners: dict[str, Rule] = {}
-    for rule in all_rules():
+    for rule in own_rules():
         for slug in rule.slugs:
             if slug not in owners or (slug == rule.slugs[0] and slug != owners[slug].slugs[0]):
                 owners[slug] = rule
-    ordered = [(slug, rule) for rule in all_rules() for slug in rule.slugs]
+    ordered = [(slug, rule) for rule in own_rules() for slug in rule.slugs]
     return [(pages[slug], rule) for slug, rule in ordered if owners[slug] is rule]
 
 

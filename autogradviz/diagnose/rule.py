@@ -23,16 +23,21 @@ source) or ``blame`` (which line changed something).
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.rule_order import Group, in_order
+from autogradviz.diagnose.rule_order import Group, in_order, inserted
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source
+from autogradviz.entry_points import failures_reported, plugins
+from autogradviz.pages.load_pages import pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -203,6 +208,7 @@ class Rule:
             these kinds in the same region are dropped.
         only_new_lines: drop a finding whose culprit and region an earlier finding names already.
         at_most: the number of findings after which ``find`` is stopped; None is no limit.
+        origin: the plug-in that it comes from, "" if autogradviz; not an argument of ``rule``.
     """
 
     find: Callable[[Evidence], Iterator[Draft]]
@@ -215,11 +221,17 @@ class Rule:
     supersedes: tuple[str, ...] = ()
     only_new_lines: bool = False
     at_most: int | None = 1
+    origin: str = ""
 
     @property
     def name(self) -> str:
         """The name of the function."""
         return self.find.__name__
+
+    @property
+    def full_name(self) -> str:
+        """The name of the function, and the plug-in that it comes from."""
+        return f"{self.name} of the plug-in {self.origin}" if self.origin else self.name
 
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the findings of the rule in a recording that it applies to."""
@@ -231,12 +243,20 @@ class Rule:
         """Return the finding that a draft describes.
 
         Raises:
-            ValueError: the draft's slug is none of the rule's.
+            ValueError: the draft's slug is none of the rule's, or its confidence is unknown.
+            TypeError: its title or its fix is no text.
         """
         slug = draft.slug or self.slugs[0]
         if slug not in self.slugs:
             message = f"{self.name} is not declared to yield {slug!r}"
             raise ValueError(message)
+        if draft.confidence not in {None, *get_args(Confidence)}:
+            message = f"{draft.confidence!r} is none of the confidences of findings"
+            raise ValueError(message)
+        texts: tuple[object, ...] = (draft.title, draft.fix)
+        if not all(isinstance(text, str) for text in texts):
+            message = "the title and the fix of a draft are texts"
+            raise TypeError(message)
         culprit = _location(draft.culprit)
         regions = (f.region_id for f in draft.evidence if isinstance(f, (Region, Recomputation)))
         region_id = draft.region_id if draft.region_id is not None else next(regions, None)
@@ -286,12 +306,58 @@ def rule(
 
 
 @cache
-def all_rules() -> tuple[Rule, ...]:
+def own_rules() -> tuple[Rule, ...]:
     """Return the rules of every module in ``diagnose.rules``, in order; see ``rule_order``."""
     package = importlib.import_module("autogradviz.diagnose.rules")
     modules = [
         importlib.import_module(f"{package.__name__}.{found.name}")
         for found in pkgutil.iter_modules(package.__path__)
     ]
-    found = (value for module in modules for value in vars(module).values())
-    return in_order([value for value in found if isinstance(value, Rule)])
+    return in_order([rule for module in modules for rule in _rules_in(module)])
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Return our rules and those of plug-ins, in order.
+
+    Warns:
+        AutogradvizWarning: for each plug-in whose rules cannot be used.
+    """
+    rules = own_rules()
+    for plugin in plugins("autogradviz.rules"):
+        with failures_reported(plugin.origin):
+            rules = _with_rules_of(plugin.value, plugin.origin, rules)
+    return rules
+
+
+_SLUG: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+
+
+def _rules_in(module: ModuleType) -> list[Rule]:
+    return [value for value in vars(module).values() if isinstance(value, Rule)]
+
+
+def _with_rules_of(module: object, origin: str, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return rules with those of a plug-in's module.
+
+    Raises:
+        TypeError: it is no module, or a rule does not take one argument.
+        ValueError: it has no rule, or the slug or the place of a rule is not possible.
+    """
+    if not isinstance(module, ModuleType):
+        message = f"{module!r} is not a module"
+        raise TypeError(message)
+    found = _rules_in(module)
+    if not found:
+        message = f"the module {module.__name__} has no rule"
+        raise ValueError(message)
+    taken = {slug for rule in rules for slug in rule.slugs} | {page.slug for page in pages()}
+    for each in found:
+        for slug in each.slugs or ("",):
+            if slug in taken or not _SLUG.fullmatch(slug):
+                problem = "is taken" if slug in taken else "is not words joined by hyphens"
+                message = f"the slug {slug!r} of {each.name} {problem}"
+                raise ValueError(message)
+        inspect.signature(each.find).bind(None)
+        rules = inserted(rules, replace(each, origin=origin))
+    return rules
