@@ -286,7 +286,11 @@ def rule(
     only_new_lines: bool = False,
     at_most: int | None = 1,
 ) -> Callable[[Callable[[Evidence], Iterator[Draft]]], Rule]:
-    """Return a decorator that makes a ``Rule`` of a generator function; see ``Rule``."""
+    """Return a decorator that makes a ``Rule`` of a generator function.
+
+    The function takes an ``Evidence`` and yields a ``Draft`` for each problem. The arguments are
+    the attributes of ``Rule``.
+    """
 
     def decorate(find: Callable[[Evidence], Iterator[Draft]]) -> Rule:
         return Rule(
