@@ -244,7 +244,7 @@ class Rule:
 
         Raises:
             ValueError: the draft's slug is none of the rule's, or its confidence is unknown.
-            TypeError: its title or its fix is no text.
+            TypeError: another attribute has another type than that of ``Draft``.
         """
         slug = draft.slug or self.slugs[0]
         if slug not in self.slugs:
@@ -253,19 +253,24 @@ class Rule:
         if draft.confidence not in {None, *get_args(Confidence)}:
             message = f"{draft.confidence!r} is none of the confidences of findings"
             raise ValueError(message)
-        texts: tuple[object, ...] = (draft.title, draft.fix)
-        if not all(isinstance(text, str) for text in texts):
-            message = "the title and the fix of a draft are texts"
-            raise TypeError(message)
-        culprit = _location(draft.culprit)
+        culprit, victim = _location(draft.culprit), _location(draft.victim)
         regions = (f.region_id for f in draft.evidence if isinstance(f, (Region, Recomputation)))
         region_id = draft.region_id if draft.region_id is not None else next(regions, None)
         nodes = (f.node_id for f in draft.evidence if isinstance(f, (Node, SavedTensor)))
+        texts: tuple[object, ...] = (draft.title, draft.fix)
+        places: tuple[object, ...] = (culprit, victim)
+        if not (
+            all(isinstance(text, str) for text in texts)
+            and all(isinstance(place, SourceLocation | None) for place in places)
+            and isinstance(region_id, int | None)
+        ):
+            message = "title and fix of a draft are texts, places have lines, a region has a number"
+            raise TypeError(message)
         return Finding(
             slug=slug,
             title=draft.title,
             culprit=culprit,
-            victim=_location(draft.victim),
+            victim=victim,
             explanation=paragraphs([_paragraph(part) for part in draft.explanation]),
             fix=draft.fix,
             confidence=draft.confidence or ("likely" if culprit is None else "certain"),
@@ -363,5 +368,5 @@ def _with_rules_of(module: object, origin: str, rules: tuple[Rule, ...]) -> tupl
                 message = f"the slug {slug!r} of {each.name} {problem}"
                 raise ValueError(message)
         inspect.signature(each.find).bind(None)
-        rules = inserted(rules, replace(each, origin=origin))
+        rules = inserted(rules, replace(each, supersedes=tuple(each.supersedes), origin=origin))
     return rules

@@ -29,31 +29,22 @@ Group: TypeAlias = Literal[
 GROUPS: Final[tuple[Group, ...]] = get_args(Group)
 
 
-class Placed(Protocol):
-    """The attributes of a rule that determine its place."""
+class _Placed(Protocol):
+    """The attributes of a rule that determine its place; see ``Rule``."""
 
     @property
-    def name(self) -> str:
-        """The name of the function."""
-
+    def name(self) -> str: ...
     @property
-    def slugs(self) -> tuple[str, ...]:
-        """The kinds of problem that it finds."""
-
+    def slugs(self) -> tuple[str, ...]: ...
     @property
-    def group(self) -> Group:
-        """The group that it is in."""
-
+    def group(self) -> Group: ...
     @property
-    def after(self) -> str:
-        """A slug, or the name of a rule, of the same group; "" is none."""
-
+    def after(self) -> str: ...
     @property
-    def before(self) -> str:
-        """A slug, or the name of a rule, of the same group; "" is none."""
+    def before(self) -> str: ...
 
 
-R = TypeVar("R", bound=Placed)
+R = TypeVar("R", bound=_Placed)
 
 
 def in_order(rules: Sequence[R]) -> tuple[R, ...]:

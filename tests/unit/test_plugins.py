@@ -127,6 +127,7 @@ REJECTED_RULES = {
     "takes two arguments": (a_rule(parameters="a, b"), "TypeError: missing a required argument"),
     "has an unknown neighbor": (a_rule(options=", after='a-b'"), "found refers to 'a-b', which"),
     "has an unknown group": (a_rule(options=", group='x'"), "found is in 'x', which is none of"),
+    "supersedes no slugs": (a_rule(options=", supersedes=3"), "TypeError: 'int' object is not"),
     "has no condition": ("@rule('a-b')\ndef found(evidence): ...", r"TypeError: rule\(\) missing"),
 }
 
@@ -174,11 +175,15 @@ FAILING_RULES = {
     ),
     "has a title that is no text": (
         a_rule(body=f"yield {DRAFT.format('').replace(repr('found'), '3')}"),
-        "TypeError: the title and the fix of a draft are texts",
+        "TypeError: title and fix of a draft are texts",
     ),
     "has a culprit without a line": (
         a_rule(body=f"yield {DRAFT.format('').replace('culprit=None', 'culprit=3')}"),
         "AttributeError: ",
+    ),
+    "has a region that is no number": (
+        a_rule(body=f"yield {DRAFT.format('region_id=[]')}"),
+        "TypeError: title and fix of a draft are texts, places have lines, a region has a number",
     ),
     "has a condition of another type": (
         a_rule().replace("Always()", "'always'"),
