@@ -645,7 +645,8 @@ class Trace:
 
         Args:
             path: the file to write. An earlier export in the same format is replaced.
-            format: one of the formats below; by default the suffix of ``path`` selects it.
+            format: one of the formats below or of a plug-in; by default the suffix of ``path``
+                selects it.
             redact: leave source text and absolute paths out.
             overwrite: replace any regular file, not only an earlier export in the same format.
 

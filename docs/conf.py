@@ -32,7 +32,7 @@ extensions = [
     "event_reference",
 ]
 
-exclude_patterns = ["README.md"]  # index.md includes it
+exclude_patterns = ["README.md", "examples"]  # index.md includes the first
 suppress_warnings = ["mystnb.unknown_mime_type"]  # plotly outputs are stored as PNG too
 
 # Pages are plain Markdown, so that they can be read on a code host as well.

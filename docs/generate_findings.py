@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.rule import ErrorMessage, all_rules
+from autogradviz.diagnose.rule import ErrorMessage, own_rules
 from autogradviz.pages.load_pages import pages as read_pages
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ EXCEPTIONS: Final = "Causes of an exception"
 WRONG_VALUES: Final = "Wrong values and gradients without an exception"
 GRADIENTS: Final = "Gradients and memory"
 RUNS: Final = "Runs of several ranks"
-FIRST_OF_GRADIENTS: Final = 300
-"""The lowest priority of rules about gradients as such; see ``Rule.priority``."""
+GROUPS_OF_GRADIENTS: Final = {"optimizer", "gradient", "waste", "compilation"}
+"""The groups of rules about gradients as such; see ``Rule.group``."""
 
 
 RUN_PAGES: Final = read_pages("runs")
@@ -39,11 +39,11 @@ def rules_with_pages() -> list[tuple[Page, Rule]]:
     """
     pages = {page.slug: page for page in read_pages("findings")}
     owners: dict[str, Rule] = {}
-    for rule in all_rules():
+    for rule in own_rules():
         for slug in rule.slugs:
             if slug not in owners or (slug == rule.slugs[0] and slug != owners[slug].slugs[0]):
                 owners[slug] = rule
-    ordered = [(slug, rule) for rule in all_rules() for slug in rule.slugs]
+    ordered = [(slug, rule) for rule in own_rules() for slug in rule.slugs]
     return [(pages[slug], rule) for slug, rule in ordered if owners[slug] is rule]
 
 
@@ -51,7 +51,7 @@ def group_of(rule: Rule) -> str:
     """Return the title of the group that a rule's findings belong to."""
     if isinstance(rule.when, ErrorMessage):
         return EXCEPTIONS
-    return GRADIENTS if rule.priority >= FIRST_OF_GRADIENTS else WRONG_VALUES
+    return GRADIENTS if rule.group in GROUPS_OF_GRADIENTS else WRONG_VALUES
 
 
 def tables() -> Iterator[str]:

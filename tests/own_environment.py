@@ -44,6 +44,7 @@ def enter() -> None:
         MARK: folder,
         "HOME": folder,
         "AUTOGRADVIZ_CACHE": os.environ["AUTOGRADVIZ_TEST_CACHE"],
+        "AUTOGRADVIZ_PLUGINS": "0",
         "COLUMNS": "80",
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Final
 
 from autogradviz.cli.common_arguments import (
     add_output,
@@ -15,8 +16,27 @@ from autogradviz.cli.common_arguments import (
 )
 from autogradviz.cli.output_path import print_written
 from autogradviz.errors import AutogradvizError
-from autogradviz.export import FORMATS, describe_formats
+from autogradviz.export import all_formats, describe_formats
 from autogradviz.runs import Run, load
+
+_FORMATS: Final = "{formats}"
+
+
+class _HelpWithFormats(argparse.RawDescriptionHelpFormatter):
+    """Lists the formats, those of plug-ins too, which are loaded only then."""
+
+    def add_text(self, text: str | None) -> None:
+        if text == _FORMATS:
+            text = "\n  ".join(["formats:", *describe_formats(all_formats())])
+        super().add_text(text)
+
+
+def _format(name: str) -> str:
+    """Return the name of a format, as a type of argparse."""
+    if name not in all_formats():
+        message = f"invalid choice: {name!r} (choose from {', '.join(map(repr, all_formats()))})"
+        raise argparse.ArgumentTypeError(message)
+    return name
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,12 +46,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "export",
         help=text,
         description=text,
-        epilog="formats:\n  " + "\n  ".join(describe_formats()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_FORMATS,
+        formatter_class=_HelpWithFormats,
     )
     add_trace_or_run(parser)
     text = "by default the suffix of FILE selects it"
-    parser.add_argument("-f", "--format", choices=tuple(FORMATS), help=text)
+    parser.add_argument("-f", "--format", type=_format, help=text)
     add_output(parser, "the trace's name with the suffix of the format, in this directory")
     parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)  # deprecated
     add_redact(parser)
@@ -43,7 +63,9 @@ def _export(options: argparse.Namespace) -> None:
         options.parser.error("name a format with -f, or a file with -o")
     if options.force:
         warn_deprecated_option("--force", "--overwrite")
-    output: Path = options.output or Path(options.trace.stem + FORMATS[options.format].suffixes[0])
+    output: Path | None = options.output
+    if output is None:
+        output = Path(options.trace.stem + all_formats()[options.format].suffixes[0])
     overwrite = options.overwrite or options.force
     found = load(options.trace)
     warn_incomplete(found, options.trace)

@@ -51,8 +51,8 @@ def _run_rule(rule: Rule, evidence: Evidence) -> list[Finding]:
     """Return the findings of one rule; if it fails, warn and return none."""
     try:
         return list(rule.findings(evidence))
-    except Exception as error:  # noqa: BLE001
-        message = f"{rule.name} failed: {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        message = f"{rule.full_name} failed: {type(error).__name__}: {error}"
         warnings.warn(message, AutogradvizWarning, stacklevel=2)
         return []
 

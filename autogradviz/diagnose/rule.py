@@ -5,9 +5,11 @@ How to add a rule:
 1. Create ``diagnose/rules/<name>.py``; every module in that package is imported, so there is no
    list to edit. If a finding of the same kind exists, reuse its slug and skip step 3.
 2. Write a generator function that takes an ``Evidence`` and yields a ``Draft`` for each problem.
-   Decorate it with ``@rule(slug, when=..., priority=...)``. State the conditions under which the
+   Decorate it with ``@rule(slug, when=..., group=...)``. State the conditions under which the
    rule applies in ``when``, not in the function: ``NoError()`` for gradients that are wrong
    without an exception, ``ErrorMessage("part of PyTorch's message")`` for an exception.
+   ``diagnose/rule_order.py`` lists the groups in their order. Within a group rules are in the
+   order of their files; where that is wrong, name a neighbor: ``after="other-slug"``.
 3. Write its page, ``pages/findings/<slug>.md``. A test runs the page's example and expects the
    slug first, with the marked line as culprit.
 4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.
@@ -21,15 +23,21 @@ source) or ``blame`` (which line changed something).
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
-from dataclasses import dataclass, field
-from functools import lru_cache
+import re
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.rule_order import Group, in_order, inserted
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source
+from autogradviz.entry_points import failures_reported, plugins
+from autogradviz.pages.load_pages import pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -191,31 +199,39 @@ class Rule:
         slugs: the kinds of problem that it may yield; drafts have the first unless they say
             otherwise.
         when: the recordings that it applies to.
-        priority: rules run in ascending order. Findings are sorted by confidence, and equally
-            confident ones stay in this order, so the explanation of an exception comes before
-            what merely accompanied it. Unique. In use: 10-120 explain the exception that ended
-            the recording, 130-210 recomputations that differ without an exception, 220-290 saved
-            tensors, hooks and writes, 300-350 gradients as such and memory.
+        group: the group in whose place of the order it runs; see ``rule_order.Group``.
+        after: another rule of the group that runs earlier: a slug, which stands for all rules
+            that may yield it, or the name of a function.
+        before: in the same way, another rule of the group that runs later.
         needs: the options of ``record()`` without which it can find nothing.
         supersedes: slugs. If this rule finds something in a checkpointed region, findings of
             these kinds in the same region are dropped.
         only_new_lines: drop a finding whose culprit and region an earlier finding names already.
         at_most: the number of findings after which ``find`` is stopped; None is no limit.
+        origin: the plug-in that it comes from, "" if autogradviz; not an argument of ``rule``.
     """
 
     find: Callable[[Evidence], Iterator[Draft]]
     slugs: tuple[str, ...]
     when: Condition
-    priority: int
+    group: Group = "gradient"
+    after: str = ""
+    before: str = ""
     needs: frozenset[Need] = field(default_factory=frozenset)
     supersedes: tuple[str, ...] = ()
     only_new_lines: bool = False
     at_most: int | None = 1
+    origin: str = ""
 
     @property
     def name(self) -> str:
         """The name of the function."""
         return self.find.__name__
+
+    @property
+    def full_name(self) -> str:
+        """The name of the function, and the plug-in that it comes from."""
+        return f"{self.name} of the plug-in {self.origin}" if self.origin else self.name
 
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the findings of the rule in a recording that it applies to."""
@@ -227,21 +243,34 @@ class Rule:
         """Return the finding that a draft describes.
 
         Raises:
-            ValueError: the draft's slug is none of the rule's.
+            ValueError: the draft's slug is none of the rule's, or its confidence is unknown.
+            TypeError: another attribute has another type than that of ``Draft``.
         """
         slug = draft.slug or self.slugs[0]
         if slug not in self.slugs:
             message = f"{self.name} is not declared to yield {slug!r}"
             raise ValueError(message)
-        culprit = _location(draft.culprit)
+        if draft.confidence not in {None, *get_args(Confidence)}:
+            message = f"{draft.confidence!r} is none of the confidences of findings"
+            raise ValueError(message)
+        culprit, victim = _location(draft.culprit), _location(draft.victim)
         regions = (f.region_id for f in draft.evidence if isinstance(f, (Region, Recomputation)))
         region_id = draft.region_id if draft.region_id is not None else next(regions, None)
         nodes = (f.node_id for f in draft.evidence if isinstance(f, (Node, SavedTensor)))
+        texts: tuple[object, ...] = (draft.title, draft.fix)
+        places: tuple[object, ...] = (culprit, victim)
+        if not (
+            all(isinstance(text, str) for text in texts)
+            and all(isinstance(place, SourceLocation | None) for place in places)
+            and isinstance(region_id, int | None)
+        ):
+            message = "title and fix of a draft are texts, places have lines, a region has a number"
+            raise TypeError(message)
         return Finding(
             slug=slug,
             title=draft.title,
             culprit=culprit,
-            victim=_location(draft.victim),
+            victim=victim,
             explanation=paragraphs([_paragraph(part) for part in draft.explanation]),
             fix=draft.fix,
             confidence=draft.confidence or ("likely" if culprit is None else "certain"),
@@ -254,20 +283,28 @@ class Rule:
 def rule(
     *slugs: str,
     when: Condition,
-    priority: int,
+    group: Group = "gradient",
+    after: str = "",
+    before: str = "",
     needs: Iterable[Need] = (),
     supersedes: tuple[str, ...] = (),
     only_new_lines: bool = False,
     at_most: int | None = 1,
 ) -> Callable[[Callable[[Evidence], Iterator[Draft]]], Rule]:
-    """Return a decorator that makes a ``Rule`` of a generator function; see ``Rule``."""
+    """Return a decorator that makes a ``Rule`` of a generator function.
+
+    The function takes an ``Evidence`` and yields a ``Draft`` for each problem. The arguments are
+    the attributes of ``Rule``.
+    """
 
     def decorate(find: Callable[[Evidence], Iterator[Draft]]) -> Rule:
         return Rule(
             find=find,
             slugs=slugs,
             when=when,
-            priority=priority,
+            group=group,
+            after=after,
+            before=before,
             needs=frozenset(needs),
             supersedes=supersedes,
             only_new_lines=only_new_lines,
@@ -277,13 +314,59 @@ def rule(
     return decorate
 
 
-@lru_cache(maxsize=1)
-def all_rules() -> tuple[Rule, ...]:
-    """Return the rules of every module in ``diagnose.rules``, by ascending priority."""
+@cache
+def own_rules() -> tuple[Rule, ...]:
+    """Return the rules of every module in ``diagnose.rules``, in order; see ``rule_order``."""
     package = importlib.import_module("autogradviz.diagnose.rules")
     modules = [
         importlib.import_module(f"{package.__name__}.{found.name}")
         for found in pkgutil.iter_modules(package.__path__)
     ]
-    found = (value for module in modules for value in vars(module).values())
-    return tuple(sorted((r for r in found if isinstance(r, Rule)), key=lambda r: r.priority))
+    return in_order([rule for module in modules for rule in _rules_in(module)])
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Return our rules and those of plug-ins, in order.
+
+    Warns:
+        AutogradvizWarning: for each plug-in whose rules cannot be used.
+    """
+    rules = own_rules()
+    for plugin in plugins("autogradviz.rules"):
+        with failures_reported(plugin.origin):
+            rules = _with_rules_of(plugin.value, plugin.origin, rules)
+    return rules
+
+
+_SLUG: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+
+
+def _rules_in(module: ModuleType) -> list[Rule]:
+    return [value for value in vars(module).values() if isinstance(value, Rule)]
+
+
+def _with_rules_of(module: object, origin: str, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return rules with those of a plug-in's module.
+
+    Raises:
+        TypeError: it is no module, or a rule does not take one argument.
+        ValueError: it has no rule, or the slug or the place of a rule is not possible.
+    """
+    if not isinstance(module, ModuleType):
+        message = f"{module!r} is not a module"
+        raise TypeError(message)
+    found = _rules_in(module)
+    if not found:
+        message = f"the module {module.__name__} has no rule"
+        raise ValueError(message)
+    taken = {slug for rule in rules for slug in rule.slugs} | {page.slug for page in pages()}
+    for each in found:
+        for slug in each.slugs or ("",):
+            if slug in taken or not _SLUG.fullmatch(slug):
+                problem = "is taken" if slug in taken else "is not words joined by hyphens"
+                message = f"the slug {slug!r} of {each.name} {problem}"
+                raise ValueError(message)
+        inspect.signature(each.find).bind(None)
+        rules = inserted(rules, replace(each, supersedes=tuple(each.supersedes), origin=origin))
+    return rules

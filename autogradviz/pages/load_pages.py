@@ -12,7 +12,13 @@ import textwrap
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.entry_points import failures_reported, plugins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FOLDER: Final = Path(__file__).parent
 _GROUPS: Final = ("findings", "runs", "errors")
@@ -96,7 +102,7 @@ def _pages_by_slug() -> dict[str, Page]:
 def pages(group: str = "") -> tuple[Page, ...]:
     """Return the pages of a group: "findings", "runs" or "errors"; by default all, in this order.
 
-    Those of a group are in the order of their slugs.
+    Those of a group are in the order of their slugs. Pages of plug-ins are not among them.
     """
     found = _pages_by_slug()
     if not group:
@@ -104,10 +110,36 @@ def pages(group: str = "") -> tuple[Page, ...]:
     return tuple(found[path.stem] for path in sorted((_FOLDER / group).glob("*.md")))
 
 
+@cache
+def _pages_of_plugins() -> dict[str, Page]:
+    """Return the pages of plug-ins, by slug; of pages with the same slug, the first.
+
+    Warns:
+        AutogradvizWarning: for each page that cannot be read.
+    """
+    found: dict[str, Page] = {}
+    for plugin in plugins("autogradviz.rules"):
+        for page in _pages_in(plugin.value, plugin.origin):
+            found.setdefault(page.slug, page)
+    return {slug: page for slug, page in found.items() if slug not in _pages_by_slug()}
+
+
+def _pages_in(module: object, origin: str) -> Iterator[Page]:
+    """Yield the pages in a plug-in's module, and in the folder "pages" next to it."""
+    if not isinstance(module, ModuleType):
+        return
+    yield from (value for value in vars(module).values() if isinstance(value, Page))
+    if module.__package__ and module.__file__:  # else the folder would be that of all packages
+        for path in sorted((Path(module.__file__).parent / "pages").glob("*.md")):
+            with failures_reported(origin, "has a page that cannot be read"):
+                yield read_page(path)
+
+
 def overview() -> list[str]:
-    """Return one line for each page, with its slug and title."""
-    width = max(map(len, _pages_by_slug()))
-    return [f"{page.slug:{width}}  {page.title}" for page in pages()]
+    """Return one line for each page, those of plug-ins last, with its slug and title."""
+    found = _pages_by_slug() | _pages_of_plugins()
+    width = max(map(len, found))
+    return [f"{page.slug:{width}}  {page.title}" for page in found.values()]
 
 
 def explain(slug: str) -> Page:
@@ -133,6 +165,8 @@ def explain(slug: str) -> Page:
         )
         raise TypeError(message)
     found = _pages_by_slug()
+    if slug not in found:
+        found = found | _pages_of_plugins()
     if slug not in found:
         import difflib
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
+EXAMPLES = DOCS / "examples"  # programs and packages, no pages of the site
 
 PAGES = {
     "README.md": "index.md",
@@ -62,7 +63,7 @@ def correct_links(text: str, folder: Path, page: Path) -> str:
         if inside in PAGES:
             path = DOCS / PAGES[inside]
             anchor = anchor if path.stem == Path(inside).stem.lower() else None
-        is_page = path.is_relative_to(DOCS) and path.is_file()
+        is_page = path.is_file() and path.is_relative_to(DOCS) and EXAMPLES not in path.parents
         if not (is_page or path.suffix in PICTURES):
             return words
         return f"{mark}[{words}]({os.path.relpath(path, page.parent)}{anchor or ''})"

@@ -182,7 +182,7 @@ def test_failing_hook_point_that_guards_itself_is_reported(
     ]
 
 
-@rule("graph-lost", when=Always(), priority=0)
+@rule("graph-lost", when=Always())
 def broken(_):
     yield from ()
     raise ZeroDivisionError("injected")

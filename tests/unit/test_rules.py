@@ -32,11 +32,6 @@ def test_pages_of_findings_are_those_of_the_rules():
     assert [page.slug for page in pages("findings")] == SLUGS
 
 
-def test_priorities_are_unique_and_ordered():
-    priorities = [rule.priority for rule in all_rules()]
-    assert priorities == sorted(set(priorities))
-
-
 def test_rule_names_are_unique():
     assert max(Counter(rule.name for rule in all_rules()).values()) == 1
 
@@ -113,8 +108,8 @@ def draft(**changes):
     return Draft(**{**fields, **changes})
 
 
-def a_rule(*drafts, slugs=("a",), when=Always(), priority=1, **options):  # noqa: B008
-    return rule(*slugs, when=when, priority=priority, **options)(lambda _: iter(drafts))
+def a_rule(*drafts, slugs=("a",), when=Always(), **options):  # noqa: B008
+    return rule(*slugs, when=when, **options)(lambda _: iter(drafts))
 
 
 def finding(draft):

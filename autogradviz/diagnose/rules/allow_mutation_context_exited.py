@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @rule(
     "mutation-context-left",
     when=ErrorMessage("'allow_mutation_on_saved_tensors' context"),
-    priority=62,
+    group="backward raised",
 )
 def mutation_context_left(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the backward outside the context."""

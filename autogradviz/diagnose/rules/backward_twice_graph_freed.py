@@ -24,7 +24,8 @@ _FIX_KEPT: Final = "hidden = hidden.detach()  # the tensor that is kept from one
 @rule(
     "graph-freed",
     when=ErrorMessage("Trying to backward through the graph a second time"),
-    priority=64,
+    group="backward raised",
+    after="reentrant-captured-graph",
 )
 def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first backward, or for the tensor that kept the old graph."""

@@ -28,7 +28,7 @@ _SHOWN: Final = 4  # ends of gradient paths per tensor
 @rule(
     "graph-lost",
     when=ErrorMessage("does not require grad and does not have a grad_fn"),
-    priority=110,
+    group="operation refused",
 )
 def graph_lost(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the operator after which the loss had no graph."""

@@ -19,7 +19,12 @@ _MESSAGE: Final = "target_frame.early_stop is set"
 _BROAD: Final = frozenset({"Exception", "BaseException"})
 
 
-@rule("checkpoint-early-stop-caught", when=ErrorMessage(_MESSAGE), priority=50)
+@rule(
+    "checkpoint-early-stop-caught",
+    when=ErrorMessage(_MESSAGE),
+    group="recomputation raised",
+    after="checkpoint-different-number",
+)
 def early_stop_caught(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the region whose recomputation ran on after the early stop."""
     recomputed = [region for region in evidence.analysis.regions if region.recomputations]

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("checkpoint-effect-repeated", when=NoError(), priority=210, only_new_lines=True)
+@rule(
+    "checkpoint-effect-repeated",
+    when=NoError(),
+    group="region",
+    after="gradient-counted-twice",
+    only_new_lines=True,
+)
 def checkpoint_side_effects(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first container that grew twice, or number that changed twice."""
     runs = {

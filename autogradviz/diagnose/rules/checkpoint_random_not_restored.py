@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     "checkpoint-random-not-restored",
     "checkpoint-random-state",
     when=NoError(),
-    priority=160,
+    group="region",
+    after="checkpoint-captured-tensor-mutated",
 )
 def checkpoint_random_not_restored(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each region whose first recomputation drew other random numbers."""

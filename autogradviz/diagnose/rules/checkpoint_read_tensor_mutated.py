@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 @rule(
     "checkpoint-captured-tensor-mutated",
     when=Always(),
-    priority=150,
+    group="region",
+    after="shared-gradient-written",
     needs={"ops"},
 )
 def checkpoint_captured_tensor_mutated(evidence: Evidence) -> Iterator[Draft]:

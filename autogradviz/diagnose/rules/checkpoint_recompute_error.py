@@ -68,7 +68,8 @@ _KINDS: Final = (
     "checkpoint-random-not-restored",
     "checkpoint-captured-tensor-mutated",
     when=ErrorMessage(),
-    priority=40,
+    group="recomputation raised",
+    after="fsdp-recompute-dtype",
 )
 def checkpoint_mismatch(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if checkpoint's determinism check, or recomputation itself, raised."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     when=ErrorMessage(
         "already unpacked once", without="Performing two backward calls that overlap"
     ),
-    priority=61,
+    group="backward raised",
 )
 def saved_tensors_read_twice(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the line that unpacked a checkpointed tensor a second time."""

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("checkpoint-saves-shifted", when=NoError(), priority=130)
+@rule(
+    "checkpoint-saves-shifted", when=NoError(), group="region", after="compiled-recompute-differs"
+)
 def checkpoint_saves_misaligned(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose recomputed saves came from different ops."""
     for region in evidence.analysis.regions:

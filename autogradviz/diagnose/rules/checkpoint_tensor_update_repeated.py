@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @rule(
     "checkpoint-effect-repeated",
     when=Always(),
-    priority=170,
+    group="region",
+    after="shared-gradient-written",
     needs={"ops"},
     only_new_lines=True,
 )

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("checkpoint-different-values", when=NoError(), priority=180)
+@rule(
+    "checkpoint-different-values", when=NoError(), group="region", after="shared-gradient-written"
+)
 def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose recomputation computed other values."""
     # Counters and running statistics that changed twice have a rule of their own.

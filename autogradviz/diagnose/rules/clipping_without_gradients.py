@@ -19,7 +19,13 @@ _MAKE_ZERO: Final = frozenset({"lift_fresh", "detach_"})
 """The ops of ``torch.tensor(0.0)``, the norm of no gradients."""
 
 
-@rule("clip-without-gradients", when=NoError(), priority=306, needs={"ops"})
+@rule(
+    "clip-without-gradients",
+    when=NoError(),
+    group="optimizer",
+    after="step-without-gradients",
+    needs={"ops"},
+)
 def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for a line whose calls of ``clip_grad_norm_`` all found no gradients."""
     if not evidence.analysis.log.of(GradAccumulated):

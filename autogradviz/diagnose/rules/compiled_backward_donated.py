@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @rule(
     "compiled-buffers-donated",
     when=ErrorMessage("compiled with non-empty donated buffers"),
-    priority=67,
+    group="backward raised",
 )
 def compiled_buffers_donated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the backward that retains the graph."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @rule(
     "compiled-double-backward",
     when=ErrorMessage("does not currently support double backward"),
-    priority=68,
+    group="backward raised",
 )
 def compiled_double_backward(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the backward with create_graph=True that ran through a region."""

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 _WRAPPER: Final = ("OptimizedModule", "_orig_mod")
 
 
-@rule("compiled-hook-ignored", when=NoError(), priority=295, at_most=None)
+@rule(
+    "compiled-hook-ignored",
+    when=NoError(),
+    group="saved tensor",
+    after="backward_read_modified",
+    at_most=None,
+)
 def compiled_hook_ignored(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each module hook that later runs of a region left out."""
     log, modules = evidence.analysis.log, evidence.analysis.modules

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 _KINDS: Final = {"tensor", "retain_grad", "multi_grad"}
 
 
-@rule("compiled-output-bypassed", when=Always(), priority=296, at_most=None)
+@rule(
+    "compiled-output-bypassed",
+    when=Always(),
+    group="saved tensor",
+    after="backward_read_modified",
+    at_most=None,
+)
 def compiled_output_bypassed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each hook on an output of a region that got no gradient."""
     for hook in evidence.analysis.log.of(HookRegistered):

@@ -27,7 +27,8 @@ _SWITCHES: Final = (
 @rule(
     "compiled-recompute-differs",
     when=Always(),
-    priority=122,
+    group="region",
+    after="reentrant-no-grad-input",
     supersedes=("checkpoint-not-repeatable",),
     only_new_lines=True,
 )

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 @rule(
     "compiled-region-is-one-node",
     when=ErrorMessage("Trying to backward through the graph a second time"),
-    priority=66,
+    group="backward raised",
+    after="reentrant-captured-graph",
     supersedes=("graph-freed",),
 )
 def compiled_region_backward_twice(evidence: Evidence) -> Iterator[Draft]:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 @rule(
     "compiled-saved-value-written",
     when=NoError(),
-    priority=265,
+    group="saved tensor",
+    after="hooks-mix-up",
     supersedes=("silent-write",),
 )
 def compiled_saved_value_written(evidence: Evidence) -> Iterator[Draft]:

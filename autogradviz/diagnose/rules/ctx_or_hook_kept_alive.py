@@ -24,7 +24,8 @@ _MIN_HOOKS: Final = 3  # hooks of one line that ran in one backward
     "context-keeps-tensor",
     "hooks-pile-up",
     when=NoError(),
-    priority=350,
+    group="waste",
+    after="step-without-gradients",
     at_most=None,
 )
 def kept_alive_after_backward(evidence: Evidence) -> Iterator[Draft]:

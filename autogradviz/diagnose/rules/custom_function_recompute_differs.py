@@ -29,7 +29,9 @@ _BEGIN: Final = 8  # operators of a second run that are looked for in the first
 _DTYPE: Final = re.compile(r"\bdtype\b")
 
 
-@rule("handmade-checkpoint-differs", when=NoError(), priority=190)
+@rule(
+    "handmade-checkpoint-differs", when=NoError(), group="region", after="shared-gradient-written"
+)
 def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first custom Function whose recomputation returned other results."""
     again: dict[int, list[Op]] = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @rule(
     "exec-group-overlap",
     when=ErrorMessage("Performing two backward calls that overlap"),
-    priority=60,
+    group="backward raised",
 )
 def exec_group_overlap(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the second backward over one region in a ``GraphExecGroup``."""

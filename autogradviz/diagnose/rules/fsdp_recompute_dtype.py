@@ -23,7 +23,7 @@ _FSDP: Final = "torch/distributed/fsdp/"
 @rule(
     "fsdp-recompute-dtype",
     when=ErrorMessage(),
-    priority=35,
+    group="recomputation raised",
     at_most=1,
     supersedes=(
         "checkpoint-state-changed",

@@ -37,7 +37,8 @@ class _Written(NamedTuple):
 @rule(
     "function-input-written",
     when=NoError(),
-    priority=285,
+    group="saved tensor",
+    after="sparse_parts_written",
     at_most=_AT_MOST,
     needs={"ops"},
 )

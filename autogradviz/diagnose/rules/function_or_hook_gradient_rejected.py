@@ -30,7 +30,7 @@ _ONCE: Final = "once_differentiable"
             "expected Variable or None (got",
         )
     ),
-    priority=70,
+    group="backward raised",
 )
 def function_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the return statement of a custom Function's backward."""
@@ -69,7 +69,7 @@ def function_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
 @rule(
     "gradient-refused",
     when=ErrorMessage(("hook returned", "has changed the size", "has changed the type")),
-    priority=71,
+    group="backward raised",
 )
 def hook_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the return statement of the hook that ran last."""
@@ -98,7 +98,7 @@ def hook_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-@rule("gradient-refused", when=ErrorMessage(f"@{_ONCE}"), priority=72)
+@rule("gradient-refused", when=ErrorMessage(f"@{_ONCE}"), group="backward raised")
 def once_differentiable_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the decorator ``once_differentiable`` of a backward."""
     graphs = [e for e in evidence.analysis.log.of(BackwardStarted) if e.create_graph]

@@ -21,11 +21,7 @@ _ROWS: Final = 6  # layers listed
 
 
 @rule(
-    "gradient-exploding",
-    "gradient-vanishing",
-    when=NoError(),
-    priority=340,
-    needs={"ops"},
+    "gradient-exploding", "gradient-vanishing", when=NoError(), after="leaf_frozen", needs={"ops"}
 )
 def gradient_magnitude(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if gradients explode or vanish from the last layer to the first."""

@@ -72,7 +72,7 @@ class _Cause:
     "reentrant-no-grad-input",
     # A test that asserts on gradients, and DDP, which waits for each gradient, raise because of it.
     when=AnyOf((NoError(), ErrorMessage(type="AssertionError"), _UNFINISHED_REDUCTION)),
-    priority=320,
+    after="loss-term-constant",
     at_most=_AT_MOST,
 )
 def gradient_missing(evidence: Evidence) -> Iterator[Draft]:

@@ -36,7 +36,8 @@ class _Clip(NamedTuple):
     "clip-before-unscale",
     "clip-after-step",
     when=NoError(),
-    priority=307,
+    group="optimizer",
+    after="step-without-gradients",
     needs={"ops"},
 )
 def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
@@ -138,7 +139,7 @@ def _late_draft(line: SourceLocation, clips: list[_Clip]) -> Draft:
     )
 
 
-@rule("scaler-without-scale", when=NoError(), priority=303, needs={"ops"})
+@rule("scaler-without-scale", when=NoError(), group="optimizer", needs={"ops"})
 def scaler_without_scale(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if a scaler divides gradients whose backward started from no product."""
     analysis = evidence.analysis

@@ -35,7 +35,13 @@ class _Backward(NamedTuple):
     reached: dict[int, GradAccumulated]
 
 
-@rule("gradients-discarded", when=NoError(), priority=308, needs={"ops"})
+@rule(
+    "gradients-discarded",
+    when=NoError(),
+    group="optimizer",
+    after="step-without-gradients",
+    needs={"ops"},
+)
 def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if each step of a single optimizer had only the gradients of its last backward.
 

@@ -36,7 +36,13 @@ class _Sum(NamedTuple):
     again: Op  # the op of the optimizer that used the sum
 
 
-@rule("gradients-not-cleared", when=NoError(), priority=309, needs={"ops"})
+@rule(
+    "gradients-not-cleared",
+    when=NoError(),
+    group="optimizer",
+    after="step-without-gradients",
+    needs={"ops"},
+)
 def gradients_not_cleared(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if the gradients of some leaves contain, at each use, those of the last use."""
     memory = gradient_storages(evidence)

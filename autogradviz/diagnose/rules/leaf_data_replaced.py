@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("silent-write", when=NoError(), priority=300)
+@rule("silent-write", when=NoError(), group="saved tensor", after="silent-write")
 def data_reassigned(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first saved leaf whose ``.data`` was replaced before backward."""
     nodes = evidence.analysis.graph.nodes.values()

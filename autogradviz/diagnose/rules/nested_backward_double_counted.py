@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("gradient-counted-twice", when=NoError(), priority=200)
+@rule("gradient-counted-twice", when=NoError(), group="region", after="shared-gradient-written")
 def gradient_double_counted(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each leaf to which a node and a backward inside that node accumulate."""
     log = evidence.analysis.log

@@ -51,7 +51,7 @@ _FIXES: Final = {
 }
 
 
-@rule("not-finite", when=ErrorMessage("returned nan values in its"), priority=305)
+@rule("not-finite", when=ErrorMessage("returned nan values in its"))
 def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the node at which anomaly detection stopped the backward."""
     analysis, error = evidence.analysis, evidence.analysis.error
@@ -75,7 +75,7 @@ def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-@rule("not-finite", when=NoError(), priority=310)
+@rule("not-finite", when=NoError())
 def not_finite(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a loss or a gradient is NaN or infinite."""
     log = evidence.analysis.log

@@ -36,7 +36,7 @@ class _Lost(NamedTuple):
     reached: int  # parameters that had got a gradient
 
 
-@rule("step-without-gradients", when=NoError(), priority=304, needs={"ops"})
+@rule("step-without-gradients", when=NoError(), group="optimizer", needs={"ops"})
 def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each optimizer that had no gradients in any step that follows a backward.
 
@@ -49,7 +49,7 @@ def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
             yield _draft(evidence, lost[0], len(lost))
 
 
-@rule("step-without-gradients", when=NoError(), priority=349, needs={"ops"})
+@rule("step-without-gradients", when=NoError(), group="waste", needs={"ops"})
 def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for each optimizer for whose tensors no backward ever computed a gradient.
 

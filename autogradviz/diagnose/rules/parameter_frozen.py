@@ -26,12 +26,7 @@ Changes: TypeAlias = dict[int, list[RequiresGradChanged]]
 _NOT_RECORDED: Final = "    (on a line that was not recorded)"
 
 
-@rule(
-    "leaf-frozen-early",
-    "leaf-never-thawed",
-    when=NoError(),
-    priority=330,
-)
+@rule("leaf-frozen-early", "leaf-never-thawed", when=NoError(), after="parameter-not-updated")
 def leaf_frozen(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for gradients of frozen leaves, else for leaves that stayed frozen."""
     changes: Changes = defaultdict(list)

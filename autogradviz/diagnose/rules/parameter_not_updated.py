@@ -52,7 +52,7 @@ class _Unused(NamedTuple):
     gradient: GradAccumulated  # the last one before a step
 
 
-@rule("parameter-not-updated", when=NoError(), priority=322, needs={"ops"})
+@rule("parameter-not-updated", when=NoError(), needs={"ops"})
 def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the parameters whose gradients no optimizer and no operator uses."""
     log = evidence.analysis.log

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 @rule(
     "hidden-write",
     when=NoError(),
-    priority=240,
+    group="saved tensor",
+    after="hidden-write",
     supersedes=("checkpoint-different-values",),
 )
 def recomputed_save_overwritten(evidence: Evidence) -> Iterator[Draft]:

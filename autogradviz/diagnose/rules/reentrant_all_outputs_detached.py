@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @rule(
     "reentrant-detached-output",
     when=ErrorMessage("none of output has requires_grad=True"),
-    priority=81,
+    group="backward raised",
 )
 def reentrant_detached_output(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the last end of a gradient path in the region recomputed last."""

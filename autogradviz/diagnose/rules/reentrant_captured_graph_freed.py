@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @rule(
     "reentrant-captured-graph",
     when=ErrorMessage("Trying to backward through the graph a second time"),
-    priority=63,
+    group="backward raised",
 )
 def reentrant_captured_graph(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region that reads a tensor with a graph past its arguments."""

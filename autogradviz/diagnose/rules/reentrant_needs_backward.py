@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     when=ErrorMessage(
         ("incompatible with .grad()", "Checkpointing is not compatible with .grad()")
     ),
-    priority=80,
+    group="backward raised",
 )
 def reentrant_needs_backward(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the region whose node failed, else for the first reentrant region."""

@@ -31,7 +31,7 @@ _REASONS: Final = {
     "reentrant-no-grad-input",
     "reentrant-nested-results",
     when=Always(),
-    priority=120,
+    group="region",
     needs={"ops"},
 )
 def reentrant_no_grad_input(evidence: Evidence) -> Iterator[Draft]:

@@ -25,7 +25,7 @@ _REDUCER: Final = "mark a variable ready only once"
 _EVENTS: Final = 8  # runs of a hook that a finding refers to
 
 
-@rule("reentrant-hook-repeated", when=ErrorMessage(), priority=82)
+@rule("reentrant-hook-repeated", when=ErrorMessage(), group="reentrant")
 def repeated_accumulation_raised(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a hook or DDP raised at a leaf's second accumulation."""
     in_hook = _leaf_of_repeated_hook(evidence)
@@ -64,7 +64,7 @@ def repeated_accumulation_raised(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-@rule("reentrant-hook-repeated", when=NoError(), priority=85)
+@rule("reentrant-hook-repeated", when=NoError(), group="reentrant", after="reentrant-side-channel")
 def repeated_hook(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each leaf hook that ran once per region instead of once per backward."""
     log = evidence.analysis.log

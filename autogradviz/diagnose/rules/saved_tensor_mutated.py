@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     "saved-tensor-mutated",
     "checkpoint-argument-mutated",
     when=ErrorMessage("modified by an inplace operation"),
-    priority=10,
+    group="saved tensor lost",
     at_most=None,
 )
 def saved_tensor_mutated(evidence: Evidence) -> Iterator[Draft]:

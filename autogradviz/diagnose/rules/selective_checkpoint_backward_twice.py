@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @rule(
     "selective-backward-twice",
     when=ErrorMessage("Trying to backward an extra time"),
-    priority=65,
+    group="backward raised",
 )
 def selective_backward_twice(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the last backward."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Confidence
 
 
-@rule("silent-write", when=NoError(), priority=270)
+@rule("silent-write", when=NoError(), group="saved tensor", after="hidden-write")
 def silent_write(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write that bypassed the version counter."""
     computed = None

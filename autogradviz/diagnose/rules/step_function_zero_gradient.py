@@ -18,7 +18,7 @@ _STEP_FUNCTIONS: Final = frozenset({"RoundBackward", "SignBackward", "FloorBackw
                                     "BernoulliBackward"})  # fmt: skip
 
 
-@rule("gradient-zero", when=NoError(), priority=345, needs={"ops"})
+@rule("gradient-zero", when=NoError(), needs={"ops"})
 def gradient_zero(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if weights have gradients of zeros and a step function ran in backward."""
     nodes = evidence.analysis.graph.nodes.values()

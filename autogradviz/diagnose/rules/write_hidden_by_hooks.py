@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @rule(
     "hidden-write",
     when=NoError(),
-    priority=230,
+    group="saved tensor",
     needs={"ops", "fingerprints"},
     supersedes=("checkpoint-different-values",),
 )

@@ -1,0 +1,1 @@
+"""A finding and an export format for autogradviz."""
