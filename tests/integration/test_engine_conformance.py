@@ -1,4 +1,4 @@
-"""What every engine must do, checked with both; and that they record the same events.
+"""Tests of every engine: the laws, and that both record the same events.
 
 ``AUTOGRADVIZ_TEST_ENGINE=native`` runs all tests of this folder with the native engine. Differences
 of the events are listed here, each with its reason.
