@@ -54,11 +54,11 @@ class Batch:
                 yield complete(batch.slice(run.start, run.length))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all events as columns; columns that an older file lacks are null."""
+        """Yield all events as columns; columns without any value are null."""
         return map(complete, open_stream(self._head, self._message))
 
     def messages(self, encoder: Encoder) -> Iterator[bytes | memoryview]:
-        """Yield the message, encoded again if it comes from an older file."""
+        """Yield the message, encoded again if the columns of its file are others."""
         if self._head == encoder.head:
             yield self._message
         else:

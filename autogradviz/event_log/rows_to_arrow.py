@@ -106,7 +106,7 @@ def _complete_column(
 
 
 def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with all columns of the schema, null where an older file lacks one."""
+    """Return a batch with all columns of the schema, null where it lacks one."""
     known = set(batch.schema.names)
     return pa.record_batch(
         [
@@ -186,12 +186,12 @@ def _require_values(batch: pa.RecordBatch, run: Run) -> None:
 
 
 def to_rows(batch: pa.RecordBatch, run: Run) -> list[Row]:
-    """Return the rows of one run, with None for fields that an older file lacks."""
+    """Return the rows of one run, with None for fields without a column."""
     return list(zip(*to_columns(batch, run), strict=True))
 
 
 def to_columns(batch: pa.RecordBatch, run: Run) -> Columns:
-    """Return the values of each field of one run, with None for fields that an older file lacks."""
+    """Return the values of each field of one run, with None for fields without a column."""
     known = set(batch.schema.names)
     return [
         _from_array(batch.column(name).slice(run.start, run.length))
