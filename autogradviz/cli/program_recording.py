@@ -74,7 +74,7 @@ class ProgramRecording:
         options = self._options
         writes_at_end = options.steps or options.within
         return Recording(
-            fingerprints=options.fingerprints or options.values,
+            fingerprints=options.fingerprints,
             norms=options.norms,
             ops=not options.no_ops,
             stacks=not options.no_stacks,

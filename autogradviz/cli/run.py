@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.break_options import read_break_options
@@ -11,7 +10,6 @@ from autogradviz.cli.common_arguments import (
     seconds,
     step_count,
     step_range,
-    warn_deprecated_option,
 )
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
@@ -20,6 +18,7 @@ from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 FAILED: Final = 2
@@ -85,7 +84,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="also record norms of outputs, to compare a parallel run with one process",
     )
-    parser.add_argument("--values", action="store_true", help=argparse.SUPPRESS)  # deprecated
     parser.add_argument(
         "--no-ops", action="store_true", help="record the graph and backward only; costs less"
     )
@@ -138,8 +136,6 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
 
     Exceptions of the program pass through, and Python prints them as if it ran the program.
     """
-    if options.values:
-        warn_deprecated_option("--values", "--fingerprints")
     program = read_program(arguments)
     try:
         program, conditions = read_break_options(options.break_on, program)

@@ -60,7 +60,6 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             its third match only. In the debugger, ``stopped`` is a ``Stop`` with the live
             tensors. Without a terminal, and if a condition never matches, one line is printed.
             Needs the Python engine.
-        values: deprecated name of ``fingerprints``.
 
     Returns:
         A context manager. Entering it returns the ``Trace``, which can be read once the block
@@ -98,16 +97,10 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         path: str | os.PathLike[str] | None = None,
         engine: Engine = "auto",
         break_on: BreakOn | Sequence[BreakOn] | None = None,
-        values: bool | None = None,
     ) -> None:
         # Late imports, because ``import autogradviz`` imports this module.
         from autogradviz.recording.lifecycle import Recording
 
-        if values is not None:
-            from autogradviz.deprecation import warn_deprecated
-
-            warn_deprecated("record(values=...)", "record(fingerprints=...)")
-            fingerprints = values
         check_model(model, "record()")
         check_keep_steps(keep_steps)
         if engine not in ("auto", "native", "python"):

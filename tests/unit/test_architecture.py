@@ -15,7 +15,6 @@ import autogradviz
 PACKAGE = Path(autogradviz.__file__).parent
 LAYERS = {
     "support": -1,
-    "deprecation": -1,
     "_version": 0,
     "errors": 0,
     "events": 0,
