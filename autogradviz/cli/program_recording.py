@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
@@ -16,13 +17,13 @@ from autogradviz.cli.rank_report import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import matches_module
 from autogradviz.recording.lifecycle import Recording, set_outer_recording
+from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.process_rank import current_rank
 from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.cli.run_script import Program
@@ -46,10 +47,9 @@ class ProgramRecording:
         self,
         options: argparse.Namespace,
         program: Program,
-        break_on: Sequence[StopCondition] = (),
+        break_on: tuple[StopCondition, ...] = (),
     ) -> None:
         self._options = options
-        self._break_on = break_on
         self._process_id = os.getpid()
         self._messages: list[str] = []
         self._trace: Trace | None = None
@@ -66,6 +66,15 @@ class ProgramRecording:
         )
         is_first = self._rank is None or self._rank.rank == 0
         self._progress = Progress(quiet=options.quiet or bool(break_on) or not is_first)
+        self._recording_options = RecordingOptions(
+            fingerprints=options.fingerprints,
+            norms=options.norms,
+            ops=not options.no_ops,
+            stacks=not options.no_stacks,
+            keep_steps=None if options.all or options.steps else options.keep_steps,
+            break_on=break_on,
+            hang_s=options.hang,
+        )
         self._recording = self._new_recording()
         self._inner_recordings = 0  # that the program opened itself
         self._hook = ImportHook("torch", self._on_torch_import)
@@ -73,16 +82,8 @@ class ProgramRecording:
     def _new_recording(self) -> Recording:
         options = self._options
         writes_at_end = options.steps or options.within
-        return Recording(
-            fingerprints=options.fingerprints,
-            norms=options.norms,
-            ops=not options.no_ops,
-            stacks=not options.no_stacks,
-            keep_steps=None if options.all or options.steps else options.keep_steps,
-            path=self._file.path if options.all or not writes_at_end else None,
-            break_on=self._break_on,
-            hang_s=options.hang,
-        )
+        path = self._file.path if options.all or not writes_at_end else None
+        return Recording(replace(self._recording_options, path=path))
 
     def start(self) -> None:
         """Wait for the program to import torch.

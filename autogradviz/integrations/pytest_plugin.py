@@ -76,8 +76,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     accepts = _read_marker(marker) if marker is not None else None
     from autogradviz.recording.open_ended import OpenEndedRecording
+    from autogradviz.recording_options import RecordingOptions
 
-    recording = OpenEndedRecording()
+    recording = OpenEndedRecording(RecordingOptions())
     recording.begin()
     target = item.config.rootpath / Path(folder or DEFAULT_FOLDER)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import save_new
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from autogradviz.recording_options import RecordingOptions
     from autogradviz.trace import Trace
 
 
@@ -33,12 +34,7 @@ class OpenEndedRecording:
         earlier: the traces of the recordings that were suspended.
     """
 
-    def __init__(self, **options: Any) -> None:
-        """Prepare a recording.
-
-        Args:
-            options: of ``Recording``.
-        """
+    def __init__(self, options: RecordingOptions) -> None:
         self._options = options
         self._model: Callable[[], torch.nn.Module | None] = _no_model
         self._recording: Recording | None = None
@@ -66,7 +62,7 @@ class OpenEndedRecording:
         self._outermost = outermost
         if model is not None:
             self._model = weakref.ref(model)
-        self._recording = Recording(self._model(), **self._options)
+        self._recording = Recording(self._options, self._model())
         self.trace = self._recording.begin(outermost)
         set_outer_recording(self)
 
@@ -91,7 +87,7 @@ class OpenEndedRecording:
         """Finish the recording, because the program begins one of its own."""
         if self.is_open and self._recording is not None and self._recording.is_innermost:
             self.finish()
-            self._recording = Recording(self._model(), **self._options)
+            self._recording = Recording(self._options, self._model())
             if self.trace is not None:
                 self.earlier.append(self.trace)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from autogradviz.recording_options import RecordingOptions
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
     import torch
 
     from autogradviz.breakpoints.stop_condition import StopCondition
-    from autogradviz.recorder.native.choose_engine import Engine
     from autogradviz.recording.break_on_argument import BreakOn
+    from autogradviz.recording_options import Engine
     from autogradviz.trace import Trace
 
 
@@ -102,12 +104,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         from autogradviz.recording.lifecycle import Recording
 
         check_model(model, "record()")
-        check_keep_steps(keep_steps)
-        if engine not in ("auto", "native", "python"):
-            message = f"engine must be 'auto', 'native' or 'python', not {engine!r}"
-            raise ValueError(message)
-        self._recording = Recording(
-            model,
+        options = RecordingOptions(
             fingerprints=fingerprints,
             norms=norms,
             ops=ops,
@@ -115,8 +112,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             keep_steps=keep_steps,
             path=path,
             engine=engine,
-            break_on=_read_break_on(break_on, model, ops=ops),
+            break_on=read_break_on(break_on, model, ops=ops),
         )
+        self._recording = Recording(options, model)
 
     def __enter__(self) -> Trace:
         return self._recording.begin(id(sys._getframe(1)))  # noqa: SLF001 - the documented way
@@ -132,9 +130,13 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             missed.warn(quiet=error is not None)
 
 
-def _read_break_on(
-    break_on: BreakOn | Sequence[BreakOn] | None, model: torch.nn.Module | None, *, ops: bool
+def read_break_on(
+    break_on: BreakOn | Sequence[BreakOn] | None,
+    model: torch.nn.Module | None = None,
+    *,
+    ops: bool = True,
 ) -> tuple[StopCondition, ...]:
+    """Return what ``read_conditions`` returns, or no condition if ``break_on`` is None."""
     if break_on is None:
         return ()
     from autogradviz.recording.break_on_argument import read_conditions
@@ -151,10 +153,3 @@ def check_model(model: object, caller: str) -> None:
     if not isinstance(model, torch.nn.Module):
         message = f"{caller} takes an nn.Module, not {type(model).__name__}; leave it out"
         raise TypeError(message)
-
-
-def check_keep_steps(keep_steps: object) -> None:
-    """Raise ``ValueError`` if a number of steps is neither None nor a positive integer."""
-    if keep_steps is not None and not (isinstance(keep_steps, int) and keep_steps >= 1):
-        message = f"keep_steps must be a positive integer, not {keep_steps!r}"
-        raise ValueError(message)

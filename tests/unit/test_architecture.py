@@ -20,6 +20,7 @@ LAYERS = {
     "events": 0,
     "pages": 1,
     "breakpoints": 0,
+    "recording_options": 1,
     "event_log": 1,
     "compiled_graphs": 1,
     "analysis": 2,

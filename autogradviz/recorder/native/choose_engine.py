@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -10,7 +10,8 @@ from autogradviz.errors import NativeBuildError
 from autogradviz.recorder.native import build
 from autogradviz.recorder.native.session_services import NativeServices
 
-Engine: TypeAlias = Literal["auto", "native", "python"]
+if TYPE_CHECKING:
+    from autogradviz.recording_options import Engine
 
 
 class Choice(NamedTuple):
