@@ -62,6 +62,6 @@ def source_line(location: SourceLocation | None) -> tuple[str, int, str]:
 
 
 def short_source_line(location: SourceLocation | None) -> tuple[str, int, str]:
-    """Return what ``source_line`` does, with the name of the file instead of its path."""
+    """Return a line as ``source_line`` does, with the name of the file instead of its path."""
     filename, lineno, text = source_line(location)
     return short_path(filename).rpartition("/")[2], lineno, text

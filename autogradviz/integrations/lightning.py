@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.errors import MissingExtraError
+from autogradviz.recording.break_on_argument import read_conditions
 from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
-from autogradviz.recording.record_context import read_break_on
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.standard_error import print_line
@@ -66,7 +66,7 @@ class AutogradvizCallback(_callback_class()):  # type: ignore[misc]
         super().__init__()
         self._folder = Path(folder)
         options = RecordingOptions(
-            keep_steps=keep_steps, fingerprints=fingerprints, break_on=read_break_on(break_on)
+            keep_steps=keep_steps, fingerprints=fingerprints, break_on=read_conditions(break_on)
         )
         self._recording = OpenEndedRecording(options)
         self.trace: Trace | None = None

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.errors import RecordingStateError
+from autogradviz.recording.break_on_argument import read_conditions
 from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
-from autogradviz.recording.record_context import check_model, read_break_on
+from autogradviz.recording.record_context import check_model
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.standard_error import print_line
@@ -71,7 +72,7 @@ def enable(
     options = RecordingOptions(
         keep_steps=keep_steps,
         fingerprints=fingerprints,
-        break_on=read_break_on(break_on, model),
+        break_on=read_conditions(break_on, model),
     )
     target = Path(folder).absolute()
     existing = next(each for each in (target, *target.parents) if each.exists())

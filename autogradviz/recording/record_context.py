@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from autogradviz.recording.break_on_argument import read_conditions
+from autogradviz.recording.lifecycle import Recording
 from autogradviz.recording_options import RecordingOptions
 
 if TYPE_CHECKING:
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.recording.break_on_argument import BreakOn
     from autogradviz.recording_options import Engine
     from autogradviz.trace import Trace
@@ -100,9 +101,6 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         engine: Engine = "auto",
         break_on: BreakOn | Sequence[BreakOn] | None = None,
     ) -> None:
-        # Late imports, because ``import autogradviz`` imports this module.
-        from autogradviz.recording.lifecycle import Recording
-
         check_model(model, "record()")
         options = RecordingOptions(
             fingerprints=fingerprints,
@@ -112,7 +110,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             keep_steps=keep_steps,
             path=path,
             engine=engine,
-            break_on=read_break_on(break_on, model, ops=ops),
+            break_on=read_conditions(break_on, model, ops=ops),
         )
         self._recording = Recording(options, model)
 
@@ -128,20 +126,6 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         missed = self._recording.finish(error)
         if missed is not None:
             missed.warn(quiet=error is not None)
-
-
-def read_break_on(
-    break_on: BreakOn | Sequence[BreakOn] | None,
-    model: torch.nn.Module | None = None,
-    *,
-    ops: bool = True,
-) -> tuple[StopCondition, ...]:
-    """Return what ``read_conditions`` returns, or no condition if ``break_on`` is None."""
-    if break_on is None:
-        return ()
-    from autogradviz.recording.break_on_argument import read_conditions
-
-    return read_conditions(break_on, model, ops=ops)
 
 
 def check_model(model: object, caller: str) -> None:

@@ -1,7 +1,9 @@
-"""Data of the views other than the graph: findings, regions, timeline, memory, source, summary."""
+"""Tables of the panels beside the graph: findings, regions, timeline, memory, source, summary."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from heapq import nlargest
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
@@ -9,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape, source_line
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.scene.label_text import plural
-from autogradviz.scene.region_costs import region_costs
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,
@@ -81,7 +82,7 @@ def build_findings(
 def build_regions(analysis: Analysis) -> tuple[SceneRegion, ...]:
     """Return the checkpoint regions."""
     regions = analysis.regions
-    costs = region_costs(analysis)
+    costs = _region_costs(analysis)
     region_index: dict[int | None, int] = {r.region_id: i for i, r in enumerate(regions)}
     rows = []
     for i, region in enumerate(regions):
@@ -107,6 +108,37 @@ def build_regions(analysis: Analysis) -> tuple[SceneRegion, ...]:
             )
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionCosts:
+    """Bytes that a checkpoint region frees and holds, and the time of its recomputations."""
+
+    freed_nbytes: int
+    held_nbytes: int
+    recompute_ns: int
+
+
+def _region_costs(analysis: Analysis) -> dict[int, _RegionCosts]:
+    """Return the costs of each checkpoint region by its id. Parameters are alive anyway."""
+    owned = {analysis.tensors[tensor_id].storage_id for tensor_id in analysis.parameters}
+    arguments: dict[int | None, dict[int | None, int]] = defaultdict(dict)  # sizes by storage
+    for saved in analysis.saved.values():
+        if saved.is_argument and saved.tensor.storage_id not in owned:
+            arguments[saved.region_id][saved.tensor.storage_id] = saved.tensor.storage_nbytes
+    costs = {}
+    for region in analysis.regions:
+        held = arguments[region.region_id]
+        freed = {
+            saved.tensor.storage_id: saved.tensor.storage_nbytes
+            for saved in region.saved
+            if saved.tensor.storage_id not in owned and saved.tensor.storage_id not in held
+        }
+        recompute_ns = sum(again.duration_ns for again in region.recomputations)
+        costs[region.region_id] = _RegionCosts(
+            sum(freed.values()), sum(held.values()), recompute_ns
+        )
+    return costs
 
 
 def _options(region: Region) -> str:
