@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from autogradviz.event_log.decode_batches import open_stream
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.rank_summary import SUMMARIZED, RankSummary, read_footer, summarize
-from autogradviz.event_log.rows_to_arrow import find_runs_of, to_rows
+from autogradviz.event_log.rows_to_arrow import find_runs, to_rows
 from autogradviz.event_log.trace_file import UNREADABLE, check_beginning, read_content
 from autogradviz.events import Event, field_names
 from autogradviz.support.fast_dataclass import maker
@@ -39,7 +39,7 @@ def read_kinds(path: PathLike, kinds: Collection[type[Event]]) -> dict[type[Even
         for message in messages:
             piece = memoryview(content)[message.start : message.end]
             for batch in open_stream(head, piece, columns):
-                for run in find_runs_of(batch, kinds):
+                for run in find_runs(batch, kinds):
                     found[run.kind] += to_rows(batch, run)
     except UNREADABLE:
         pass

@@ -18,13 +18,13 @@ from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import file_layout
 from autogradviz.event_log.arrow_arrays import import_pandas
-from autogradviz.event_log.decode_batches import Batch, open_stream
+from autogradviz.event_log.decode_batches import Batch, read_batches
 from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.log_segments import Segments
 from autogradviz.event_log.rank_summary import SUMMARIZED, summarize, summary_footer
-from autogradviz.event_log.rows_to_arrow import find_runs, schema
+from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.safe_overwrite import (
     PathLike,
     check_not_exists,
@@ -181,23 +181,15 @@ def _check(content: bytes) -> tuple[list[Batch], str | None]:
     """
     found: list[Batch] = []
     try:
-        found.extend(_read_batches(content))
+        messages = read_messages(content)
+        head = content[: next(messages).end]
+        for message in messages:
+            found += read_batches(head, memoryview(content)[message.start : message.end])
     except UNREADABLE as error:
         reason = " ".join(str(error).split())[:200]
         count = sum(batch.counts.total() for batch in found)
         return found, f"the file is cut off or damaged after {count:,} events ({reason})"
     return found, None
-
-
-def _read_batches(content: bytes) -> Iterator[Batch]:
-    messages = read_messages(content)
-    head = content[: next(messages).end]
-    for message in messages:
-        piece = memoryview(content)[message.start : message.end]
-        for batch in open_stream(head, piece):
-            runs = list(find_runs(batch))
-            if runs:
-                yield Batch(head, piece, runs)
 
 
 def read_content(path: Path) -> bytes:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import NotATraceError
-from autogradviz.event_log.decode_batches import Batch, open_stream
+from autogradviz.event_log.decode_batches import Batch, read_batches
 from autogradviz.event_log.file_layout import begin_size
 from autogradviz.event_log.flatbuffer_limits import OversizedError, read_messages
-from autogradviz.event_log.rows_to_arrow import find_runs
 from autogradviz.event_log.trace_file import UNREADABLE, check_head
 
 if TYPE_CHECKING:
@@ -104,12 +103,9 @@ class FollowedFile:
             return
         self.ended = content[self._place - begin :].startswith(END_OF_STREAM)
 
-    def _batches_of(self, message: bytes) -> Iterator[Batch]:
+    def _batches_of(self, message: bytes) -> list[Batch]:
         try:
-            for batch in list(open_stream(self._head, message)):
-                runs = list(find_runs(batch))
-                if runs:
-                    yield Batch(self._head, message, runs)
+            return list(read_batches(self._head, message))
         except UNREADABLE as error:
             raise self._damaged(error) from error
 
