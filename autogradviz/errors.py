@@ -7,28 +7,7 @@ documentation page of a slug.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
-from autogradviz.deprecation import warn_deprecated
-
-__all__ = [
-    "AlreadyRecordingError",
-    "AutogradvizError",
-    "AutogradvizWarning",
-    "GraphTooLargeError",
-    "MissingExtraError",
-    "MissingProgramError",
-    "NativeBuildError",
-    "NotAGraphError",
-    "NotATraceError",
-    "OutputExistsError",
-    "ProgramNotFoundError",
-    "RecordingStateError",
-    "UnknownFormatError",
-    "UnknownRegionError",
-    "UnknownSlugError",
-    "UnsupportedTorchError",
-]
+from typing import ClassVar
 
 
 class AutogradvizError(Exception):
@@ -109,7 +88,7 @@ class UnsupportedTorchError(AutogradvizError, RuntimeError):
 
 
 class NotATraceError(AutogradvizError, ValueError):
-    """The file is not a trace, or a newer version of autogradviz wrote it.
+    """The file is not a trace, or has the format of another version of autogradviz.
 
     Example:
         >>> _ = pathlib.Path("notes.txt").write_text("no trace")
@@ -244,14 +223,3 @@ class AutogradvizWarning(UserWarning):
         >>> import warnings
         >>> warnings.simplefilter("error", autogradviz.AutogradvizWarning)
     """
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Return ``OutputExistsError`` under its deprecated name."""
-        if name == "FileExistsAlreadyError":
-            warn_deprecated("FileExistsAlreadyError", "OutputExistsError")
-            return OutputExistsError
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)

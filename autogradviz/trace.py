@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
-from autogradviz.deprecation import warn_deprecated
 from autogradviz.diagnose import diagnose
 from autogradviz.errors import RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_DEPRECATED: Final = frozenset({"model", "mutations", "versions", "within"})
-"""Names that tab completion does not offer."""
-
 
 def _with_formats(function: F) -> F:
     """Insert the table of export formats into a docstring."""
@@ -77,9 +73,6 @@ class Trace:
     def __init__(self, log: Log | LogSource, *, title: str | None = None) -> None:
         self._source = log if isinstance(log, LogSource) else LogSource.of(log)
         self._title = title
-
-    def __dir__(self) -> Iterable[str]:
-        return sorted(set(super().__dir__()) - _DEPRECATED)
 
     # --- contents -------------------------------------------------------------------------
 
@@ -665,29 +658,6 @@ class Trace:
 
         source = self.redacted() if redact else self
         export(source.analysis, path, format, overwrite=overwrite)
-
-    # --- deprecated -----------------------------------------------------------------------
-
-    @property
-    def model(self) -> Analysis:
-        """Deprecated name of ``analysis``."""
-        warn_deprecated("Trace.model", "Trace.analysis")
-        return self.analysis
-
-    def mutations(self) -> list[TensorHistory]:
-        """Deprecated name of ``storage_histories(written=True)``."""
-        warn_deprecated("Trace.mutations()", "Trace.storage_histories(written=True)")
-        return self.storage_histories(written=True)
-
-    def versions(self) -> tuple[VersionBumped, ...]:
-        """Deprecated name of ``version_bumps()``, which returns a list."""
-        warn_deprecated("Trace.versions()", "Trace.version_bumps()")
-        return tuple(self.version_bumps())
-
-    def within(self, module: str) -> Trace:
-        """Deprecated name of ``filter(module=...)``."""
-        warn_deprecated("Trace.within(...)", "Trace.filter(module=...)")
-        return self.filter(module=module)
 
     def __eq__(self, other: object) -> bool:
         return self.log == other.log if isinstance(other, Trace) else NotImplemented

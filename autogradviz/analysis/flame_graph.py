@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.analysis.formatting import display_op_name, short_path
+from autogradviz.analysis.formatting import display_op_name, line_name, source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,20 +109,20 @@ class _Rows:
             return "", "no line"
         found = self._lines.get(id(location))
         if found is None:
-            place = f"{short_path(location.place).rpartition('/')[2]}:{location.lineno}"
+            place = line_name(location)
             found = self._lines[id(location)] = location, place, location.text or place
         return found[1:]
 
     def rows(self) -> Iterator[FlameRow]:
         """Yield the rows in the order in which they were first added."""
         for (phase, module, place, line, label), found in self._sums.items():
-            location = found.location
+            filename, lineno, _ = source_line(found.location)
             yield FlameRow(
                 kind=self._kind,
                 phase=phase,
                 module=module,
-                filename=location.place if location else "",
-                lineno=location.lineno if location else 0,
+                filename=filename,
+                lineno=lineno,
                 place=place,
                 line=line,
                 label=label,

@@ -49,3 +49,19 @@ def short_path(filename: str) -> str:
 def short_location(location: SourceLocation) -> str:
     """Return a source line with the last two parts of its path: "model/gpt.py:31"."""
     return f"{short_path(location.place)}:{location.lineno}"
+
+
+def line_name(location: SourceLocation) -> str:
+    """Return a source line with the name of its file: "gpt.py:31"."""
+    return short_location(location).rpartition("/")[2]
+
+
+def source_line(location: SourceLocation | None) -> tuple[str, int, str]:
+    """Return file or cell, line number and text of a line; "", 0 and "" if it is unknown."""
+    return (location.place, location.lineno, location.text) if location else ("", 0, "")
+
+
+def short_source_line(location: SourceLocation | None) -> tuple[str, int, str]:
+    """Return a line as ``source_line`` does, with the name of the file instead of its path."""
+    filename, lineno, text = source_line(location)
+    return short_path(filename).rpartition("/")[2], lineno, text

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import source_line
 from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:
@@ -181,13 +182,14 @@ class SavedMemory:
                 location, module = within.location or location, within.module
             if first.is_argument and first.region_id is not None:
                 module = self._region_modules.get(first.region_id, module)
+            filename, lineno, _ = source_line(location)
             yield _make_storage(
                 storage_id=storage_id,
                 nbytes=intervals[0].nbytes,
                 node_id=node_id,
                 module=module,
-                filename=location.place if location else "",
-                lineno=location.lineno if location else 0,
+                filename=filename,
+                lineno=lineno,
                 savers=frozenset(savers[storage_id]),
                 recomputed=all(
                     self._saved[hold.saved_id].packed_by == "recompute" for hold in intervals

@@ -73,13 +73,6 @@ def warn_incomplete(found: Trace | Run, path: Path) -> None:
         write_stderr(f"autogradviz: {path}: {found.log.problem}\n")
 
 
-def warn_deprecated_option(old: str, new: str) -> None:
-    """Print that an option is deprecated."""
-    write_stderr(
-        f"autogradviz: {old} is deprecated and will be removed in the next release; use {new}\n"
-    )
-
-
 def depth(text: str) -> int:
     """Return a number of module levels, from 0."""
     if not text.isdecimal():

@@ -11,7 +11,6 @@ from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
     add_trace_or_run,
-    warn_deprecated_option,
     warn_incomplete,
 )
 from autogradviz.cli.output_path import print_written
@@ -53,7 +52,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     text = "by default the suffix of FILE selects it"
     parser.add_argument("-f", "--format", type=_format, help=text)
     add_output(parser, "the trace's name with the suffix of the format, in this directory")
-    parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)  # deprecated
     add_redact(parser)
     parser.set_defaults(run=_export, parser=parser)
 
@@ -61,20 +59,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _export(options: argparse.Namespace) -> None:
     if options.output is None and options.format is None:
         options.parser.error("name a format with -f, or a file with -o")
-    if options.force:
-        warn_deprecated_option("--force", "--overwrite")
     output: Path | None = options.output
     if output is None:
         output = Path(options.trace.stem + all_formats()[options.format].suffixes[0])
-    overwrite = options.overwrite or options.force
     found = load(options.trace)
     warn_incomplete(found, options.trace)
     if isinstance(found, Run):
         if output.suffix != ".parquet" or options.redact:
             message = "a run is exported as Parquet, without --redact: -o run.parquet"
             raise AutogradvizError(message)
-        found.export(output, overwrite=overwrite)
+        found.export(output, overwrite=options.overwrite)
         sys.stdout.write(f"{output} ({len(found.ranks):,} folders)\n")
         return
-    found.export(output, options.format, redact=options.redact, overwrite=overwrite)
+    found.export(output, options.format, redact=options.redact, overwrite=options.overwrite)
     print_written(output)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
@@ -15,14 +15,14 @@ from autogradviz.cli.progress import Progress
 from autogradviz.cli.rank_report import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import matches_module
-from autogradviz.recording.lifecycle import Recording, set_outer_recording
+from autogradviz.recording.open_ended import OpenEndedRecording
+from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.process_rank import current_rank
 from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.cli.run_script import Program
@@ -36,53 +36,44 @@ def print_error(message: str) -> None:
     write_stderr(f"autogradviz: {' '.join(message.split())}\n")
 
 
-class ProgramRecording:
-    """Begins when the program imports torch, and writes the trace when the program ends.
-
-    Does nothing in a forked child of the program.
-    """
+class ProgramRecording(OpenEndedRecording):
+    """Begins when the program imports torch, and writes the trace when the program ends."""
 
     def __init__(
         self,
-        options: argparse.Namespace,
+        arguments: argparse.Namespace,
         program: Program,
-        break_on: Sequence[StopCondition] = (),
+        break_on: tuple[StopCondition, ...] = (),
     ) -> None:
-        self._options = options
-        self._break_on = break_on
-        self._process_id = os.getpid()
+        self._arguments = arguments
         self._messages: list[str] = []
-        self._trace: Trace | None = None
         self._has_failed = False  # to begin, which was printed
         self._steps = 0  # counted only with --steps
         self._step_counter = ExitStack()
         rank = current_rank()
         self._rank = rank if rank is not None and rank.world_size > 1 else None
         self._file = TraceFile(
-            options.output, program.stem, overwrite=options.overwrite, rank=self._rank
+            arguments.output, program.stem, overwrite=arguments.overwrite, rank=self._rank
         )
-        self._report = (
+        self._rank_report = (
             None if self._rank is None else RankReport(self._file.path.parent, self._rank)
         )
         is_first = self._rank is None or self._rank.rank == 0
-        self._progress = Progress(quiet=options.quiet or bool(break_on) or not is_first)
-        self._recording = self._new_recording()
+        self._progress = Progress(quiet=arguments.quiet or bool(break_on) or not is_first)
+        writes_at_end = not arguments.all and (arguments.steps or arguments.within)
+        options = RecordingOptions(
+            fingerprints=arguments.fingerprints,
+            norms=arguments.norms,
+            ops=not arguments.no_ops,
+            stacks=not arguments.no_stacks,
+            keep_steps=None if arguments.all or arguments.steps else arguments.keep_steps,
+            path=None if writes_at_end else self._file.path,
+            break_on=break_on,
+            hang_s=arguments.hang,
+        )
+        super().__init__(options)
         self._inner_recordings = 0  # that the program opened itself
         self._hook = ImportHook("torch", self._on_torch_import)
-
-    def _new_recording(self) -> Recording:
-        options = self._options
-        writes_at_end = options.steps or options.within
-        return Recording(
-            fingerprints=options.fingerprints or options.values,
-            norms=options.norms,
-            ops=not options.no_ops,
-            stacks=not options.no_stacks,
-            keep_steps=None if options.all or options.steps else options.keep_steps,
-            path=self._file.path if options.all or not writes_at_end else None,
-            break_on=self._break_on,
-            hang_s=options.hang,
-        )
 
     def start(self) -> None:
         """Wait for the program to import torch.
@@ -98,24 +89,24 @@ class ProgramRecording:
         self._hook.remove()
 
     def _on_torch_import(self) -> None:
-        if self._options.steps is None:
+        if self._arguments.steps is None:
             self._begin()
             return
         from autogradviz.recorder.backward.training_steps import optimizer_step_listener
 
         self._step_counter.enter_context(optimizer_step_listener(self._on_optimizer_step))
-        if self._options.steps.start == 0:
+        if self._arguments.steps.start == 0:
             self._begin()
 
     def _on_optimizer_step(self, _optimizer: object) -> None:
         """Begin or finish the recording, with ``--steps``."""
         self._steps += 1
-        if os.getpid() != self._process_id:
+        if not self.is_own_process:
             return
-        if self._steps == self._options.steps.start:
+        if self._steps == self._arguments.steps.start:
             self._begin()
-        elif self._steps == self._options.steps.stop and self._trace is not None:
-            self._finish(None)
+        elif self._steps == self._arguments.steps.stop and self.trace is not None:
+            self._end(None)
 
     def _begin(self) -> None:
         """Begin to record; if that fails, the program runs on unrecorded."""
@@ -128,57 +119,38 @@ class ProgramRecording:
         except Exception as error:  # noqa: BLE001 - the program's import of torch must succeed
             self._has_failed = True
             print_error(f"nothing can be recorded: {type(error).__name__}: {error}")
-        else:
-            set_outer_recording(self)
 
     def _begin_recording(self) -> None:
         while True:
             try:
-                trace = self._recording.begin(outermost_frame(), self._progress.step_ended)
+                self.begin(outermost_frame(), on_step=self._progress.step_ended)
             except OutputExistsError:  # another process took the name
                 if not self._file.rename():
                     raise
-                self._recording = self._new_recording()
+                self.options = replace(self.options, path=self._file.path)
             else:
-                self._trace = trace
                 return
-
-    def suspend(self) -> None:
-        """Finish the recording, because the program begins one of its own.
-
-        Inside another dispatch mode, or in another thread, it cannot be finished and stays open.
-        """
-        if os.getpid() == self._process_id and self._recording.is_innermost:
-            self._finish(None)
 
     def resume(self, trace: Trace | None, error: BaseException | None) -> None:
         """Begin a new recording after the program's own one.
 
-        If the program's own recording failed, its trace is the one to report. If the first
-        recording was written already, nothing more is recorded.
+        If the program's own recording failed, its trace is the one to report.
         """
-        if os.getpid() != self._process_id or self._recording.is_open:
-            return
-        self._inner_recordings += trace is not None
-        if error is not None:
-            self._trace = trace
-        elif not (
-            self._options.all or self._recording.wrote_last_steps or self._is_after_last_step()
-        ):
-            self._recording = self._new_recording()
+        if self.is_own_process and not self.is_open:
+            self._inner_recordings += trace is not None
+        super().resume(trace, error)
+
+    def _begin_again(self) -> None:
+        """Begin to record again, unless the first recording was written already."""
+        if not (self._arguments.all or self.wrote_last_steps or self._is_after_last_step()):
             self._begin()
 
     def _is_after_last_step(self) -> bool:
-        return self._options.steps is not None and self._steps >= self._options.steps.stop
+        return self._arguments.steps is not None and self._steps >= self._arguments.steps.stop
 
-    def _finish(self, error: BaseException | None) -> None:
-        """Finish the recording if it is open."""
-        set_outer_recording(None)
-        if not self._recording.is_open:
-            return
-        missed = self._recording.finish(error)
-        if missed is not None and missed.summary is not None:
-            self._messages.append(missed.summary.removeprefix("autogradviz "))
+    def _report(self, line: str) -> None:
+        """Prepare a message about what could not be recorded."""
+        self._messages.append(line)
 
     def close(self, error: BaseException | None, *, failed: bool) -> None:
         """Finish the recording, write the trace if needed, and prepare the report.
@@ -190,11 +162,11 @@ class ProgramRecording:
         self._hook.remove()
         self._step_counter.close()
         self._progress.end()
-        if os.getpid() != self._process_id:
+        if not self.is_own_process:
             return
-        if self._trace is None and self._has_failed:
+        if self.trace is None and self._has_failed:
             return
-        if self._trace is None:
+        if self.trace is None:
             why = f"only {self._steps} steps were made" if self._steps else "torch was not used"
             self._messages.append(f"nothing was recorded: {why}")
             return
@@ -203,24 +175,20 @@ class ProgramRecording:
                 f"suspended during the program's own recordings ({self._inner_recordings})"
             )
         raised = None if isinstance(error, SystemExit) else error
-        self._finish(raised)
-        found = self._trace.diagnose()
+        self._end(raised)
+        found = self.trace.diagnose()
         # A note on the exception shows the first one, from Python 3.11 on.
         others = found if raised is None or sys.version_info < (3, 11) else found[1:]
-        always = self._options.all or self._options.output is not None
-        writes = failed or bool(found) or always or self._recording.wrote_last_steps
+        always = self._arguments.all or self._arguments.output is not None
+        writes = failed or bool(found) or always or self.wrote_last_steps
         label = "also found" if raised else "found"
-        if self._rank is not None and self._report is not None:
-            self._exchange(
-                self._rank, self._report, others, "also found" if raised else "found", writes=writes
-            )
+        if self._rank is not None and self._rank_report is not None:
+            self._exchange(self._rank, self._rank_report, others, label, writes=writes)
         elif others:
-            label = "also found" if raised else "found"
             self._messages.append(f"{label}\n{as_text(render_findings(others))}")
         if writes:
-            self._write(
-                self._trace, is_printed=self._rank is None or self._rank.rank == 0 or failed
-            )
+            is_first = self._rank is None or self._rank.rank == 0
+            self._write(self.trace, is_printed=is_first or failed)
 
     def _exchange(
         self, rank: Rank, ranks: RankReport, found: list[Finding], label: str, *, writes: bool
@@ -243,13 +211,13 @@ class ProgramRecording:
         """Write the trace if it is not written yet, and prepare a message if ``is_printed``."""
         file = self._file
         try:
-            if self._options.within is not None:
-                if not matches_module(trace.log, self._options.within):
-                    self._messages.append(f"no module matches --within {self._options.within}")
-                trace = trace.filter(module=self._options.within)
-            if not (self._options.all or self._recording.wrote_last_steps):
+            if self._arguments.within is not None:
+                if not matches_module(trace.log, self._arguments.within):
+                    self._messages.append(f"no module matches --within {self._arguments.within}")
+                trace = trace.filter(module=self._arguments.within)
+            if not (self._arguments.all or self.wrote_last_steps):
                 file.write(trace)
-            elif trace is not self._trace:
+            elif trace is not self.trace:
                 trace.save(file.path)
             size = format_bytes(file.path.stat().st_size)
         except (OSError, AutogradvizError) as error:
@@ -260,7 +228,7 @@ class ProgramRecording:
 
     def report(self) -> None:
         """Print the messages on standard error, once."""
-        if os.getpid() == self._process_id:
+        if self.is_own_process:
             for message in self._messages:
                 write_stderr(f"autogradviz: {message}\n")
             self._messages.clear()

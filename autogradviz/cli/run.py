@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.break_options import read_break_options
+from autogradviz.breakpoints.stop_condition import parse_condition
 from autogradviz.cli.common_arguments import (
     describe_error,
     seconds,
     step_count,
     step_range,
-    warn_deprecated_option,
 )
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
 from autogradviz.cli.run_script import read_program, run_as_main
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
+from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
 from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted
+from autogradviz.trace import load
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
+
+    from autogradviz.breakpoints.stop_condition import StopCondition
+    from autogradviz.cli.run_script import Program
 
 FAILED: Final = 2
 """Exit code if there is no program to run."""
@@ -85,7 +90,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="also record norms of outputs, to compare a parallel run with one process",
     )
-    parser.add_argument("--values", action="store_true", help=argparse.SUPPRESS)  # deprecated
     parser.add_argument(
         "--no-ops", action="store_true", help="record the graph and backward only; costs less"
     )
@@ -138,11 +142,9 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
 
     Exceptions of the program pass through, and Python prints them as if it ran the program.
     """
-    if options.values:
-        warn_deprecated_option("--values", "--fingerprints")
     program = read_program(arguments)
     try:
-        program, conditions = read_break_options(options.break_on, program)
+        program, conditions = _read_break_options(options.break_on, program)
         recording = ProgramRecording(options, program, conditions)
         recording.start()
     except (ValueError, OSError, AutogradvizError) as error:
@@ -165,3 +167,36 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
     recording.close(None, failed=False)
     recording.report()
     return 0
+
+
+def _read_break_options(
+    texts: Sequence[str], program: Program
+) -> tuple[Program, tuple[StopCondition, ...]]:
+    """Return the program and the conditions of ``--break``.
+
+    ``--break finding`` takes the trace from the end of the command line; the program does not get
+    that argument.
+
+    Raises:
+        ValueError: if a condition is none, or the trace has no finding to stop at.
+        OSError: if the trace cannot be read.
+    """
+    conditions = []
+    for text in texts:
+        kind, _, path = text.partition(":")
+        if kind != "finding":
+            conditions.append(parse_condition(text))
+            continue
+        if not path:
+            if not program.arguments or not program.arguments[-1].endswith(".agv"):
+                message = "--break finding needs a trace as the last argument, or finding:TRACE"
+                raise ValueError(message)
+            path = program.arguments[-1]
+            program = replace(program, arguments=program.arguments[:-1])
+        trace = load(path)
+        try:
+            conditions.append(condition_of(finding_to_stop_at(trace.diagnose())))
+        except ValueError as error:
+            message = f"{path}: {error}"
+            raise ValueError(message) from None
+    return program, tuple(conditions)

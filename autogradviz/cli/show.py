@@ -13,7 +13,7 @@ from autogradviz.events import RecordingStarted, StepEnded
 from autogradviz.render.terminal_text import format_duration, saved_rows, strip_controls
 from autogradviz.runs import Run, load
 from autogradviz.scene.label_text import block_prefix, merge_numbered_names, plural
-from autogradviz.scene.non_graph_views import summarize
+from autogradviz.scene.panels import summarize
 from autogradviz.support.rich_classes import Console, Group, Padding, Table, Text
 
 if TYPE_CHECKING:

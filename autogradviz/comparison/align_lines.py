@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
-from autogradviz.analysis.formatting import short_path
+from autogradviz.analysis.formatting import line_name, source_line
 from autogradviz.comparison.rounding import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
@@ -143,7 +143,7 @@ def _add_nodes(lines: _Lines, analysis: Analysis, indices: dict[int, int], *, me
         leaf = node.parameter
         if leaf is None:
             frames = tuple(split_module(node.module, merge=merge))
-            around = lines.at(frames, _line(node.location), _lineno(node.location))
+            around = lines.at(frames, _line(node.location), source_line(node.location)[1])
         else:
             owner = leaf.name.rpartition(".")[0]
             around = lines.at(tuple(split_module(owner, merge=merge)), None)
@@ -159,11 +159,7 @@ def _line(location: SourceLocation | None) -> str:
     """Return the text of a line; its place if the text is unknown."""
     if location is None:
         return NO_LINE
-    return location.text or f"{short_path(location.place).rpartition('/')[2]}:{location.lineno}"
-
-
-def _lineno(location: SourceLocation | None) -> int:
-    return 0 if location is None else location.lineno
+    return location.text or line_name(location)
 
 
 def _compare_rows(

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.comparison.align_lines import compare_scenes
+from autogradviz.comparison.compiled_regions import compiled_differences, only_one_is_compiled
+from autogradviz.comparison.counts import count_differences, step_differences
+from autogradviz.comparison.first_different_op import first_other_op, first_other_values
+from autogradviz.comparison.gradients import gradient_differences, hash_differences
+from autogradviz.comparison.result import Comparison, Difference
+from autogradviz.trace import Trace
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Protocol
 
-    from autogradviz.comparison.result import Comparison, Difference
+    from autogradviz.analysis import Analysis
     from autogradviz.scene import Scene
-    from autogradviz.trace import Trace
 
     class _Ranks(Protocol):
         def compare_with_single(self, single: Trace, tolerance: float | None = None) -> Comparison:
@@ -59,11 +67,6 @@ def compare(before: Trace, after: Trace | _Ranks, *, tolerance: float | None = N
         >>> [each.what for each in autogradviz.compare(trace, other) if each.aspect == "ops"]
         ['first difference', ...]
     """
-    # Late imports, because ``import autogradviz`` imports this module.
-    from autogradviz.comparison.all_differences import all_differences
-    from autogradviz.comparison.result import Comparison
-    from autogradviz.trace import Trace
-
     compare_with_single = getattr(after, "compare_with_single", None)
     if isinstance(before, Trace) and compare_with_single is not None:
         found: Comparison = compare_with_single(before, tolerance)
@@ -77,7 +80,7 @@ def compare(before: Trace, after: Trace | _Ranks, *, tolerance: float | None = N
             message = f"compare() takes two traces, not {kind}; load() opens a file"
             raise TypeError(message)
     assert isinstance(after, Trace)
-    differences = tuple(all_differences(before.analysis, after.analysis))
+    differences = tuple(_all_differences(before.analysis, after.analysis))
     return Comparison(
         differences,
         (before.title, after.title),
@@ -85,11 +88,24 @@ def compare(before: Trace, after: Trace | _Ranks, *, tolerance: float | None = N
     )
 
 
+def _all_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
+    """Yield every difference between two recordings, by aspect."""
+    yield from step_differences(before, after)
+    if not only_one_is_compiled(before, after):
+        yield from first_other_op(before, after)
+    yield from count_differences(before, after)
+    yield from compiled_differences(before, after)
+    yield from gradient_differences(before, after)
+    yield from first_other_values(before, after)
+    yield from hash_differences(before, after)
+    kinds = [analysis.error.type_name if analysis.error else "none" for analysis in (before, after)]
+    if kinds[0] != kinds[1]:
+        yield Difference(aspect="error", what="raised", before=kinds[0], after=kinds[1])
+
+
 def _compare_scenes(
     before: Trace, after: Trace, differences: tuple[Difference, ...]
 ) -> tuple[Scene, Scene]:
-    from autogradviz.comparison.align_lines import compare_scenes
-
     return compare_scenes(
         (before.analysis, after.analysis),
         (before._scene, after._scene),  # noqa: SLF001  the scene is not public

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from autogradviz.event_log.flatbuffer_limits import null_arrays
-from autogradviz.event_log.rows_to_arrow import complete, to_columns
+from autogradviz.event_log.rows_to_arrow import complete, find_runs, to_columns
 from autogradviz.events import field_names
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ class Batch:
                 yield complete(batch.slice(run.start, run.length))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all events as columns; columns that an older file lacks are null."""
+        """Yield all events as columns; columns without any value are null."""
         return map(complete, open_stream(self._head, self._message))
 
     def messages(self, encoder: Encoder) -> Iterator[bytes | memoryview]:
-        """Yield the message, encoded again if it comes from an older file."""
+        """Yield the message, encoded again if the columns of its file are others."""
         if self._head == encoder.head:
             yield self._message
         else:
@@ -71,6 +71,19 @@ class Batch:
             columns = {name for kind in kinds for name in field_names(kind)}
             for batch in open_stream(self._head, self._message, columns):
                 yield batch, own
+
+
+def read_batches(head: bytes, message: bytes | memoryview) -> Iterator[Batch]:
+    """Check a message, and yield it as a batch if it has any event.
+
+    Raises:
+        DamagedError: if it has an unknown kind, or lacks a value that every event of its kind has.
+        pyarrow.ArrowException: if its buffers contradict each other.
+    """
+    for batch in open_stream(head, message):
+        runs = list(find_runs(batch))
+        if runs:
+            yield Batch(head, message, runs)
 
 
 def open_stream(

@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 FORMAT: Final = b"autogradviz-trace"
 
 FORMAT_VERSION: Final = 3
-"""Version of the meaning of a file's columns.
-
-1: the first.
-2: steps; a reader takes missing columns for columns of nulls.
-3: changes of state, modes and cut-off regions have typed fields instead of text.
-"""
+"""Version of the meaning of a file's columns; a missing column is one of nulls."""
 
 CHUNK: Final = 16_384
 """Events per batch. A batch takes at least 10 kB, and a torn file loses up to one batch."""

@@ -59,7 +59,7 @@ class Writer:
 
 
 def begin_size(content: bytes) -> int:
-    """Return the position of the stream in a file: 8, or 0 in a file of an older version."""
+    """Return the position of the stream in a file: 8, or 0 in a plain stream."""
     return len(BEGIN) if content.startswith(BEGIN) else 0
 
 

@@ -363,7 +363,6 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
     newest = tuple(Place._make([*each[:-1], _line(each[-1])]) for each in found["newest"])
     error, interrupted = found["error"], found["interrupted"]
     known = {
-        "duration_ns": 0,  # older files lack it
         **found,
         "steps": steps,
         "newest": newest,
@@ -386,7 +385,7 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
 def _totals(found: Sequence[Any] | None) -> StepTotals | None:
     if found is None:
         return None
-    steps, saved, norms, *more = found  # older files lack the last one
+    steps, saved, norms, is_partial = found
     if not len(steps) == len(saved) == len(norms):
         message = "the totals are not those of the same steps"
         raise ValueError(message)
@@ -394,7 +393,7 @@ def _totals(found: Sequence[Any] | None) -> StepTotals | None:
         tuple(map(int, steps)),
         tuple(None if each is None else int(each) for each in saved),
         tuple(None if each is None else float(each) for each in norms),
-        *map(bool, more[:1]),
+        bool(is_partial),
     )
 
 

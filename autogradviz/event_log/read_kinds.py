@@ -6,12 +6,10 @@ from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from autogradviz.event_log import convert_old_formats
 from autogradviz.event_log.decode_batches import open_stream
-from autogradviz.event_log.encode_stream import FORMAT_VERSION
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.rank_summary import SUMMARIZED, RankSummary, read_footer, summarize
-from autogradviz.event_log.rows_to_arrow import find_runs_of, to_rows
+from autogradviz.event_log.rows_to_arrow import find_runs, to_rows
 from autogradviz.event_log.trace_file import UNREADABLE, check_beginning, read_content
 from autogradviz.events import Event, field_names
 from autogradviz.support.fast_dataclass import maker
@@ -29,25 +27,20 @@ def read_kinds(path: PathLike, kinds: Collection[type[Event]]) -> dict[type[Even
     """Return the rows of some kinds, oldest first; those before the damage of a damaged file.
 
     Raises:
-        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        NotATraceError: if the file is not a trace, or has another format version.
         FileNotFoundError: if the file does not exist.
     """
-    content, version = read_content(Path(path))
+    content = read_content(Path(path))
     found: dict[type[Event], list[Row]] = {kind: [] for kind in kinds}
     columns = {"kind", *(name for kind in kinds for name in field_names(kind))}
-    if version < FORMAT_VERSION:
-        columns |= convert_old_formats.REMOVED.keys()
     try:
         messages = read_messages(content)
         head = content[: next(messages).end]
         for message in messages:
             piece = memoryview(content)[message.start : message.end]
             for batch in open_stream(head, piece, columns):
-                upgraded = (
-                    batch if version == FORMAT_VERSION else convert_old_formats.upgrade(batch)
-                )
-                for run in find_runs_of(upgraded, kinds):
-                    found[run.kind] += to_rows(upgraded, run)
+                for run in find_runs(batch, kinds):
+                    found[run.kind] += to_rows(batch, run)
     except UNREADABLE:
         pass
     for rows in found.values():
@@ -64,7 +57,7 @@ def read_summary(path: PathLike) -> RankSummary:
     """Return the summary of the recording of one rank.
 
     Raises:
-        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        NotATraceError: if the file is not a trace, or has another format version.
         FileNotFoundError: if the file does not exist.
     """
     found = read_footer(Path(path))

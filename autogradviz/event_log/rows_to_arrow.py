@@ -106,7 +106,7 @@ def _complete_column(
 
 
 def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with all columns of the schema, null where an older file lacks one."""
+    """Return a batch with all columns of the schema, null where it lacks one."""
     known = set(batch.schema.names)
     return pa.record_batch(
         [
@@ -135,8 +135,12 @@ class Run(NamedTuple):
     length: int
 
 
-def find_runs(batch: pa.RecordBatch) -> Iterator[Run]:
+def find_runs(batch: pa.RecordBatch, kinds: Collection[type[Event]] | None = None) -> Iterator[Run]:
     """Check a batch, and yield the runs of its kinds of events.
+
+    Args:
+        batch: events as columns.
+        kinds: those whose columns were read; other kinds are not checked. None for all.
 
     Raises:
         DamagedError: if the batch has an unknown kind, or lacks a value that every event of its
@@ -148,28 +152,10 @@ def find_runs(batch: pa.RecordBatch) -> Iterator[Run]:
     start = 0
     for name, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
         kind = KINDS.get(name or "")
-        if kind is None:
+        if kind is None and kinds is None:
             message = f"unknown kind of event {name or ''!r}"
             raise DamagedError(message)
-        run = Run(kind, start, end - start)
-        _require_values(batch, run)
-        yield run
-        start = end
-
-
-def find_runs_of(batch: pa.RecordBatch, kinds: Collection[type[Event]]) -> Iterator[Run]:
-    """Yield the runs of some kinds in a batch of which only their columns were read.
-
-    Raises:
-        DamagedError: if an event of one of the kinds lacks a value that every one of them has.
-        pyarrow.ArrowInvalid: if the buffers contradict each other.
-    """
-    batch.validate(full=True)
-    encoded = pc.run_end_encode(batch.column("kind"))
-    start = 0
-    for name, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
-        kind = KINDS.get(name or "")
-        if kind in kinds and kind is not None:
+        if kind is not None and (kinds is None or kind in kinds):
             run = Run(kind, start, end - start)
             _require_values(batch, run)
             yield run
@@ -186,12 +172,12 @@ def _require_values(batch: pa.RecordBatch, run: Run) -> None:
 
 
 def to_rows(batch: pa.RecordBatch, run: Run) -> list[Row]:
-    """Return the rows of one run, with None for fields that an older file lacks."""
+    """Return the rows of one run, with None for fields without a column."""
     return list(zip(*to_columns(batch, run), strict=True))
 
 
 def to_columns(batch: pa.RecordBatch, run: Run) -> Columns:
-    """Return the values of each field of one run, with None for fields that an older file lacks."""
+    """Return the values of each field of one run, with None for fields without a column."""
     known = set(batch.schema.names)
     return [
         _from_array(batch.column(name).slice(run.start, run.length))

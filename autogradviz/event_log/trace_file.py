@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
-from autogradviz.event_log import convert_old_formats, file_layout
+from autogradviz.event_log import file_layout
 from autogradviz.event_log.arrow_arrays import import_pandas
-from autogradviz.event_log.decode_batches import Batch, open_stream
-from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, Encoder, to_batches
+from autogradviz.event_log.decode_batches import Batch, read_batches
+from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.log_segments import Segments
 from autogradviz.event_log.rank_summary import SUMMARIZED, summarize, summary_footer
-from autogradviz.event_log.rows_to_arrow import find_runs, schema
+from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.safe_overwrite import (
     PathLike,
     check_not_exists,
@@ -146,14 +146,14 @@ def load(path: PathLike) -> Log:
         first access.
 
     Raises:
-        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        NotATraceError: if the file is not a trace, or has another format version.
         FileNotFoundError: if the file does not exist.
     """
     path = Path(path)
     if path.is_dir():
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
-    stored, problem = _check(*read_content(path))
+    stored, problem = _check(read_content(path))
     log = Log(Segments(stored))
     log.problem = problem or _find_missing(log)
     return log
@@ -163,17 +163,17 @@ def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
     """Return the columns of one kind of event as an Arrow table, without creating Python objects.
 
     Raises:
-        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        NotATraceError: if the file is not a trace, or has another format version.
         FileNotFoundError: if the file does not exist.
     """
-    stored, _ = _check(*read_content(Path(path)))
+    stored, _ = _check(read_content(Path(path)))
     wanted = pa.schema([schema().field(name) for name in field_names(kind)])
     return pa.Table.from_batches(
         [table.select(wanted.names) for batch in stored for table in batch.tables(kind)], wanted
     )
 
 
-def _check(content: bytes, version: int) -> tuple[list[Batch], str | None]:
+def _check(content: bytes) -> tuple[list[Batch], str | None]:
     """Check every batch of a file.
 
     Returns:
@@ -181,7 +181,10 @@ def _check(content: bytes, version: int) -> tuple[list[Batch], str | None]:
     """
     found: list[Batch] = []
     try:
-        found.extend(_read_batches(content, version))
+        messages = read_messages(content)
+        head = content[: next(messages).end]
+        for message in messages:
+            found += read_batches(head, memoryview(content)[message.start : message.end])
     except UNREADABLE as error:
         reason = " ".join(str(error).split())[:200]
         count = sum(batch.counts.total() for batch in found)
@@ -189,36 +192,22 @@ def _check(content: bytes, version: int) -> tuple[list[Batch], str | None]:
     return found, None
 
 
-def _read_batches(content: bytes, version: int) -> Iterator[Batch]:
-    messages = read_messages(content)
-    head = content[: next(messages).end]
-    encoder = Encoder() if version < FORMAT_VERSION else None
-    for message in messages:
-        piece = memoryview(content)[message.start : message.end]
-        for batch in open_stream(head, piece):
-            upgraded = batch if encoder is None else convert_old_formats.upgrade(batch)
-            runs = list(find_runs(upgraded))
-            if runs and upgraded is batch:
-                yield Batch(head, piece, runs)
-            elif runs and encoder is not None:
-                yield Batch(encoder.head, encoder.encode(upgraded), runs)
-
-
-def read_content(path: Path) -> tuple[bytes, int]:
-    """Return the stream in a trace file, and its format version.
+def read_content(path: Path) -> bytes:
+    """Return the stream in a trace file.
 
     Raises:
-        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        NotATraceError: if the file is not a trace, or has another format version.
     """
     content = _content(path)
-    return content, check_head(path, content)
+    check_head(path, content)
+    return content
 
 
 def check_beginning(path: Path) -> None:
     """Check that the events of a trace file can be read, from the file's first bytes.
 
     Raises:
-        NotATraceError: if it is not a trace, or is from a newer autogradviz.
+        NotATraceError: if it is not a trace, or has another format version.
     """
     with path.open("rb") as file:
         beginning = file.read(len(_own_head()))
@@ -231,15 +220,15 @@ def _own_head() -> bytes:
     return bytes(file_layout.Writer().head)
 
 
-def check_head(path: Path, content: bytes) -> int:
-    """Return the format version of a trace file.
+def check_head(path: Path, content: bytes) -> None:
+    """Check that a file is a trace whose columns can be read.
 
     Args:
         path: of the file, for messages.
         content: of the file, at least its schema message.
 
     Raises:
-        NotATraceError: if it is not a trace, or is from a newer autogradviz.
+        NotATraceError: if it is not a trace, or has another format version.
     """
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(content))
@@ -251,21 +240,22 @@ def check_head(path: Path, content: bytes) -> int:
         message = f"{path} {what}. Traces are written by trace.save()."
         raise NotATraceError(message)
     version = metadata.get(b"format_version", b"")
-    if not version.isdigit() or int(version) > FORMAT_VERSION:
+    if version != str(FORMAT_VERSION).encode():
+        is_older = version.isdigit() and int(version) < FORMAT_VERSION
+        age, advice = ("older", "Record again") if is_older else ("newer", "Upgrade autogradviz")
         writer = metadata.get(b"autogradviz_version", b"?").decode("utf-8", "replace")
         message = (
-            f"{path} was written by autogradviz {writer}, in a newer format than this "
-            f"autogradviz ({__version__}) reads. Upgrade autogradviz."
+            f"{path} was written by autogradviz {writer}, in {'an' if is_older else 'a'} {age} "
+            f"format than this autogradviz ({__version__}) reads. {advice}."
         )
         raise NotATraceError(message)
     try:
-        readable = _is_readable(stream.schema, int(version))
+        readable = _is_readable(stream.schema)
     except ValueError:  # a name that is no text
         readable = False
     if not readable:
         message = f"{path} is damaged: its columns are not those of a trace."
         raise NotATraceError(message)
-    return int(version)
 
 
 def _content(path: Path) -> bytes:
@@ -285,11 +275,9 @@ def _content(path: Path) -> bytes:
         return file.read()  # one read, so that the content is in memory once
 
 
-def _is_readable(found: pa.Schema, version: int) -> bool:
-    """Return whether all columns are known; an older file may lack columns that came later."""
+def _is_readable(found: pa.Schema) -> bool:
+    """Return whether all columns are known; a column without values may be missing."""
     ours = {column.name: column.type for column in schema()}
-    if version <= convert_old_formats.FORMAT_VERSION:
-        ours |= convert_old_formats.REMOVED
     names = found.names
     known = set(COMMON) <= set(names) <= ours.keys() and len(set(names)) == len(names)
     return known and all(column.type.equals(ours[column.name]) for column in found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.errors import MissingExtraError
 from autogradviz.recording.break_on_argument import read_conditions
 from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
-from autogradviz.recording.record_context import check_keep_steps
+from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.standard_error import print_line
 
@@ -64,13 +64,11 @@ class AutogradvizCallback(_callback_class()):  # type: ignore[misc]
             ValueError: if ``keep_steps`` is not positive, or ``break_on`` is no condition.
         """
         super().__init__()
-        check_keep_steps(keep_steps)
         self._folder = Path(folder)
-        self._recording = OpenEndedRecording(
-            keep_steps=keep_steps,
-            fingerprints=fingerprints,
-            break_on=() if break_on is None else read_conditions(break_on),
+        options = RecordingOptions(
+            keep_steps=keep_steps, fingerprints=fingerprints, break_on=read_conditions(break_on)
         )
+        self._recording = OpenEndedRecording(options)
         self.trace: Trace | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002

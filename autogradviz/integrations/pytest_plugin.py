@@ -76,8 +76,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     accepts = _read_marker(marker) if marker is not None else None
     from autogradviz.recording.open_ended import OpenEndedRecording
+    from autogradviz.recording_options import RecordingOptions
 
-    recording = OpenEndedRecording()
+    earlier: list[Trace] = []
+    recording = OpenEndedRecording(RecordingOptions(), on_suspend=earlier.append)
     recording.begin()
     target = item.config.rootpath / Path(folder or DEFAULT_FOLDER)
     try:
@@ -90,7 +92,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         raise
     trace = recording.finish()
     if trace is not None and accepts is not None:
-        traces = (*recording.earlier, trace)
+        traces = (*earlier, trace)
         found = [each for one in traces for each in one.diagnose() if not accepts(each)]
         if found:
             _report(item, trace, target, has_note=False)

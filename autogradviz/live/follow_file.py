@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import NotATraceError
-from autogradviz.event_log import convert_old_formats
-from autogradviz.event_log.decode_batches import Batch, open_stream
-from autogradviz.event_log.encode_stream import FORMAT_VERSION, Encoder
+from autogradviz.event_log.decode_batches import Batch, read_batches
 from autogradviz.event_log.file_layout import begin_size
 from autogradviz.event_log.flatbuffer_limits import OversizedError, read_messages
-from autogradviz.event_log.rows_to_arrow import find_runs
 from autogradviz.event_log.trace_file import UNREADABLE, check_head
 
 if TYPE_CHECKING:
@@ -48,7 +45,6 @@ class FollowedFile:
         self.exists = self.ended = False
         self.unread = 0
         self._head = b""
-        self._version = FORMAT_VERSION
         self._place = 0
         self._limit = _AT_ONCE
 
@@ -56,7 +52,7 @@ class FollowedFile:
         """Yield the batches that were completed since the last call.
 
         Raises:
-            NotATraceError: if the file is not a trace, is from a newer autogradviz, or is damaged.
+            NotATraceError: if the file is not a trace, has another format version, or is damaged.
             OSError: if it exists and cannot be read.
         """
         try:
@@ -90,7 +86,7 @@ class FollowedFile:
                 head = next(messages, None)
                 if head is None:
                     return
-                self._version = check_head(self.path, content[: head.end])
+                check_head(self.path, content[: head.end])
                 self._head = content[: head.end]
                 self._place = begin + head.end
             for message in messages:
@@ -107,16 +103,9 @@ class FollowedFile:
             return
         self.ended = content[self._place - begin :].startswith(END_OF_STREAM)
 
-    def _batches_of(self, message: bytes) -> Iterator[Batch]:
-        encoder = None if self._version == FORMAT_VERSION else Encoder()
+    def _batches_of(self, message: bytes) -> list[Batch]:
         try:
-            for batch in list(open_stream(self._head, message)):
-                upgraded = batch if encoder is None else convert_old_formats.upgrade(batch)
-                runs = list(find_runs(upgraded))
-                if runs and encoder is None:
-                    yield Batch(self._head, message, runs)
-                elif runs and encoder is not None:
-                    yield Batch(encoder.head, encoder.encode(upgraded), runs)
+            return list(read_batches(self._head, message))
         except UNREADABLE as error:
             raise self._damaged(error) from error
 

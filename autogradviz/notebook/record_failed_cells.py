@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.recording.open_ended import OpenEndedRecording
+from autogradviz.recording_options import RecordingOptions
 from autogradviz.support.standard_error import print_line
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class AutomaticRecording:
 
     def _before(self, info: ExecutionInfo) -> None:
         if not is_own_magic(str(info.raw_cell)):
-            self._recording = OpenEndedRecording()
+            self._recording = OpenEndedRecording(RecordingOptions())
             self._recording.begin()
 
     def _show(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,8 +13,7 @@ from autogradviz.recorder.python_engine.engine import PythonEngine
 
 if TYPE_CHECKING:
     from autogradviz.recorder.engine_interface import Engine
-
-EngineName: TypeAlias = Literal["auto", "native", "python"]
+    from autogradviz.recording_options import EngineName
 
 
 def choose_engine(name: EngineName, *, reads_contents: bool, stops: bool = False) -> Engine:

@@ -39,14 +39,13 @@ from autogradviz.recorder.torch_internals.private_api import require_private_api
 from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from autogradviz.breakpoints.stop_condition import StopCondition
-    from autogradviz.event_log import Log, PathLike
+    from autogradviz.event_log import Log
     from autogradviz.events import Event
-    from autogradviz.recorder.choose_engine import EngineName
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recorder.retention.retention_policy import RetentionPolicy
+    from autogradviz.recording_options import RecordingOptions
 
 _lock: Final = new_lock()
 _active: Recorder | None = None
@@ -55,49 +54,37 @@ _active: Recorder | None = None
 class Recorder:
     """Records PyTorch on eager CPU and CUDA into a log."""
 
-    def __init__(
-        self,
-        *,
-        ops: bool = True,
-        stacks: bool = True,
-        fingerprints: bool = False,
-        norms: bool = False,
-        keep_steps: int | None = None,
-        path: PathLike | None = None,
-        engine: EngineName = "auto",
-        break_on: Sequence[StopCondition] = (),
-    ) -> None:
+    def __init__(self, options: RecordingOptions) -> None:
         """Prepare a recording.
 
         Args:
-            ops: record operators.
-            stacks: record Python stacks.
-            fingerprints: record hashes of tensor contents.
-            norms: record sums and norms of the outputs of ops.
-            keep_steps: how many of the last steps stay in memory; None for all.
-            path: of the file to write, or None.
-            engine: "native", "python", or "auto" for the native one if it can be used.
-            break_on: the conditions under which the debugger is opened.
+            options: of the recording; its path is that of the file to write.
 
         Raises:
             NativeBuildError: the native engine was chosen and cannot be used.
             UnsupportedTorchError: this PyTorch lacks a private name that recording needs.
         """
         require_private_api()
-        self._refuses_ops = ops and has_lazy_backend()
-        ops = ops and not self._refuses_ops
-        found = choose_engine(engine, reads_contents=fingerprints or norms, stops=bool(break_on))
-        self.session = Session(
-            found, ops=ops, stacks=stacks, fingerprints=fingerprints, norms=norms
+        self._refuses_ops = options.ops and has_lazy_backend()
+        engine = choose_engine(
+            options.engine,
+            reads_contents=options.fingerprints or options.norms,
+            stops=bool(options.break_on),
         )
-        if break_on:
-            self.session.stops = StopTable(self.session, break_on)
+        self.session = Session(
+            engine,
+            ops=options.ops and not self._refuses_ops,
+            stacks=options.stacks,
+            fingerprints=options.fingerprints,
+            norms=options.norms,
+        )
+        if options.break_on:
+            self.session.stops = StopTable(self.session, options.break_on)
         self.hook_points = HookPoints(self.session)
         self.ranks = RankTable(self.session, self.hook_points.modules)
         self.retention: RetentionPolicy | None = None
         self._installed = ExitStack()
-        self._keep_steps = keep_steps
-        self._path = path
+        self._options = options
 
     def start(self, model: torch.nn.Module | None, outermost: int) -> None:
         """Install every hook.
@@ -136,7 +123,11 @@ class Recorder:
         session.guarded("ranks", self.ranks.read_rank)
         self.hook_points.steps.listeners.append(self._read_ranks)
         self.retention = open_retention(
-            session, self.hook_points, self.snapshot_log, self._keep_steps, self._path
+            session,
+            self.hook_points,
+            self.snapshot_log,
+            self._options.keep_steps,
+            self._options.path,
         )
         if model is not None:
             self.hook_points.name_modules(model)

@@ -18,12 +18,15 @@ BreakOn: TypeAlias = "str | StopCondition | Finding"
 
 
 def read_conditions(
-    break_on: BreakOn | Sequence[BreakOn], model: torch.nn.Module | None = None, *, ops: bool = True
+    break_on: BreakOn | Sequence[BreakOn] | None,
+    model: torch.nn.Module | None = None,
+    *,
+    ops: bool = True,
 ) -> tuple[StopCondition, ...]:
     """Return the conditions of ``record(break_on=...)``.
 
     Args:
-        break_on: one condition or several.
+        break_on: one condition or several, or None.
         model: of the recording, to check the names of parameters.
         ops: operators are recorded, which most conditions need.
 
@@ -32,8 +35,13 @@ def read_conditions(
         ValueError: if a text describes none, the model has no such parameter, or no operator ran
             on the line of a finding's culprit.
     """
-    if isinstance(break_on, (list, tuple)):
-        return tuple(found for each in break_on for found in read_conditions(each, model, ops=ops))
+    if break_on is None:
+        return ()
+    several = break_on if isinstance(break_on, (list, tuple)) else [break_on]
+    return tuple(_read_condition(each, model, ops=ops) for each in several)
+
+
+def _read_condition(break_on: object, model: torch.nn.Module | None, *, ops: bool) -> StopCondition:
     if isinstance(break_on, StopCondition):
         condition = break_on
     elif isinstance(break_on, Finding):
@@ -48,7 +56,7 @@ def read_conditions(
         raise ValueError(message)
     if model is not None and condition.kind == "write" and condition.name:
         _check_name(condition.name, model)
-    return (condition,)
+    return condition
 
 
 def condition_of(finding: Finding) -> StopCondition:

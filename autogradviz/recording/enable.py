@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.errors import RecordingStateError
 from autogradviz.recording.break_on_argument import read_conditions
 from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
-from autogradviz.recording.record_context import check_keep_steps, check_model
+from autogradviz.recording.record_context import check_model
+from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.standard_error import print_line
 
@@ -68,7 +69,11 @@ def enable(
         message = "autogradviz.enable() was called before; call autogradviz.disable() first"
         raise RecordingStateError(message)
     check_model(model, "enable()")
-    check_keep_steps(keep_steps)
+    options = RecordingOptions(
+        keep_steps=keep_steps,
+        fingerprints=fingerprints,
+        break_on=read_conditions(break_on, model),
+    )
     target = Path(folder).absolute()
     existing = next(each for each in (target, *target.parents) if each.exists())
     if not existing.is_dir():
@@ -77,11 +82,7 @@ def enable(
     if not os.access(existing, os.W_OK):
         message = f"traces cannot be written to {folder}: no permission to write in {existing}"
         raise PermissionError(message)
-    recording = OpenEndedRecording(
-        keep_steps=keep_steps,
-        fingerprints=fingerprints,
-        break_on=() if break_on is None else read_conditions(break_on, model),
-    )
+    recording = OpenEndedRecording(options)
     recording.begin(id(sys._getframe(1)), model=model)  # noqa: SLF001 - the documented way
     _enabled = _Enabled(recording, target)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,15 +18,15 @@ from autogradviz.support.standard_error import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     import torch
 
-    from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.recorder import Recorder
-    from autogradviz.recorder.choose_engine import EngineName
     from autogradviz.recorder.recorder_failures import Failures
+    from autogradviz.recording_options import RecordingOptions
+    from autogradviz.support.process_rank import PathLike
 
 
 class OuterRecording(Protocol):
@@ -53,37 +54,17 @@ def set_outer_recording(outer: OuterRecording | None) -> None:
 
 
 class Recording:
-    """One recording; ``record`` documents the options.
+    """One recording.
 
     Attributes:
         trace: readable once the recording is finished.
         wrote_last_steps: whether the last steps were written to ``path``, with ``keep_steps``.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module | None = None,
-        *,
-        fingerprints: bool = False,
-        norms: bool = False,
-        ops: bool = True,
-        stacks: bool = True,
-        keep_steps: int | None = None,
-        path: str | os.PathLike[str] | None = None,
-        engine: EngineName = "auto",
-        break_on: Sequence[StopCondition] = (),
-        hang_s: float | None = None,
-    ) -> None:
+    def __init__(self, options: RecordingOptions, model: torch.nn.Module | None = None) -> None:
         self._model = model
-        self._fingerprints = fingerprints
-        self._norms = norms
-        self._ops = ops
-        self._stacks = stacks
-        self._keep_steps = keep_steps
-        self._engine = engine
-        self._break_on = break_on
-        self._path = None if path is None else _own_path(path)
-        self._hang_s = hang_s
+        self._options = options
+        self._path = None if options.path is None else _own_path(options.path)
         self._last_steps: LastStepsFile | None = None
         self._watch: InterruptionWatch | None = None
         self._source = LogSource()
@@ -116,16 +97,7 @@ class Recording:
         if self._used:
             message = "this recording was used before; call autogradviz.record() again"
             raise RecordingStateError(message)
-        recorder = Recorder(
-            ops=self._ops,
-            stacks=self._stacks,
-            fingerprints=self._fingerprints,
-            norms=self._norms,
-            keep_steps=self._keep_steps,
-            path=self._path,
-            engine=self._engine,
-            break_on=self._break_on,
-        )
+        recorder = Recorder(replace(self._options, path=self._path))
         outer = _outer
         if outer is not None:
             outer.suspend()
@@ -194,13 +166,13 @@ class Recording:
 
     def _watch_interruptions(self, recorder: Recorder) -> None:
         """Let the trace survive what ends one of several ranks."""
-        rank = current_rank()
-        if self._path is None or not (self._hang_s or (rank is not None and rank.world_size > 1)):
+        rank, hang_s = current_rank(), self._options.hang_s
+        if self._path is None or not (hang_s or (rank is not None and rank.world_size > 1)):
             return
-        if self._keep_steps is not None:
+        if self._options.keep_steps is not None:
             self._last_steps = LastStepsFile(self._path, recorder.snapshot_log)
             recorder.add_step_listener(self._last_steps.step_ended)
-        self._watch = InterruptionWatch(self._interrupted, self._count_events, self._hang_s)
+        self._watch = InterruptionWatch(self._interrupted, self._count_events, hang_s)
         self._watch.start()
 
     def _count_events(self) -> int:
@@ -256,7 +228,7 @@ class Recording:
             warn_of_loss("a loss", self._path)
 
 
-def _own_path(path: str | os.PathLike[str]) -> Path:
+def _own_path(path: PathLike) -> Path:
     """Return the absolute path of this process's trace."""
     rank = current_rank() if is_folder_path(path) else None
     own = trace_path(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import save_new
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from autogradviz.recording_options import RecordingOptions
     from autogradviz.trace import Trace
 
 
@@ -25,49 +26,66 @@ class OpenEndedRecording:
     """Records until ``finish`` is called.
 
     A recording that the program opens itself suspends it: that one is finished first, and a new
-    one begins after the program's.
+    one begins after the program's. Nothing is done in a forked child.
 
     Attributes:
+        options: of the recordings.
         trace: of the newest recording; None before the first one. If a recording of the program
             itself raised, this is its trace.
-        earlier: the traces of the recordings that were suspended.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self, options: RecordingOptions, *, on_suspend: Callable[[Trace], None] | None = None
+    ) -> None:
         """Prepare a recording.
 
         Args:
-            options: of ``Recording``.
+            options: of the recording.
+            on_suspend: called with the trace of each recording that was suspended.
         """
-        self._options = options
+        self.options = options
+        self.trace: Trace | None = None
+        self._on_suspend = on_suspend
         self._model: Callable[[], torch.nn.Module | None] = _no_model
-        self._recording: Recording | None = None
+        self._recording: Recording | None = None  # the newest one
+        self._is_finished = False
         self._process_id = os.getpid()
         self._outermost = 0
-        self.trace: Trace | None = None
-        self.earlier: list[Trace] = []
+
+    @property
+    def is_own_process(self) -> bool:
+        """Whether this is the process that prepared the recording, not a forked child."""
+        return os.getpid() == self._process_id
 
     @property
     def is_open(self) -> bool:
         """Whether it records now, in this process."""
-        return (
-            self._recording is not None
-            and self._recording.is_open
-            and os.getpid() == self._process_id
-        )
+        return self._recording is not None and self._recording.is_open and self.is_own_process
 
-    def begin(self, outermost: int = 0, model: torch.nn.Module | None = None) -> None:
+    @property
+    def wrote_last_steps(self) -> bool:
+        """Whether the newest recording wrote the last steps to its file."""
+        return self._recording is not None and self._recording.wrote_last_steps
+
+    def begin(
+        self,
+        outermost: int = 0,
+        model: torch.nn.Module | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
         """Begin to record.
 
         Args:
             outermost: ``id`` of the outermost frame of recorded stacks.
             model: gives names to modules and parameters; it is not kept alive.
+            on_step: called after each training step with the number of events so far.
         """
         self._outermost = outermost
         if model is not None:
             self._model = weakref.ref(model)
-        self._recording = Recording(self._model(), **self._options)
-        self.trace = self._recording.begin(outermost)
+        self._is_finished = False
+        self._recording = Recording(self.options, self._model())
+        self.trace = self._recording.begin(outermost, on_step)
         set_outer_recording(self)
 
     def finish(self, error: BaseException | None = None) -> Trace | None:
@@ -76,33 +94,46 @@ class OpenEndedRecording:
         Args:
             error: the exception that ended the program; the first finding is added as a note.
         """
-        recording = self._recording
-        if os.getpid() != self._process_id or recording is None:
+        if not self.is_own_process or self._recording is None or self._is_finished:
             return None
-        set_outer_recording(None)
-        if recording.is_open:
-            missed = recording.finish(error)
-            if missed is not None and missed.summary is not None:
-                print_line(missed.summary.removeprefix("autogradviz "))
-        self._recording = None
+        self._is_finished = True
+        self._end(error)
         return self.trace
 
+    def _end(self, error: BaseException | None) -> None:
+        """End the recording if it is open."""
+        set_outer_recording(None)
+        if self._recording is None or not self._recording.is_open:
+            return
+        missed = self._recording.finish(error)
+        if missed is not None and missed.summary is not None:
+            self._report(missed.summary.removeprefix("autogradviz "))
+
+    def _report(self, line: str) -> None:
+        """Print what could not be recorded."""
+        print_line(line)
+
     def suspend(self) -> None:
-        """Finish the recording, because the program begins one of its own."""
+        """Finish the recording, because the program begins one of its own.
+
+        Inside another dispatch mode, or in another thread, it cannot be finished and stays open.
+        """
         if self.is_open and self._recording is not None and self._recording.is_innermost:
-            self.finish()
-            self._recording = Recording(self._model(), **self._options)
-            if self.trace is not None:
-                self.earlier.append(self.trace)
+            self._end(None)
+            if self.trace is not None and self._on_suspend is not None:
+                self._on_suspend(self.trace)
 
     def resume(self, trace: Trace | None, error: BaseException | None) -> None:
         """Begin a new recording after the program's own one, unless that one failed."""
-        if os.getpid() != self._process_id or self._recording is None or self._recording.is_open:
+        if not self.is_own_process or self._is_finished or self.is_open:
             return
         if error is not None:
             self.trace = trace
         else:
-            self.begin(self._outermost)
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        self.begin(self._outermost)
 
 
 def _no_model() -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from autogradviz.recording.break_on_argument import read_conditions
+from autogradviz.recording.lifecycle import Recording
+from autogradviz.recording_options import RecordingOptions
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
@@ -12,9 +16,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.breakpoints.stop_condition import StopCondition
-    from autogradviz.recorder.choose_engine import EngineName
     from autogradviz.recording.break_on_argument import BreakOn
+    from autogradviz.recording_options import EngineName
     from autogradviz.trace import Trace
 
 
@@ -60,7 +63,6 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             its third match only. In the debugger, ``stopped`` is a ``Stop`` with the live
             tensors. Without a terminal, and if a condition never matches, one line is printed.
             Needs the Python engine.
-        values: deprecated name of ``fingerprints``.
 
     Returns:
         A context manager. Entering it returns the ``Trace``, which can be read once the block
@@ -98,23 +100,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         path: str | os.PathLike[str] | None = None,
         engine: EngineName = "auto",
         break_on: BreakOn | Sequence[BreakOn] | None = None,
-        values: bool | None = None,
     ) -> None:
-        # Late imports, because ``import autogradviz`` imports this module.
-        from autogradviz.recording.lifecycle import Recording
-
-        if values is not None:
-            from autogradviz.deprecation import warn_deprecated
-
-            warn_deprecated("record(values=...)", "record(fingerprints=...)")
-            fingerprints = values
         check_model(model, "record()")
-        check_keep_steps(keep_steps)
-        if engine not in ("auto", "native", "python"):
-            message = f"engine must be 'auto', 'native' or 'python', not {engine!r}"
-            raise ValueError(message)
-        self._recording = Recording(
-            model,
+        options = RecordingOptions(
             fingerprints=fingerprints,
             norms=norms,
             ops=ops,
@@ -122,8 +110,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             keep_steps=keep_steps,
             path=path,
             engine=engine,
-            break_on=_read_break_on(break_on, model, ops=ops),
+            break_on=read_conditions(break_on, model, ops=ops),
         )
+        self._recording = Recording(options, model)
 
     def __enter__(self) -> Trace:
         return self._recording.begin(id(sys._getframe(1)))  # noqa: SLF001 - the documented way
@@ -139,16 +128,6 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             missed.warn(quiet=error is not None)
 
 
-def _read_break_on(
-    break_on: BreakOn | Sequence[BreakOn] | None, model: torch.nn.Module | None, *, ops: bool
-) -> tuple[StopCondition, ...]:
-    if break_on is None:
-        return ()
-    from autogradviz.recording.break_on_argument import read_conditions
-
-    return read_conditions(break_on, model, ops=ops)
-
-
 def check_model(model: object, caller: str) -> None:
     """Raise ``TypeError`` if a model is neither None nor an ``nn.Module``."""
     if model is None:
@@ -158,10 +137,3 @@ def check_model(model: object, caller: str) -> None:
     if not isinstance(model, torch.nn.Module):
         message = f"{caller} takes an nn.Module, not {type(model).__name__}; leave it out"
         raise TypeError(message)
-
-
-def check_keep_steps(keep_steps: object) -> None:
-    """Raise ``ValueError`` if a number of steps is neither None nor a positive integer."""
-    if keep_steps is not None and not (isinstance(keep_steps, int) and keep_steps >= 1):
-        message = f"keep_steps must be a positive integer, not {keep_steps!r}"
-        raise ValueError(message)

@@ -265,8 +265,8 @@ class Run:
     def dataset(self) -> ds.Dataset:
         """Return all events as a ``pyarrow.dataset.Dataset`` with a column "rank".
 
-        It reads the columns that a query needs, one batch after the other. A file that is torn, or
-        that an older version wrote, is held in memory.
+        It reads the columns that a query needs, one batch after the other. A torn file is held in
+        memory.
         """
         return dataset(list(self._files.values()))
 

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.scene import non_graph_views
+from autogradviz.scene import panels
 from autogradviz.scene.blamed_tensors import find_blamed
 from autogradviz.scene.compiled.in_graph import (
     dominating_nodes,
@@ -105,7 +105,7 @@ def build_scene(
         only={region_of[node] for node in drawn} if graph_only else None,
     )
     scene = Scene(
-        summary=non_graph_views.summarize(analysis, title),
+        summary=panels.summarize(analysis, title),
         groups=build_groups(
             groups,
             layouts,
@@ -123,30 +123,30 @@ def build_scene(
         edges=edges,
         saved_badges=tuple(saved),
         parameter_badges=tuple(builder.parameter_badges),
-        findings=non_graph_views.build_findings(findings, folded, analysis.regions),
+        findings=panels.build_findings(findings, folded, analysis.regions),
         **compiled,
     )
     if graph_only:
         return scene
-    spans, span_count = non_graph_views.build_spans(analysis, folded)
-    idle = non_graph_views.find_idle(analysis)
+    spans, span_count = panels.build_spans(analysis, folded)
+    idle = panels.find_idle(analysis)
     summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
     return replace(
         scene,
         summary=summary,
-        regions=non_graph_views.build_regions(analysis),
-        diffs=non_graph_views.build_diffs(analysis.regions),
+        regions=panels.build_regions(analysis),
+        diffs=panels.build_diffs(analysis.regions),
         spans=spans,
-        memory=non_graph_views.build_memory(analysis),
-        lines=non_graph_views.build_lines(analysis),
+        memory=panels.build_memory(analysis),
+        lines=panels.build_lines(analysis),
         storages=storages,
         counted_storages=build_counted_storages(analysis.saved_memory, folded),
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
         flame_rows=build_flame_tables(analysis, folded),
         **build_prediction_tables(analysis),
-        changes=non_graph_views.build_changes(analysis),
-        saved_diffs=non_graph_views.build_saved_diffs(analysis),
+        changes=panels.build_changes(analysis),
+        saved_diffs=panels.build_saved_diffs(analysis),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import display_op_name, short_location
+from autogradviz.analysis.formatting import display_op_name, short_location, source_line
 from autogradviz.scene.derivative_formulas import is_table_of, slot_sentence
 from autogradviz.scene.schema import (
     SceneCountedStorage,
@@ -139,6 +139,7 @@ class _StorageBuilder:
         holds = self._holds[history.storage_id]
         node_ids = [s.node_id for s in wrong or saved if s.node_id in self._folded.index_of]
         changed = [s.changed_version for s in wrong if s.broken]
+        filename, lineno, _ = source_line(location)
         return SceneStorage(
             index=index,
             storage_id=history.storage_id,
@@ -151,8 +152,8 @@ class _StorageBuilder:
             dtype=first.tensor.dtype if first else "",
             module=self._module(first, creator),
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
-            filename=location.place if location else "",
-            lineno=location.lineno if location else 0,
+            filename=filename,
+            lineno=lineno,
             state="broken" if wrong else _state(holds),
             version=first.version if first else None,
             seen_version=changed[0] if changed else None,
@@ -223,6 +224,7 @@ class _StorageBuilder:
         elif kind == "unpacked" and entry.saved_id is not None:
             saved = self._analysis.saved[entry.saved_id]
             version = saved.version if saved.cloned else version  # the clone has the saved content
+        filename, lineno, _ = source_line(entry.location)
         return _make_event(
             storage=storage,
             time_ns=entry.time_ns,
@@ -230,8 +232,8 @@ class _StorageBuilder:
             version=version,
             op=entry.op,
             ok=ok,
-            filename=entry.location.place if entry.location else "",
-            lineno=entry.location.lineno if entry.location else 0,
+            filename=filename,
+            lineno=lineno,
             nbytes=entry.nbytes,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import display_op_name, format_shape
+from autogradviz.analysis.formatting import display_op_name, format_shape, source_line
 from autogradviz.scene.node_badges import NodeBadgeReader
 from autogradviz.scene.node_tooltips import Annotations
 from autogradviz.scene.parameter_badges import ParameterBadges
@@ -109,6 +109,7 @@ class NodeBuilder:
             op_width, name_width = _box_widths(op_name, name, badges, alone=place.alone)
             right_width = _badges_width(saved)
             right_width += 0.0 if all(badge.width for badge in saved) else MORE_WIDTH
+        filename, lineno, _ = source_line(node.location)
         return _make_node(
             index=index,
             node_id=node.node_id,
@@ -117,8 +118,8 @@ class NodeBuilder:
             name=name,
             module=node.module,
             sequence_nr=node.sequence_nr,
-            filename=node.location.place if node.location else "",
-            lineno=node.location.lineno if node.location else 0,
+            filename=filename,
+            lineno=lineno,
             state=node.state,
             error=error,
             writes=badges.culprit,

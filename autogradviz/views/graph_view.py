@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from autogradviz.analysis import Analysis
 from autogradviz.errors import NotAGraphError
 from autogradviz.event_log import write_over_own
+from autogradviz.recording_options import RecordingOptions
 from autogradviz.scene import build_scene
 from autogradviz.support.pause_gc import collector_paused
 
@@ -132,7 +133,8 @@ def graph(
             "computed outside torch.no_grad()"
         )
         raise NotAGraphError(message)
+    options = RecordingOptions(ops=False, stacks=False)
     with collector_paused():
-        log = Recorder(ops=False, stacks=False).record_graph(model, roots)
+        log = Recorder(options).record_graph(model, roots)
     scene = build_scene(Analysis(log), (), title=title, depth=depth, graph_only=True)
     return GraphView(scene)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,16 @@ def test_own_recordings_suspend_it(enabled):
     sys.excepthook(RuntimeError, RuntimeError(), None)
     [trace] = traces(enabled)
     assert trace.diagnose()[0].slug == "saved-tensor-mutated"
+
+
+@pytest.mark.usefixtures("enabled")
+def test_the_trace_of_a_suspended_recording_is_not_kept():
+    module = sys.modules["autogradviz.recording.enable"]
+    suspended = weakref.ref(module._enabled.recording.trace)
+    with autogradviz.record():
+        pass
+    gc.collect()
+    assert suspended() is None
 
 
 def test_sigterm_writes_what_was_recorded_and_keeps_its_effect(enabled, monkeypatch):

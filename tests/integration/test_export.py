@@ -222,7 +222,7 @@ def test_export_command_writes_files(trace, tmp_path, monkeypatch, capsys):
     assert main(["export", "x.agv", "-f", "dot", "-o", "y.sqlite"]) == 2
     assert "y.sqlite exists already" in capsys.readouterr().err
     assert (tmp_path / "y.sqlite").read_bytes() == before
-    assert main(["export", "x.agv", "-f", "dot", "-o", "y.sqlite", "--force"]) == 0
+    assert main(["export", "x.agv", "-f", "dot", "-o", "y.sqlite", "--overwrite"]) == 0
 
 
 def test_hostile_text_is_escaped(tmp_path):

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.recorder.recorder import Recorder
+from autogradviz.recording_options import RecordingOptions
 
 LARGE = 100_000
 """Bytes: scalars and norms of the recorder are smaller, activations and gradients larger."""
@@ -99,7 +100,7 @@ def test_recorded_step_has_the_same_peak_memory(options, checkpointed):
 
 
 def test_freed_storage_is_forgotten_immediately():
-    recorder = Recorder()
+    recorder = Recorder(RecordingOptions())
     recorder.start(None, 0)
     try:
         kept = torch.ones(3)
@@ -113,7 +114,7 @@ def test_freed_storage_is_forgotten_immediately():
 
 
 def test_table_of_freed_storages_is_bounded():
-    recorder = Recorder()
+    recorder = Recorder(RecordingOptions())
     recorder.start(None, 0)
     try:
         for _ in range(3):

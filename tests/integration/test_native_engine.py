@@ -47,6 +47,7 @@ from autogradviz.recorder.native.tables import NativeFingerprints
 from autogradviz.recorder.python_engine.engine import PythonEngine
 from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.session import Session, SessionRef
+from autogradviz.recording_options import RecordingOptions
 
 pytestmark = pytest.mark.skipif(
     build.unsupported() is not None or shutil.which("g++") is None,
@@ -650,7 +651,7 @@ def test_names_of_operators_that_are_removed_and_defined_again(native):
 
 
 def test_events_can_be_counted_before_the_recording(native):
-    recorder = Recorder(engine="native")
+    recorder = Recorder(RecordingOptions(engine="native"))
     assert recorder.session.event_count == 0  # another thread watches for progress from the start
 
 

@@ -9,6 +9,7 @@ from ranks import run_ranks
 import autogradviz
 from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen
 from autogradviz.recording.lifecycle import Recording
+from autogradviz.recording_options import RecordingOptions
 
 TRAINS = """
 import os, torch
@@ -165,7 +166,7 @@ def test_restart_that_torchrun_does_not_count_writes_files_of_its_own(tmp_path):
 
 
 def test_events_can_be_counted_by_another_thread_while_the_recording_ends(native):
-    recording = Recording(engine="native")
+    recording = Recording(RecordingOptions(engine="native"))
     recording.begin(0)
     recorder = recording._recorder
     assert recording._count_events() > 0

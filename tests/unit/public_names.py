@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 
 import autogradviz
-from autogradviz.trace import _DEPRECATED
 
 NOT_OBJECTS = {"__version__"}
 
@@ -25,8 +24,7 @@ def members(kind, prefix):
     for name, member in vars(kind).items():
         is_member = inspect.isfunction(member) or hasattr(member, "__get__")
         is_slot = inspect.ismemberdescriptor(member)
-        is_deprecated = kind is autogradviz.Trace and name in _DEPRECATED
-        if is_member and not (name.startswith("_") or is_slot or is_trait(member) or is_deprecated):
+        if is_member and not (name.startswith("_") or is_slot or is_trait(member)):
             yield f"{prefix}.{name}", member
 
 

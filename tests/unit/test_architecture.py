@@ -15,13 +15,13 @@ import autogradviz
 PACKAGE = Path(autogradviz.__file__).parent
 LAYERS = {
     "support": -1,
-    "deprecation": -1,
     "_version": 0,
     "errors": 0,
     "events": 0,
     "entry_points": 1,
     "pages": 2,
     "breakpoints": 0,
+    "recording_options": 1,
     "event_log": 1,
     "compiled_graphs": 1,
     "analysis": 2,

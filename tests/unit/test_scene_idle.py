@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autogradviz.scene.non_graph_views import find_idle
+from autogradviz.scene.panels import find_idle
 
 
 def recording(*, state, end_ns=10_000):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from autogradviz.event_log.state_value_diff import find_change_kind, to_value
+from autogradviz.event_log.state_value_diff import StateValue, find_change_kind, to_value
+from autogradviz.events import path_text
 from autogradviz.recorder.checkpoint.state_reader import StateReader
 from autogradviz.recorder.checkpoint.value_repr import ObjectIds, read_value
 
@@ -66,6 +67,67 @@ def test_tensor_value_has_identity_version_and_requires_grad():
     assert find_change_kind(written, leaf) == "requires_grad"
     assert find_change_kind(written, other) == "identity"
     assert find_change_kind(other, reading(torch.zeros(3), ids)) == "value"
+
+
+def plain(text, number=None):
+    return StateValue("plain", text, number)
+
+
+def length(number, text=""):
+    return StateValue("container", f"len {number}{text}", number)
+
+
+def tensor_value(form, storage, version, requires_grad=False):
+    return StateValue(
+        "tensor", form, object_id=storage, version=version, requires_grad=requires_grad
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (None, plain("1", 1.0), "added"),
+        (plain("1", 1.0), None, "removed"),
+        (plain("1", 1.0), plain("'one'"), "value"),
+        (plain("None"), length(2), "type"),
+        (length(3), length(2), "size"),
+        (length(3, ", 'a' first"), length(3, ", 'b' first"), "content"),
+        (StateValue("cache", "0 cached", 0), StateValue("cache", "4 cached", 4), "size"),
+        (StateValue("weak_reference", "alive"), StateValue("weak_reference", "dead"), "died"),
+        (StateValue("object", "Linear", object_id=3), StateValue("object", "Linear", object_id=4),
+         "identity"),
+        (StateValue("object", "Linear", object_id=3), StateValue("object", "Identity", object_id=3),
+         "class"),
+        (StateValue("object", "Linear", object_id=3), StateValue("object", "Identity", object_id=4),
+         "value"),
+        (tensor_value("float32 2×4", 1, 0), tensor_value("float32 2×4", 1, 1), "version"),
+        (tensor_value("float32 2×4", 1, 0), tensor_value("float32 2×4", 2, 0), "identity"),
+        (tensor_value("float32 2×4", 1, 0), tensor_value("float32 2×4", 1, 0, True),
+         "requires_grad"),
+        (tensor_value("float32 2×4", 1, 0), tensor_value("float32 2×4", 1, 1, True), "value"),
+        (tensor_value("float32 2×4 cuda:0", 1, 0), tensor_value("float32 2×4", 1, 0), "value"),
+        (tensor_value("float32 2 ", None, 0), tensor_value("float32 2 ", None, 1), "version"),
+        (StateValue("rng", "state 00000000"), StateValue("rng", "state 00000001"), "value"),
+        (StateValue("array", "int64 2 00000000"), StateValue("array", "int64 2 00000001"),
+         "content"),
+        (plain("'v1'"), plain("'v2'"), "value"),
+    ],
+)  # fmt: skip
+def test_change_kind_says_what_differs(before, after, kind):
+    assert find_change_kind(before, after) == kind
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (("x",), "x"),
+        (("self", "layers", "[1]", "bias"), "self.layers[1].bias"),
+        (("cache", "['a.b']", "x"), "cache['a.b'].x"),
+        (("names", "[0]"), "names[0]"),
+    ],
+)
+def test_text_of_a_path_is_python(path, name):
+    assert path_text(path) == name
 
 
 def test_state_paths_are_tuples_of_names_and_items():

@@ -22,10 +22,12 @@ from autogradviz.event_log import (
     encode_stream,
     is_arrow_file,
     load,
+    read_summary,
     save,
 )
 from autogradviz.event_log.file_layout import index_size
 from autogradviz.events import EVENT_TYPES, OpCalled, RecordingEnded, SourceLineRead
+from autogradviz.live.follow_file import FollowedFile
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 PER_TEST_FOLDER = settings(
@@ -245,6 +247,19 @@ def test_newer_format_is_refused_with_advice_to_upgrade(tmp_path):
         NotATraceError, match=r"written by autogradviz 9, in a newer format .* Upgrade"
     ):
         load(path)
+
+
+@pytest.mark.parametrize("version", ["1", str(FORMAT_VERSION - 1)])
+def test_older_format_is_refused_with_advice_to_record_again(tmp_path, version):
+    path = tmp_path / "t.agv"
+    write_stream(path, {"kind": pa.string()}, version)
+    message = r"written by autogradviz 9, in an older format .* Record again\."
+    with pytest.raises(NotATraceError, match=message):
+        load(path)
+    with pytest.raises(NotATraceError, match=message):
+        read_summary(path)
+    with pytest.raises(NotATraceError, match=message):
+        list(FollowedFile(path).read())
 
 
 def test_unexpected_columns_are_refused(tmp_path):

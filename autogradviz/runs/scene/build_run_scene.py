@@ -6,7 +6,7 @@ from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.text_formatting import short_location
+from autogradviz.analysis.formatting import short_source_line
 from autogradviz.runs.collective_differences import find_collective_differences
 from autogradviz.runs.odd_ranks import compare_steps
 from autogradviz.runs.rank_files import describe_end, describe_ranks, describe_unreadable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import RankSummary, StepTotals
     from autogradviz.runs.odd_ranks import Aspect, OddRank
     from autogradviz.runs.run_interface import ReadableRun
@@ -149,7 +148,7 @@ def _findings(run: ReadableRun) -> list[schema.RunFindingCard]:
     cards = []
     for each in run.diagnose():
         finding = each.finding
-        culprit, victim = _source(finding.culprit), _source(finding.victim)
+        culprit, victim = short_source_line(finding.culprit), short_source_line(finding.victim)
         cards.append(
             schema.RunFindingCard(
                 heading=each.heading,
@@ -168,12 +167,6 @@ def _findings(run: ReadableRun) -> list[schema.RunFindingCard]:
             )
         )
     return cards
-
-
-def _source(location: SourceLocation | None) -> tuple[str, int, str]:
-    if location is None:
-        return "", 0, ""
-    return short_location(location).rpartition(":")[0], location.lineno, location.text
 
 
 def _build_cells(

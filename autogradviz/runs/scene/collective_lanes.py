@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from autogradviz.diagnose.text_formatting import short_location
+from autogradviz.analysis.formatting import short_source_line
 from autogradviz.runs.collective_differences import RankCollectives, has_stopped, is_final
 from autogradviz.runs.findings import describe_group
 from autogradviz.runs.rank_files import describe_ranks
@@ -195,11 +195,5 @@ def _state(row: _Row, column: _Column, usual: _Called | None) -> CellState:
 
 
 def _describe(call: CollectiveCall) -> LaneCall:
-    location = call.location
-    return LaneCall(
-        name=call.name,
-        tensors=call.tensors,
-        file="" if location is None else short_location(location).rpartition(":")[0],
-        line=0 if location is None else location.lineno,
-        text="" if location is None else location.text,
-    )
+    file, line, text = short_source_line(call.location)
+    return LaneCall(name=call.name, tensors=call.tensors, file=file, line=line, text=text)

@@ -10,6 +10,7 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     format_shape,
     short_op_name,
+    source_line,
 )
 from autogradviz.scene.compiled.columns import is_view
 from autogradviz.scene.label_text import plural
@@ -105,5 +106,4 @@ def op_lines(ops: Sequence[CompiledOp]) -> list[str]:
 
 def spot(ops: Sequence[CompiledOp]) -> tuple[str, int]:
     """Return file and line of the first op."""
-    location = ops[0].location
-    return (location.place, location.lineno) if location else ("", 0)
+    return source_line(ops[0].location)[:2]

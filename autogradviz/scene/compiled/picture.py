@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import (
     format_bytes,
-    short_path,
+    line_name,
+    source_line,
 )
 from autogradviz.scene.compiled.columns import arrange_columns
 from autogradviz.scene.compiled.lane_rows import OP_SIZE, LaneRow, op_lines, spot
@@ -275,7 +276,7 @@ class _Picture:
         column, location = place.column, place.column.location
         title = _column_title(column)
         text = column.module_type if column.lines > 1 else location.text if location else ""
-        spot = (location.place, location.lineno) if location else ("", 0)
+        spot = source_line(location)[:2]
         slots = [self._region.saved[position] for position in column.slots]
         counts = f"{plural(len(column.forward), 'forward op')}, {len(column.backward)} backward"
         item = self._item(title, text or counts, [counts] if text else [], slots, spot)
@@ -320,7 +321,7 @@ class _Picture:
                     ribbon.label,
                     f"From {_column_name(place.column)} to {users or 'nothing'}",
                     slots=ribbon.slots,
-                    place=_slot_spot(ribbon.slots[0]),
+                    place=source_line(ribbon.slots[0].location)[:2],
                 )
                 chips.append((place, ribbon, y, item))
         for _, ribbon, y, item in chips:
@@ -405,17 +406,13 @@ def _column_title(column: Column) -> str:
     location = column.location
     if location is None:
         return "unknown line"
-    return f"{short_path(location.place).split('/')[-1]}:{location.lineno}"
+    return line_name(location)
 
 
 def _column_name(column: Column) -> str:
     """Return a column's name for a sentence: "h.0, gpt.py:19"."""
     parts = (column.block, "" if column.block and column.lines > 1 else _column_title(column))
     return " ".join(part for part in parts if part)
-
-
-def _slot_spot(slot: CompiledSlot) -> tuple[str, int]:
-    return (slot.location.place, slot.location.lineno) if slot.location else ("", 0)
 
 
 def _fit(text: str, width: float, size: float, *, bold: bool = False) -> str:

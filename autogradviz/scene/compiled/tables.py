@@ -10,6 +10,7 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     format_shape,
     short_op_name,
+    source_line,
 )
 from autogradviz.scene.compiled.columns import slot_hook
 from autogradviz.scene.compiled.guard_tree import guard_tree
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         GraphBreak,
         Recompile,
     )
-    from autogradviz.analysis.types import SourceLocation
 
 PLANNED: Final = "planned: inductor fuses these ops into kernels"
 READABLE_WIDTH: Final = 1150.0
@@ -109,7 +109,7 @@ def describe_region(
         reason = f": {region.cache_reason}" if region.cache_reason else ""
         notes.insert(0, f"cache {region.cache}{reason}")
     location = region.location or region.compiled_by
-    filename, lineno, _ = _line(location)
+    filename, lineno, _ = source_line(location)
     nodes = dict.fromkeys(
         node_index[run.node_id] for run in region.runs if run.node_id in node_index
     )
@@ -155,7 +155,7 @@ def _slot(
     storage_index: Mapping[int, int],
     hooks: Mapping[str, CompiledHook],
 ) -> SceneCompiledSlot:
-    filename, lineno, _ = _line(slot.location)
+    filename, lineno, _ = source_line(slot.location)
     shape = slot.symbolic_shape or format_shape(slot.shape)
     tensor = slot.runs[-1].tensor if slot.runs else None
     storage_id = tensor.storage_id if tensor else None
@@ -187,7 +187,7 @@ def _steps(
         if each.seq in seen:
             return
         seen.add(each.seq)
-        filename, lineno, text = _line(each.location)
+        filename, lineno, text = source_line(each.location)
         hint = [line.strip() for line in each.details.splitlines() if "Hint:" in line]
         steps.append(
             SceneCompiledStep(
@@ -205,7 +205,7 @@ def _steps(
         if each.seq in seen:
             return
         seen.add(each.seq)
-        filename, lineno, _ = _line(each.location)
+        filename, lineno, _ = source_line(each.location)
         steps.append(
             SceneCompiledStep(
                 kind="recompile",
@@ -221,7 +221,7 @@ def _steps(
     for index, region in enumerate(regions):
         for recompile in region.recompiles:
             add_recompile(recompile)
-        filename, lineno, text = _line(region.location or region.compiled_by)
+        filename, lineno, text = source_line(region.location or region.compiled_by)
         steps.append(
             SceneCompiledStep(
                 kind="region",
@@ -240,10 +240,6 @@ def _steps(
     for recompile in recompiles:
         add_recompile(recompile)
     return tuple(steps)
-
-
-def _line(location: SourceLocation | None) -> tuple[str, int, str]:
-    return (location.place, location.lineno, location.text) if location else ("", 0, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

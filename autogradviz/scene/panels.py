@@ -1,15 +1,16 @@
-"""Data of the views other than the graph: findings, regions, timeline, memory, source, summary."""
+"""Tables of the panels beside the graph: findings, regions, timeline, memory, source, summary."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from heapq import nlargest
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape
+from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape, source_line
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.scene.label_text import plural
-from autogradviz.scene.region_costs import region_costs
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, Region, SavedTensor, SourceLocation, Span
+    from autogradviz.analysis.types import Op, Region, SavedTensor, Span
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
@@ -49,11 +50,6 @@ MAX_SAVED_DIFFS: Final = 200
 """Maximum number of rows of one region."""
 
 
-def _source(location: SourceLocation | None) -> tuple[str, int, str]:
-    """Return file, line number and text of a location; "", 0 and "" if it is unknown."""
-    return (location.place, location.lineno, location.text) if location else ("", 0, "")
-
-
 def build_findings(
     findings: Sequence[Finding], folded: FoldedGraph, regions: Sequence[Region]
 ) -> tuple[SceneFinding, ...]:
@@ -61,8 +57,8 @@ def build_findings(
     region_index = {region.region_id: i for i, region in enumerate(regions)}
     rows = []
     for finding in findings:
-        culprit_file, culprit_line, culprit_text = _source(finding.culprit)
-        victim_file, victim_line, victim_text = _source(finding.victim)
+        culprit_file, culprit_line, culprit_text = source_line(finding.culprit)
+        victim_file, victim_line, victim_text = source_line(finding.victim)
         rows.append(
             SceneFinding(
                 slug=finding.slug,
@@ -86,11 +82,11 @@ def build_findings(
 def build_regions(analysis: Analysis) -> tuple[SceneRegion, ...]:
     """Return the checkpoint regions."""
     regions = analysis.regions
-    costs = region_costs(analysis)
+    costs = _region_costs(analysis)
     region_index: dict[int | None, int] = {r.region_id: i for i, r in enumerate(regions)}
     rows = []
     for i, region in enumerate(regions):
-        filename, lineno, _ = _source(region.location)
+        filename, lineno, _ = source_line(region.location)
         rows.append(
             SceneRegion(
                 index=i,
@@ -112,6 +108,37 @@ def build_regions(analysis: Analysis) -> tuple[SceneRegion, ...]:
             )
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionCosts:
+    """Bytes that a checkpoint region frees and holds, and the time of its recomputations."""
+
+    freed_nbytes: int
+    held_nbytes: int
+    recompute_ns: int
+
+
+def _region_costs(analysis: Analysis) -> dict[int, _RegionCosts]:
+    """Return the costs of each checkpoint region by its id. Parameters are alive anyway."""
+    owned = {analysis.tensors[tensor_id].storage_id for tensor_id in analysis.parameters}
+    arguments: dict[int | None, dict[int | None, int]] = defaultdict(dict)  # sizes by storage
+    for saved in analysis.saved.values():
+        if saved.is_argument and saved.tensor.storage_id not in owned:
+            arguments[saved.region_id][saved.tensor.storage_id] = saved.tensor.storage_nbytes
+    costs = {}
+    for region in analysis.regions:
+        held = arguments[region.region_id]
+        freed = {
+            saved.tensor.storage_id: saved.tensor.storage_nbytes
+            for saved in region.saved
+            if saved.tensor.storage_id not in owned and saved.tensor.storage_id not in held
+        }
+        recompute_ns = sum(again.duration_ns for again in region.recomputations)
+        costs[region.region_id] = _RegionCosts(
+            sum(freed.values()), sum(held.values()), recompute_ns
+        )
+    return costs
 
 
 def _options(region: Region) -> str:
@@ -158,7 +185,7 @@ def _op_columns(op: Op | None) -> tuple[str, str, str, int]:
     """Return name, output shape, file and line number of an op."""
     if op is None:
         return "", "", "", 0
-    filename, lineno, _ = _source(op.location)
+    filename, lineno, _ = source_line(op.location)
     return op.name, format_shape(op.outputs[0].shape) if op.outputs else "", filename, lineno
 
 
@@ -168,7 +195,7 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
     changes = {}  # a later recomputation replaces an earlier one
     for event in analysis.log.of(StateChanged):
         if event.region_id in region_index:
-            filename, lineno, _ = _source(analysis.location(event.stack_id))
+            filename, lineno, _ = source_line(analysis.location(event.stack_id))
             changes[event.region_id, event.state_name] = SceneChange(
                 region=region_index[event.region_id],
                 name=event.state_name,

@@ -1,0 +1,45 @@
+"""The options of one recording, created once and passed from ``record`` to the recorder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+if TYPE_CHECKING:
+    from autogradviz.breakpoints.stop_condition import StopCondition
+    from autogradviz.support.process_rank import PathLike
+
+EngineName: TypeAlias = Literal["auto", "native", "python"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingOptions:
+    """The options of one recording; ``record`` documents those that it has.
+
+    Attributes:
+        path: as the user wrote it, because "run/" names the folder of a distributed run.
+        break_on: the conditions under which the debugger is opened.
+        hang_s: write the trace if nothing happens for so many seconds.
+
+    Raises:
+        ValueError: if ``keep_steps`` is not a positive integer, or ``engine`` is unknown.
+    """
+
+    fingerprints: bool = False
+    norms: bool = False
+    ops: bool = True
+    stacks: bool = True
+    keep_steps: int | None = None
+    path: PathLike | None = None
+    engine: EngineName = "auto"
+    break_on: tuple[StopCondition, ...] = ()
+    hang_s: float | None = None
+
+    def __post_init__(self) -> None:
+        steps = self.keep_steps
+        if steps is not None and not (isinstance(steps, int) and steps >= 1):
+            message = f"keep_steps must be a positive integer, not {steps!r}"
+            raise ValueError(message)
+        if self.engine not in get_args(EngineName):
+            message = f"engine must be 'auto', 'native' or 'python', not {self.engine!r}"
+            raise ValueError(message)
