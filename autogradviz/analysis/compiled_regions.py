@@ -16,10 +16,10 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
-from autogradviz.analysis.formatting import short_op_name
+from autogradviz.analysis.compiled_save_reasons import reason_to_save, remedy_for_save
 from autogradviz.analysis.types import SourceLocation
 from autogradviz.compiled_graphs.plan_region import is_later_checkpoint
-from autogradviz.compiled_graphs.value_names import ITEM, is_packed, unpacked_name
+from autogradviz.compiled_graphs.value_names import is_packed, unpacked_name
 from autogradviz.event_log.named_tuple_rows import rows_of
 from autogradviz.events import (
     NO_ID,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
-    from autogradviz.events import RecomputeCause, SlotKind
+    from autogradviz.events import RecomputeCause
 
 _WHOLE_MODULE: Final = "external_utils.py"
 _ARGUMENT: Final = "fn."
@@ -319,7 +319,7 @@ class _Builder:
             nbytes=event.nbytes,
             location=None if source is None else source.location,
             source=self._source_name(event.op_name, graphs).removeprefix(graphs.argument),
-            reason=_reason(
+            reason=reason_to_save(
                 event.slot_kind,
                 op,
                 needed_by,
@@ -327,7 +327,7 @@ class _Builder:
                 event.blocked_because,
                 leaves=leaves,
             ),
-            remedy="" if leaves else _remedy(op, blocking, event.blocked_because),
+            remedy="" if leaves else remedy_for_save(op, blocking, event.blocked_because),
             op=op,
             needed_by=needed_by,
             blocking_op=blocking,
@@ -401,83 +401,3 @@ def _users(name: str, graphs: _Graphs) -> tuple[CompiledOp, ...]:
         return tuple(direct)
     users = {id(op): op for each in direct for op in graphs.users("backward", each.name)}
     return tuple(sorted(users.values(), key=lambda op: op.position) or direct)
-
-
-def _reason(
-    kind: SlotKind,
-    op: CompiledOp | None,
-    needed_by: tuple[CompiledOp, ...],
-    blocking: CompiledOp | None,
-    because: str,
-    *,
-    leaves: bool,
-) -> str:
-    """Return one sentence: what needs a saved value, and why it is not computed again.
-
-    ``leaves`` tells whether a later checkpointed region uses it.
-    """
-    if kind == "size":
-        return "shapes in the backward depend on it"
-    need = _need(needed_by)
-    if kind == "input":
-        return f"{need}; an input, which cannot be computed again"
-    return need + _obstacle(op, blocking, because, leaves=leaves)
-
-
-def _need(needed_by: tuple[CompiledOp, ...]) -> str:
-    if not needed_by:
-        return "not used by the backward"
-    first, *others = needed_by
-    return f"needed by {short_op_name(first.target)}{_at(first)}" + (
-        f" and {len(others)} more" if others else ""
-    )
-
-
-def _obstacle(
-    op: CompiledOp | None, blocking: CompiledOp | None, because: str, *, leaves: bool
-) -> str:
-    """Return why a computed value is not computed again, after what needs it."""
-    if op is not None and op.policy.startswith("MUST_SAVE"):
-        if op.checkpoint is None:
-            return "; the result of a checkpointed region"
-        if leaves:
-            return "; used by a later checkpointed region"
-        return f"; your policy says {op.policy}"
-    if op is None or blocking is None:
-        return ""
-    because = because or "it is too far from the backward"
-    name = short_op_name(blocking.target)
-    if blocking is op or (op.target == ITEM and blocking.name in op.arguments):
-        return f"; {name} may not run again: {because}"
-    return f"; recomputing it would run {name}{_at(blocking)} again: {because}"
-
-
-_ALLOWED_BY_BUDGET: Final = frozenset(
-    {"not in recomputable allowlist", "materialized in backward", "reduction op"}
-)
-"""Reasons of the partitioner that it drops if ``activation_memory_budget`` is below 1."""
-
-
-def _remedy(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
-    """Return a change that makes the backward compute a value again, "" if unknown."""
-    if op is None:  # an input, or a size
-        return ""
-    if op.policy.startswith("MUST_SAVE"):
-        if op.checkpoint is None:
-            return ""
-        return f"let the policy return CheckpointPolicy.PREFER_RECOMPUTE for {op.target}"
-    if blocking is None or not because:
-        return ""
-    ops = (blocking,) if blocking is op else (blocking, op)
-    names = dict.fromkeys(f"{short_op_name(each.target)}{_at(each)}" for each in ops)
-    remedy = f"torch.utils.checkpoint around {' and '.join(names)}"
-    if because in _ALLOWED_BY_BUDGET:
-        remedy += ", or torch._functorch.config.activation_memory_budget below 1"
-    return remedy
-
-
-def _at(op: CompiledOp) -> str:
-    if op.location is not None:
-        place = re.split(r"[/\\]", str(op.location))[-1]
-        return f" ({place})"
-    return f" ({op.module})" if op.module else ""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, short_op_name
 from autogradviz.compiled_graphs.view_ops import is_view
+from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.events import (
-    BackwardStarted,
     CompiledGraphCaptured,
     CompileStarted,
     FrameSeen,
@@ -191,18 +191,6 @@ def first_start(evidence: Evidence, node_id: int) -> NodeStarted | None:
     """Return the first start of a node in a backward, None if it never ran."""
     started = evidence.analysis.log.of(NodeStarted)
     return next((event for event in started if event.node_id == node_id), None)
-
-
-def backward_of(evidence: Evidence, backward_id: int | None) -> BackwardStarted | None:
-    """Return the start of a backward."""
-    started = evidence.analysis.log.of(BackwardStarted)
-    return next((event for event in started if event.backward_id == backward_id), None)
-
-
-def backward_line(evidence: Evidence, backward_id: int | None) -> SourceLocation | None:
-    """Return the line that called a backward."""
-    event = backward_of(evidence, backward_id)
-    return evidence.analysis.location(event.stack_id) if event is not None else None
 
 
 def compiling_backward(evidence: Evidence, region: CompiledRegion) -> SourceLocation | None:

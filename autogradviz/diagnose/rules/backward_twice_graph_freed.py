@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.attribute_kept_graph import Kept, find_kept_attribute
 from autogradviz.diagnose.blame.variable_kept_graph import Carried, find_carrying_variable
+from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.reentrant_regions import find_captured_graph
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
-from autogradviz.events import BackwardStarted, NodeFinished
+from autogradviz.events import NodeFinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,8 +115,7 @@ def _reuse(evidence: Evidence, freed: Node) -> tuple[Op | None, Kept | Carried |
     after, before = min(crossing, key=lambda pair: pair[0].seq)
     if not _kept_from_step(evidence, after, before, ended):
         return None, None
-    started = evidence.analysis.log.of(BackwardStarted)
-    first = next((event for event in started if event.backward_id == run.backward_id), None)
+    first = backward_of(evidence, run.backward_id)
     if first is None:
         return after, None
     kept = find_kept_attribute(evidence, before, first, after)

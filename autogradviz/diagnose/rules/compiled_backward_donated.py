@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
-    backward_line,
     call_line,
     compiling_backward,
     describe_slots,

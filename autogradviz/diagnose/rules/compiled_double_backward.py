@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
     RanRegion,
-    backward_line,
     call_line,
     region_name,
     runs_by_node,

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.types import SourceLocation
+from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
-    backward_line,
     call_line,
     calling_line,
     op_name,

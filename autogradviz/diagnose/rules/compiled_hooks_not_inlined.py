@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
     RanRegion,
-    backward_line,
     call_line,
     describe_slots,
     first_start,

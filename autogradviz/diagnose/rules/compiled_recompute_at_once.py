@@ -6,13 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compiled_graphs.view_ops import is_view
-from autogradviz.diagnose.evidence.compiled_code import (
-    backward_line,
-    call_line,
-    first_start,
-    op_name,
-    region_name,
-)
+from autogradviz.diagnose.evidence.backward_calls import backward_line
+from autogradviz.diagnose.evidence.compiled_code import call_line, first_start, op_name, region_name
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import join_names

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.leaf_gradients import (
     accumulations,
     between,
@@ -15,7 +16,6 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import join_names
-from autogradviz.events import BackwardStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,14 +122,7 @@ def _is_sum(
 def _draft(evidence: Evidence, found: dict[int, list[_Sum]]) -> Draft:
     analysis = evidence.analysis
     first = min((each for sums in found.values() for each in sums), key=lambda e: e.used.seq)
-    started = next(
-        (
-            e
-            for e in analysis.log.of(BackwardStarted)
-            if e.backward_id == first.gradient.backward_id
-        ),
-        None,
-    )
+    started = backward_of(evidence, first.gradient.backward_id)
     computed = analysis.location(started.stack_id) if started is not None else None
     closure = started is not None and analysis.in_optimizer(started.stack_id)
     stepped = first.used.location

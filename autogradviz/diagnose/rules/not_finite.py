@@ -10,10 +10,10 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names
 from autogradviz.events import (
-    BackwardStarted,
     LocalGradientNormRead,
     NodeStarted,
     NormRead,
@@ -23,7 +23,7 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.analysis import Op
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.finding import Confidence
 
@@ -168,7 +168,7 @@ def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[
     return Draft(
         title=f"{name} gave the first {kind}" + (" of backward" if backward else ""),
         culprit=culprit,
-        victim=_backward_line(evidence, bad[0]),
+        victim=backward_line(evidence, bad[0].backward_id),
         explanation=[
             f"{_subject(evidence, bad)} NaN or infinite. The first such value appears"
             f"{in_module(origin.module)} at:",
@@ -186,7 +186,7 @@ def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[
 
 
 def _without_origin(evidence: Evidence, bad: list[_Read]) -> Draft:
-    line = _backward_line(evidence, bad[0])
+    line = backward_line(evidence, bad[0].backward_id)
     return Draft(
         title=f"{_subject(evidence, bad)} NaN or infinite",
         culprit=None,
@@ -222,18 +222,6 @@ def _subject(evidence: Evidence, bad: list[_Read]) -> str:
         return "The loss is"
     names = list(dict.fromkeys(evidence.leaf_name(event.tensor_id) for event in bad))
     return f"The gradient of {join_names(names)} is"
-
-
-def _backward_line(evidence: Evidence, read: _Read) -> SourceLocation | None:
-    """Return the line that started the backward after which a norm was read."""
-    return next(
-        (
-            evidence.analysis.location(event.stack_id)
-            for event in evidence.analysis.log.of(BackwardStarted)
-            if event.backward_id == read.backward_id
-        ),
-        None,
-    )
 
 
 def _confidence(evidence: Evidence, bad: list[_Read]) -> Confidence:

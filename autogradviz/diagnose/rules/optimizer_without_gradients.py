@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
+from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.leaf_gradients import (
     accumulations,
     between,
@@ -13,7 +14,7 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.events import BackwardStarted, NoOptimizerFound
+from autogradviz.events import NoOptimizerFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,10 +186,7 @@ def _zeroed(
 def _draft(evidence: Evidence, lost: _Lost, count: int) -> Draft:
     analysis = evidence.analysis
     stepped = analysis.location(lost.step.stack_id)
-    started = next(
-        (e for e in analysis.log.of(BackwardStarted) if e.backward_id == lost.gradient.backward_id),
-        None,
-    )
+    started = backward_of(evidence, lost.gradient.backward_id)
     computed = analysis.location(started.stack_id) if started is not None else None
     early = _is_before(stepped, computed)
     cleared = lost.zeroed.location if lost.zeroed is not None else None

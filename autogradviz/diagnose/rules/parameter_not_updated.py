@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.blame.parameter_not_registered import plain_leaf_line, unregistered_in
+from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.leaf_gradients import (
     accumulations,
     gradient_storages,
@@ -23,7 +24,6 @@ from autogradviz.diagnose.source.parameter_assignments import optimizer_lines, r
 from autogradviz.diagnose.source.source_index import location
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import (
-    BackwardStarted,
     DistributedTensorSeen,
     HookRegistered,
     NoOptimizerFound,
@@ -126,19 +126,10 @@ def _made_in_each_step(evidence: Evidence, got: dict[int, list[GradAccumulated]]
 
 
 def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepped]) -> Draft:
-    analysis = evidence.analysis
     names = list(dict.fromkeys(each.name for each in unused))
     idle = all(event.gradient_count == 0 for event in steps)
     hidden = _hidden(evidence, unused)
     created, replaced = (None, None) if hidden is not None else _lines(evidence, unused, steps)
-    started = next(
-        (
-            event
-            for event in analysis.log.of(BackwardStarted)
-            if event.backward_id == unused[0].gradient.backward_id
-        ),
-        None,
-    )
     one = len(unused) == 1
     size = format_bytes(sum(each.nbytes for each in unused))
     kinds = join_names(sorted({event.optimizer_name for event in steps}))
@@ -147,7 +138,7 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
         f"{'gets a gradient' if one else 'get gradients'}, and no optimizer updates "
         f"{'it' if one else 'them'}",
         culprit=hidden.location if hidden is not None else replaced or created,
-        victim=analysis.location(started.stack_id) if started is not None else None,
+        victim=backward_line(evidence, unused[0].gradient.backward_id),
         explanation=[
             f"{join_names(names)}: backward computes {size} of gradients in each pass.",
             f"{kinds} stepped. Neither it nor any other "
