@@ -101,7 +101,7 @@ for (const { path, text } of scripts) {
 }
 
 // Only pages of runs have this one; it follows the script of the viewer.
-const run = await bundle("run", "run/main.js", {
+const run = await bundle("run", "distributed_run/main.js", {
   globalName: "autogradvizRun",
   mangleProps: new RegExp(`^(?:${RUN_NAMES.replaceAll(" ", "|")})$`),
 });

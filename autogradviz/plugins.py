@@ -30,8 +30,8 @@ from autogradviz.diagnose.rule import (
     Rule,
     rule,
 )
+from autogradviz.explanations.read_pages import Page
 from autogradviz.export.formats import Format
-from autogradviz.pages.load_pages import Page
 
 __all__ = [
     "Always",

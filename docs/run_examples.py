@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz import Finding, Run, Trace
-    from autogradviz.pages.load_pages import Page
+    from autogradviz.explanations.read_pages import Page
 
 DOCS = Path(__file__).parent
 PAGES = [
@@ -161,7 +161,7 @@ def _text(finding: Finding) -> str:
 
 def findings() -> Iterator[tuple[str, Trace]]:
     """Yield the slug of each finding with the trace of its example."""
-    from autogradviz.pages.load_pages import pages
+    from autogradviz.explanations.read_pages import pages
 
     for page in pages("findings"):
         # Lines are named relative to the working directory, also by the caller's diagnosis.

@@ -22,7 +22,7 @@ PROCESSES = 2
 
 def examples() -> dict[str, str]:
     """Return the example of each page, by its slug."""
-    from autogradviz.pages.load_pages import pages
+    from autogradviz.explanations.read_pages import pages
 
     assert {page.processes for page in pages("runs")} == {PROCESSES}
     return {page.slug: page.example.lstrip() for page in pages("runs")}

@@ -6,6 +6,9 @@ declare module "*.css";
 /** The viewer of one recording, whose script precedes that of runs. */
 declare const autogradviz: {
   default: {
-    render: (host: { model: import("./host.js").HostModel; el: HTMLElement }) => () => void;
+    render: (host: {
+      model: import("./selection_sync.js").HostModel;
+      el: HTMLElement;
+    }) => () => void;
   };
 };

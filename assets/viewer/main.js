@@ -11,7 +11,7 @@
  * (`canvas/svg_context.js`). In a notebook, the picture is a separate output after the widget,
  * because JupyterLab shows an error instead of any fallback in the same output.
  *
- * `assets/viewer/run/` is the viewer of runs, a bundle of its own (`run.js`, `run.css`), which
+ * `assets/viewer/distributed_run/` is the viewer of runs, a bundle of its own (`run.js`, `run.css`), which
  * only runs load. It draws one pixel for each rank and step into an image once, and scales the
  * visible part of that image.
  *
@@ -28,7 +28,7 @@ import "./shell/details/details.css";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { claim, h, listen } from "./dom.js";
 import { exportPicture } from "./export.js";
-import { connectAddress, connectHost } from "./host.js";
+import { connectAddress, connectHost } from "./selection_sync.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
@@ -40,7 +40,7 @@ import { ViewPanes } from "./shell/view_panes.js";
 import { Store } from "./store.js";
 import { VIEWS } from "./views/registry.js";
 
-/** @typedef {import("./host.js").HostModel} HostModel */
+/** @typedef {import("./selection_sync.js").HostModel} HostModel */
 
 /**
  * Mount the viewer; it draws as soon as the payload is decoded.

@@ -11,7 +11,7 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
-from autogradviz.analysis.compiled_saves import ModuleNames
+from autogradviz.analysis.compiled_save_places import ModuleNames
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
 from autogradviz.analysis.types import (

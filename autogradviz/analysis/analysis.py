@@ -11,17 +11,17 @@ from autogradviz.analysis.compiled_regions import (
     build_graph_breaks,
     build_recompiles,
 )
-from autogradviz.analysis.compiled_saves import ModuleNames, places_of_saved
+from autogradviz.analysis.compiled_save_places import ModuleNames, places_of_saved
 from autogradviz.analysis.graph import GraphInputs, build_graph
 from autogradviz.analysis.memory_curve import build_memory
-from autogradviz.analysis.module_call_intervals import CallIntervals, read_call_intervals
+from autogradviz.analysis.module_call_of_sequence_number import CallIntervals, read_call_intervals
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
 from autogradviz.analysis.ops import build_ops, find_creators
 from autogradviz.analysis.saved_memory import SavedMemory
+from autogradviz.analysis.saved_storage_history import build_histories, find_stored_ids
 from autogradviz.analysis.saved_tensors import build_saved
-from autogradviz.analysis.selective_checkpoint import add_policy_decisions
+from autogradviz.analysis.selective_checkpoint_decisions import add_policy_decisions
 from autogradviz.analysis.stacks import Stacks
-from autogradviz.analysis.storage_history import build_histories, find_stored_ids
 from autogradviz.analysis.tensor_and_module_tables import (
     ParameterOwners,
     Tensors,
@@ -35,7 +35,7 @@ from autogradviz.analysis.timeline_spans import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.user_hooks import build_hooks
 from autogradviz.event_log.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
-from autogradviz.event_log.named_tuple_rows import last_ns
+from autogradviz.event_log.read_named_tuples import last_ns
 from autogradviz.events import (
     CellSeen,
     DistributedTensorSeen,

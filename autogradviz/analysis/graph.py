@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.node_creation_order import creation_order
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_failed_nodes
 from autogradviz.analysis.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
-from autogradviz.event_log.named_tuple_rows import rows_of
+from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -23,7 +23,7 @@ from autogradviz.support.fast_dataclass import maker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from autogradviz.analysis.module_call_intervals import CallIntervals
+    from autogradviz.analysis.module_call_of_sequence_number import CallIntervals
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
     from autogradviz.analysis.types import SourceLocation

@@ -20,7 +20,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.module_call_intervals import read_call_intervals
+from autogradviz.analysis.module_call_of_sequence_number import read_call_intervals
 from autogradviz.events import (
     ModuleEntered,
     ModuleExited,

@@ -30,7 +30,7 @@ from autogradviz.support.fast_dataclass import maker
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from autogradviz.analysis.compiled_saves import SavedAt
+    from autogradviz.analysis.compiled_save_places import SavedAt
     from autogradviz.analysis.types import Graph, Hold, MemoryCurve, Region, SavedTensor
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Op, SavedTensor, Unpack
-from autogradviz.event_log.named_tuple_rows import rows_of
+from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,

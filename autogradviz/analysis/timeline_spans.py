@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.analysis.mode_and_hook_spans import (
+from autogradviz.analysis.timeline_marks import (
     find_compiles,
     find_event_markers,
     find_hook_pairs,

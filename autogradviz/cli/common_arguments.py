@@ -13,7 +13,7 @@ from autogradviz.support.standard_error import write_stderr
 if TYPE_CHECKING:
     import argparse
 
-    from autogradviz.runs import Run
+    from autogradviz.distributed_runs import Run
     from autogradviz.trace import Trace
 
 
@@ -59,7 +59,9 @@ def warn_incomplete(found: Trace | Run, path: Path) -> None:
 
     Of a run, the files that cannot be read.
     """
-    from autogradviz.runs.rank_files import describe_unreadable  # not when another command starts
+    from autogradviz.distributed_runs.rank_files import (
+        describe_unreadable,  # not when another command starts
+    )
     from autogradviz.trace import Trace
 
     if not isinstance(found, Trace):

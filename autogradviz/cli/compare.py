@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.comparison.compare_traces import compare
+from autogradviz.distributed_runs import Run
+from autogradviz.distributed_runs import load as load_any
+from autogradviz.distributed_runs.rank_files import describe_ranks
 from autogradviz.errors import AutogradvizError
-from autogradviz.runs import Run
-from autogradviz.runs import load as load_any
-from autogradviz.runs.rank_files import describe_ranks
 from autogradviz.support.rich_classes import Console
 
 if TYPE_CHECKING:

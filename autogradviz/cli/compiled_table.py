@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.display_text import plural
 from autogradviz.support.rich_classes import Table, Text
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
+from autogradviz.distributed_runs import Run, load
 from autogradviz.render.terminal_text import render_findings
-from autogradviz.runs import Run, load
 from autogradviz.support.rich_classes import Console
 
 if TYPE_CHECKING:

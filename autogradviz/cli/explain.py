@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from autogradviz.pages.load_pages import explain, overview
+from autogradviz.explanations.read_pages import explain, overview
 
 if TYPE_CHECKING:
     import argparse

@@ -14,9 +14,9 @@ from autogradviz.cli.common_arguments import (
     warn_incomplete,
 )
 from autogradviz.cli.output_path import print_written
+from autogradviz.distributed_runs import Run, load
 from autogradviz.errors import AutogradvizError
 from autogradviz.export import all_formats, describe_formats
-from autogradviz.runs import Run, load
 
 _FORMATS: Final = "{formats}"
 

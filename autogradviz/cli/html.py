@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from autogradviz.cli.common_arguments import add_output, add_redact, warn_incomplete
 from autogradviz.cli.output_path import choose_output, print_written
 from autogradviz.comparison.compare_traces import compare
+from autogradviz.distributed_runs import load
 from autogradviz.errors import AutogradvizError
-from autogradviz.runs import load
 from autogradviz.trace import load as load_trace
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.import_hook import ImportHook
 from autogradviz.cli.output_path import TraceFile
+from autogradviz.cli.print_shared_findings import RankReport
 from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress
-from autogradviz.cli.rank_report import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import matches_module
 from autogradviz.recording.open_ended import OpenEndedRecording

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
+from autogradviz.distributed_runs import Run, load
 from autogradviz.events import RecordingStarted, StepEnded
 from autogradviz.render.terminal_text import format_duration, saved_rows, strip_controls
-from autogradviz.runs import Run, load
-from autogradviz.scene.label_text import block_prefix, merge_numbered_names, plural
+from autogradviz.scene.display_text import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.panels import summarize
 from autogradviz.support.rich_classes import Console, Group, Padding, Table, Text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.comparison.align_lines import compare_scenes
+from autogradviz.comparison.compare_by_line import compare_scenes
 from autogradviz.comparison.compiled_regions import compiled_differences, only_one_is_compiled
 from autogradviz.comparison.counts import count_differences, step_differences
 from autogradviz.comparison.first_different_op import first_other_op, first_other_values

@@ -9,7 +9,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.comparison.compiled_regions import only_one_is_compiled
 from autogradviz.comparison.result import Difference
 from autogradviz.events import StepEnded
-from autogradviz.scene.label_text import merge_numbered_names, plural
+from autogradviz.scene.display_text import merge_numbered_names, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.compiled_saves import uncompiled_name
+from autogradviz.analysis.compiled_save_places import uncompiled_name
 from autogradviz.comparison.result import Difference
 from autogradviz.comparison.rounding import rounding_between
 from autogradviz.events import NO_ID, NodeStarted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.compiled_graphs.compiler_value_names import INPUT, ITEM, TANGENT, unpacked_name
 from autogradviz.compiled_graphs.graph_op import calls
-from autogradviz.compiled_graphs.value_names import INPUT, ITEM, TANGENT, unpacked_name
 from autogradviz.compiled_graphs.view_ops import is_view
 
 if TYPE_CHECKING:

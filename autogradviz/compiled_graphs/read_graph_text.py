@@ -10,9 +10,9 @@ import re
 from math import prod
 from typing import Any, Final
 
+from autogradviz.compiled_graphs.compiler_value_names import ITEM
 from autogradviz.compiled_graphs.graph_op import GraphOp
 from autogradviz.compiled_graphs.source_lines import NO_LINE, Line, is_library
-from autogradviz.compiled_graphs.value_names import ITEM
 
 _COMMENT: Final = re.compile(
     r"^\s*# ?(?P<notes>.*?)File: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autogradviz.compiled_graphs.compiler_value_names import INPUT
 from autogradviz.compiled_graphs.plan_region import forward_names, recomputed_ops, saved_slots
-from autogradviz.compiled_graphs.value_names import INPUT
 from autogradviz.events import (
     HookInlined,
     OpCompiled,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.culprit_run import add_culprit_runs
+from autogradviz.diagnose.culprit_op_call import add_culprit_runs
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.finding import Confidence, CulpritRun, Finding
 from autogradviz.diagnose.notebook_cell_names import with_cell_names

@@ -37,7 +37,7 @@ from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.rule_order import Group, in_order, inserted
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source
 from autogradviz.entry_points import failures_reported, plugins
-from autogradviz.pages.load_pages import pages
+from autogradviz.explanations.read_pages import pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -25,12 +25,12 @@ picture of the graph does not build the panels. Groups with equal links are arra
 compressed payload, columns of ascending numbers hold differences (``scene/payload.py``).
 """
 
-import autogradviz.event_log.import_arrow  # noqa: F401 - before all that imports pyarrow
+import autogradviz.event_log.load_pyarrow  # noqa: F401 - before all that imports pyarrow
 from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
 from autogradviz.event_log.file_layout import is_arrow_file
 from autogradviz.event_log.filter_modules import matches_module, within
 from autogradviz.event_log.log import Log
-from autogradviz.event_log.rank_path import path_of_rank
+from autogradviz.event_log.rank_path_after_restart import path_of_rank
 from autogradviz.event_log.rank_summary import Line, RankSummary, collective_key
 from autogradviz.event_log.rank_summary import Step as StepSummary
 from autogradviz.event_log.read_kinds import as_events, read_kinds, read_summary

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from autogradviz.event_log.flatbuffer_limits import null_arrays
+from autogradviz.event_log.arrow_message_sizes import null_arrays
 from autogradviz.event_log.rows_to_arrow import complete, find_runs, to_columns
 from autogradviz.events import field_names
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from autogradviz.event_log.arrow_message_sizes import Table
 from autogradviz.event_log.encode_stream import FORMAT_VERSION, Encoder, described_schema
-from autogradviz.event_log.flatbuffer_limits import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from math import hypot, inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
-from autogradviz.event_log.named_tuple_rows import rows_of
+from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,

@@ -18,9 +18,9 @@ from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import file_layout
 from autogradviz.event_log.arrow_arrays import import_pandas
+from autogradviz.event_log.arrow_message_sizes import read_messages
 from autogradviz.event_log.decode_batches import Batch, read_batches
 from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
-from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.log_segments import Segments
 from autogradviz.event_log.rank_summary import SUMMARIZED, summarize, summary_footer

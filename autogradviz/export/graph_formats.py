@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
-from autogradviz.export.utf8_text import escape_surrogates
+from autogradviz.export.escape_surrogates import escape_surrogates
 from autogradviz.render.graphviz import to_dot
 from autogradviz.scene import build_scene
 

@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.display import display
 
-from autogradviz.notebook.record_failed_cells import AutomaticRecording, is_own_magic
+from autogradviz.notebook.record_every_cell import AutomaticRecording, is_own_magic
 from autogradviz.recording.record_context import check_model, record
 from autogradviz.render.terminal_text import as_text, render_findings
 

@@ -13,13 +13,13 @@ A tensor that a node saves takes this way to a row of ``TensorSaved``:
 - Python: ``hook_points.py`` wraps the call of the engine (``backward/backward_calls.py``); it walks
   the graph (``python_engine/graph_walk.py``), which reads the slots of each new node
   (``python_engine/node_saved_tensors.py``) and appends the row.
-- C++: the same call reaches ``native/graph_tables.py``, which calls ``walk`` in ``native/graph.h``;
-  the slots are read from the node's memory there, and the row is written to a buffer
-  (``native/event_buffer.h``), which is decoded when the log is read
+- C++: the same call reaches ``native/nodes_and_runs.py``, which calls ``walk`` in
+  ``native/graph.h``; the slots are read from the node's memory there, and the row is written to a
+  buffer (``native/event_buffer.h``), which is decoded when the log is read
   (``native/undecoded_rows.py``).
 
 A tensor that a pair of hooks packs goes through ``saved_tensors/hook_wrappers.py`` in both engines;
-with the native one those of checkpoint go through ``native/tracing_hooks.h``.
+with the native one those of checkpoint go through ``native/checkpoint_hooks.h``.
 
 NOTE [ Ids ]
 Ids are small integers, one counter per kind. A storage is identified by the address of its Python
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.event_writer import EventSequence
     from autogradviz.recorder.module_calls import ModuleTable
-    from autogradviz.recorder.ops.op_origins import OpOrigins
+    from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
     from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session

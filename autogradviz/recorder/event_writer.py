@@ -37,7 +37,7 @@ tensor, and each new object is paid for again in garbage collection. Therefore:
 
 ``make bench`` prints how the rest divides among graph, operators and stacks. In a checkpointed
 step, most of it is recording packs and unpacks (``recorder/saved_tensors/hook_wrappers.py``; for
-checkpoint's hooks the native engine does it in C++, ``recorder/native/tracing_hooks.h``) and
+checkpoint's hooks the native engine does it in C++, ``recorder/native/checkpoint_hooks.h``) and
 reading Python state, three times per region.
 
 - A walk over state is checked before it is repeated (``recorder/checkpoint/repeated_walk.py``): if

@@ -38,7 +38,7 @@ from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
 from autogradviz.recorder.sharded_parameters import observe_sharded_parameters
 from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable, observe_requires_grad
-from autogradviz.recorder.tensors.version_counters import (
+from autogradviz.recorder.tensors.version_changes_without_op import (
     observe_increments,
     observe_restored_versions,
 )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autogradviz.event_log import Log
 from autogradviz.events import NO_ID, RecorderFailed
-from autogradviz.recorder.python_stacks import SourceReader
 from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patch_functions import hide_from_compiler
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling, is_under_tracing_mode
+from autogradviz.recorder.user_code_frames import SourceReader
 from autogradviz.support.defer_signals import signal_behind
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 Ranks that should do the same are compared by it, so that the ops themselves need not be read. It is
 a sum over the ops of a hash of name, phase and position, which does not depend on how ops of
 several threads interleave. Positions are counted for each thread. C++ computes the same
-(``Recording::digest`` in native/tables.h).
+(``Recording::digest`` in native/recording_state.h).
 """
 
 from __future__ import annotations

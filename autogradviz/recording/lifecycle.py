@@ -11,7 +11,7 @@ from autogradviz import event_log
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
 from autogradviz.recording.interruption_watch import InterruptionWatch
-from autogradviz.recording.last_steps_file import LastStepsFile
+from autogradviz.recording.last_steps_backup import LastStepsFile
 from autogradviz.support.defer_signals import uninterrupted
 from autogradviz.support.process_rank import current_rank, is_folder_path, trace_path
 from autogradviz.support.standard_error import print_line

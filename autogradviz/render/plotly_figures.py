@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.render.terminal_text import format_duration
-from autogradviz.scene.label_text import block_prefix
+from autogradviz.scene.display_text import block_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

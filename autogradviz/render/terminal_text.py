@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.display_text import plural
 from autogradviz.support.rich_classes import Console, Group, Padding, Segment, Table, Text
 
 if TYPE_CHECKING:

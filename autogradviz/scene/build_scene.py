@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from autogradviz.scene import panels
 from autogradviz.scene.blamed_tensors import find_blamed
-from autogradviz.scene.compiled.in_graph import (
+from autogradviz.scene.build_groups import build_groups
+from autogradviz.scene.compiled.regions_of_nodes import (
     dominating_nodes,
     picture_sizes,
     region_contents,
@@ -16,7 +17,6 @@ from autogradviz.scene.compiled.in_graph import (
 )
 from autogradviz.scene.compiled.tables import build_compiled_tables
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
-from autogradviz.scene.group_boxes import build_groups
 from autogradviz.scene.group_modules_and_repeats import group_nodes
 from autogradviz.scene.layout.flatten_group_tree import (
     find_alone,
@@ -31,7 +31,7 @@ from autogradviz.scene.lifelines import (
 )
 from autogradviz.scene.memory_view import build_flame_tables, build_prediction_tables
 from autogradviz.scene.node_boxes import NodeBuilder
-from autogradviz.scene.opened_parts import find_opened
+from autogradviz.scene.parts_opened_by_name import find_opened
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.support.fast_dataclass import maker
 from autogradviz.support.pause_gc import collector_paused

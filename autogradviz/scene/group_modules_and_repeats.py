@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.connected_components import number_graphs
+from autogradviz.scene.display_text import last_part, range_label
 from autogradviz.scene.fold_loops import fold_loops
 from autogradviz.scene.group_tree import GroupTree, Part
-from autogradviz.scene.label_text import last_part, range_label
 from autogradviz.scene.split_cycles import split_cycles
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import NotFiniteSeen, VersionBumped
-from autogradviz.scene.label_text import hook_description
+from autogradviz.scene.display_text import hook_description
 from autogradviz.support.fast_dataclass import maker
 
 if TYPE_CHECKING:

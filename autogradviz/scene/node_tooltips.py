@@ -16,7 +16,7 @@ from autogradviz.events import (
     TensorMoved,
     TensorSaved,
 )
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.display_text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

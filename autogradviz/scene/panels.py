@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape, source_line
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.display_text import plural
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.label_text import saved_tensor_label
+from autogradviz.scene.display_text import saved_tensor_label
 from autogradviz.scene.schema import SavedTensorBadge
 from autogradviz.scene.tensor_shape_text import tensor_shape_text
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width

@@ -6,7 +6,7 @@ import ast
 from functools import cache
 from typing import TYPE_CHECKING
 
-from autogradviz.scene.label_text import last_part
+from autogradviz.scene.display_text import last_part
 
 if TYPE_CHECKING:
     from collections.abc import Collection

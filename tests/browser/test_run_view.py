@@ -9,9 +9,9 @@ import pytest
 import recordings
 from test_accessibility import VIOLATIONS, overflowing
 
-from autogradviz.render.run_html import render_run_html
-from autogradviz.runs.scene import pack_run
-from autogradviz.runs.scene import schema as run_schema
+from autogradviz.distributed_runs.scene import pack_run
+from autogradviz.distributed_runs.scene import schema as run_schema
+from autogradviz.render.distributed_run_html import render_run_html
 from autogradviz.scene.payload import pack
 
 STEPS, RANKS = 40, 60

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 import autogradviz
-from autogradviz.pages.load_pages import pages
+from autogradviz.explanations.read_pages import pages
 
 HERE = Path(__file__).parents[1]
 OUTPUT = HERE.parent / "assets" / "calibration.md"

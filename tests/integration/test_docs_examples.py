@@ -16,7 +16,7 @@ sys.path.insert(0, str(DOCS))
 from compare_outputs import is_same_output  # noqa: E402 - found in docs/
 from run_examples import BLOCK, PAGES  # noqa: E402
 
-from autogradviz.pages.load_pages import pages  # noqa: E402
+from autogradviz.explanations.read_pages import pages  # noqa: E402
 
 STORED = DOCS / "pictures" / "findings"
 

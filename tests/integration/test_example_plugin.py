@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from interpreters import run_new
 
-from autogradviz.pages.load_pages import read_page
+from autogradviz.explanations.read_pages import read_page
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "plugin"

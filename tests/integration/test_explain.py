@@ -9,7 +9,7 @@ import torch
 
 import autogradviz
 from autogradviz import errors
-from autogradviz.pages.load_pages import overview, pages
+from autogradviz.explanations.read_pages import overview, pages
 
 PACKAGE = Path(autogradviz.__file__).parent
 PAGES = {page.slug: page for page in pages()}
@@ -20,7 +20,7 @@ NO_SLUGS = {"memory-efficient"}  # other hyphenated words
 def given_slugs():
     """Return the slugs in the code of findings, and the slugs of errors."""
     found = set()
-    folders = (PACKAGE / "diagnose", PACKAGE / "runs")
+    folders = (PACKAGE / "diagnose", PACKAGE / "distributed_runs")
     for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -42,8 +42,8 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.recorder.native import build
-from autogradviz.recorder.native.graph_tables import NativeNodes
-from autogradviz.recorder.native.tables import NativeFingerprints
+from autogradviz.recorder.native.ids_and_saves import NativeFingerprints
+from autogradviz.recorder.native.nodes_and_runs import NativeNodes
 from autogradviz.recorder.python_engine.engine import PythonEngine
 from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.session import Session, SessionRef

@@ -7,7 +7,7 @@ import pytest
 from ranks import run_ranks
 
 import autogradviz
-from autogradviz.pages.load_pages import pages
+from autogradviz.explanations.read_pages import pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))

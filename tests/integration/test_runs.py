@@ -18,6 +18,8 @@ from step_peaks import peaks_of_steps
 
 import autogradviz
 from autogradviz.cli.entry_point import main
+from autogradviz.distributed_runs.scene import build_run_scene, read_totals
+from autogradviz.distributed_runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 from autogradviz.events import (
     CollectiveCalled,
     CollectiveWaited,
@@ -25,8 +27,6 @@ from autogradviz.events import (
     RecordingInterrupted,
     StepEnded,
 )
-from autogradviz.runs.scene import build_run_scene, read_totals
-from autogradviz.runs.scene.schema import OTHER_COLLECTIVES, OTHER_OPS
 
 PROGRAM = Path(__file__).with_name("run_programs.py")
 MISTAKES = (

@@ -26,7 +26,7 @@ from autogradviz.event_log import (
     trace_file,
     write_options,
 )
-from autogradviz.event_log.flatbuffer_limits import OversizedError, read_messages
+from autogradviz.event_log.arrow_message_sizes import OversizedError, read_messages
 from autogradviz.events import OpCalled, SourceLineRead
 
 HOSTILE = settings(

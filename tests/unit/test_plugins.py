@@ -17,13 +17,13 @@ from autogradviz import entry_points
 from autogradviz.analysis import Analysis
 from autogradviz.diagnose import diagnose, rule
 from autogradviz.errors import AutogradvizError, AutogradvizWarning
+from autogradviz.explanations import read_pages
 from autogradviz.export import FORMATS, all_formats, formats
-from autogradviz.pages import load_pages
 from autogradviz.plugins import Draft, NoError
 
 CACHES = (
     *(entry_points.plugins, rule.all_rules, formats.all_formats),
-    load_pages._pages_of_plugins,
+    read_pages._pages_of_plugins,
 )
 NUMBERS = itertools.count()
 
@@ -247,15 +247,15 @@ def test_pages_of_a_package_are_explained(install):
     write_pages(package, own_slug=PAGE.format("Own title"))
     assert autogradviz.explain("own-slug").title == "Own title"
     assert autogradviz.explain("other-slug").title == "Other"
-    lines = [line.split() for line in load_pages.overview()[-2:]]
+    lines = [line.split() for line in read_pages.overview()[-2:]]
     assert lines == [["other-slug", "Other"], ["own-slug", "Own", "title"]]
-    assert load_pages.pages()[-1].slug == "unsupported-torch"
+    assert read_pages.pages()[-1].slug == "unsupported-torch"
 
 
 def test_malformed_page_is_named_in_one_warning(install):
     package = install(a_rule(), package="broken")
     write_pages(package, own_slug="# No page\n", second_slug=PAGE.format("Second"))
-    (message,) = warned(load_pages.overview)
+    (message,) = warned(read_pages.overview)
     assert message.startswith(
         "the plug-in broken (entry point named of autogradviz.rules) has a page that cannot be "
         "read: ValueError: "
@@ -268,12 +268,12 @@ def test_page_of_a_package_does_not_replace_ours(install):
     package = install(a_rule())
     write_pages(package, graph_lost=PAGE.format("Theirs"))
     assert autogradviz.explain("graph-lost") == before
-    assert [line for line in load_pages.overview() if "Theirs" in line] == []
+    assert [line for line in read_pages.overview() if "Theirs" in line] == []
 
 
 def test_package_without_a_module_has_no_pages(install):
     install("x = 3", value="{}:x")
-    assert len(load_pages.overview()) == len(load_pages.pages())
+    assert len(read_pages.overview()) == len(read_pages.pages())
 
 
 # --- formats ------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ import pytest
 import autogradviz
 from autogradviz.cli.entry_point import main
 from autogradviz.cli.output_path import TraceFile
+from autogradviz.distributed_runs.scene import build_run_scene, rank_totals, read_totals
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import Log, StepTotals, read_summary
 from autogradviz.event_log.rank_summary import read_footer
 from autogradviz.events import RankSeen, RecordingEnded, RecordingStarted, StepEnded
-from autogradviz.runs.scene import build_run_scene, rank_totals, read_totals
 from autogradviz.support.process_rank import Rank, current_rank
 from autogradviz.trace import Trace
 

@@ -15,7 +15,7 @@ from autogradviz.analysis import Analysis
 from autogradviz.diagnose import diagnose
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, all_rules, rule
-from autogradviz.pages.load_pages import Page, pages
+from autogradviz.explanations.read_pages import Page, pages
 
 ROOT = Path(__file__).parents[2]
 RULES = Path(autogradviz.__file__).parent / "diagnose" / "rules"

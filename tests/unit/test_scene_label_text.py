@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autogradviz.render.terminal_text import format_duration
-from autogradviz.scene.label_text import merge_numbered_names
+from autogradviz.scene.display_text import merge_numbered_names
 
 
 def test_names_that_differ_only_in_a_number_are_merged():

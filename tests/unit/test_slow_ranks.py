@@ -2,8 +2,8 @@
 
 import pytest
 
+from autogradviz.distributed_runs.odd_ranks import find_odd_ranks
 from autogradviz.event_log.rank_summary import Collectives, RankSummary, Step
-from autogradviz.runs.odd_ranks import find_odd_ranks
 
 MS = 1_000_000
 

@@ -3,8 +3,8 @@
 
 import { h } from "../dom.js";
 
-/** @typedef {import("./state.js").Measure} Measure */
-/** @typedef {import("./state.js").Step} Step */
+/** @typedef {import("./received_steps.js").Measure} Measure */
+/** @typedef {import("./received_steps.js").Step} Step */
 
 const HEIGHT = 84;
 const LEFT = 70;
@@ -74,7 +74,7 @@ export function drawChart(measure, steps, chosen, width) {
 }
 
 /**
- * @param {import("./state.js").Series} series
+ * @param {import("./received_steps.js").Series} series
  * @param {Measure} measure
  * @param {number} place
  */
@@ -92,7 +92,7 @@ function valueText(series, measure, place) {
 
 /**
  * @param {Measure} measure
- * @param {import("./state.js").Series[]} drawn
+ * @param {import("./received_steps.js").Series[]} drawn
  * @param {number} place
  * @param {number} count of steps
  * @param {number} width

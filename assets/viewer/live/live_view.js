@@ -5,9 +5,9 @@ import { hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, claim, h, listen } from "../dom.js";
 import { formatBytes } from "../scene/format.js";
 import { drawChart, placeAt } from "./chart.js";
-import { State, measuresOf } from "./state.js";
+import { State, measuresOf } from "./received_steps.js";
 
-/** @typedef {import("./state.js").Changes} Changes */
+/** @typedef {import("./received_steps.js").Changes} Changes */
 
 export class LiveView {
   /**
@@ -212,7 +212,7 @@ export class LiveView {
     );
   }
 
-  /** @param {import("./state.js").Finding} found */
+  /** @param {import("./received_steps.js").Finding} found */
   findingRow(found) {
     const count = found.count > 1 ? `, and ${(found.count - 1).toLocaleString("en")} more` : "";
     return h(

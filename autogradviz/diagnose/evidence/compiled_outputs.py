@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.compiled_graphs.value_names import TANGENT
+from autogradviz.compiled_graphs.compiler_value_names import TANGENT
 from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.compiled_code import RanRegion, runs_by_node
 from autogradviz.diagnose.text_formatting import join_names, short_location
-from autogradviz.event_log.named_tuple_rows import rows_of
+from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.events import OpCompiled
 
 if TYPE_CHECKING:

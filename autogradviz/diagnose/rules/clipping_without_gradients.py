@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.leaf_gradients import clips_gradients
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import clips_gradients
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import GradAccumulated
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_norms import weight_gradients
-from autogradviz.diagnose.evidence.leaf_gradients import UNSCALE
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import UNSCALE
 from autogradviz.diagnose.rule import Draft, NoError, rule
 
 if TYPE_CHECKING:

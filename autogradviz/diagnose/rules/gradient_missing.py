@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numbers, reads_numbers
 from autogradviz.diagnose.evidence.facts import is_view
-from autogradviz.diagnose.evidence.gradient_reach_of_storages import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
+from autogradviz.diagnose.evidence.storage_uses_and_gradient_ends import Reach, find_reach
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, Fact, NoError, Place, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.diagnose.evidence.leaf_gradients import (
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     UNSCALE,
     accumulations,
     clips_gradients,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
-from autogradviz.diagnose.evidence.leaf_gradients import (
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     gradient_storages,
     gradients_in_use,
     optimizer_steps,

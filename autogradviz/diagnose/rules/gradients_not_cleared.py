@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.evidence.backward_calls import backward_of
-from autogradviz.diagnose.evidence.leaf_gradients import (
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     between,
     clips_gradients,

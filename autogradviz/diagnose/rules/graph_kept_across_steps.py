@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.evidence.facts import is_view
-from autogradviz.diagnose.evidence.leaf_gradients import optimizer_steps
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import optimizer_steps
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted, StepEnded, TensorReleased
 

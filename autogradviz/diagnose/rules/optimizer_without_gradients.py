@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.backward_calls import backward_of
-from autogradviz.diagnose.evidence.leaf_gradients import (
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     between,
     gradient_storages,

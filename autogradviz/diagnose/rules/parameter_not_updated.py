@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.blame.parameter_not_registered import plain_leaf_line, unregistered_in
 from autogradviz.diagnose.evidence.backward_calls import backward_line
-from autogradviz.diagnose.evidence.leaf_gradients import (
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     gradient_storages,
     gradients_in_use,
@@ -20,7 +20,10 @@ from autogradviz.diagnose.evidence.leaf_gradients import (
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.source.parameter_assignments import optimizer_lines, replacements_after
+from autogradviz.diagnose.source.parameters_replaced_after_optimizer import (
+    optimizer_lines,
+    replacements_after,
+)
 from autogradviz.diagnose.source.source_index import location
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import (

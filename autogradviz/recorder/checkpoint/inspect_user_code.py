@@ -7,7 +7,7 @@ import types
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.recorder.python_stacks import is_library
+from autogradviz.recorder.user_code_frames import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -47,8 +47,8 @@ from autogradviz.recorder.checkpoint.value_repr import (
     tensor_facts,
     tensor_reading,
 )
-from autogradviz.recorder.python_stacks import is_library
 from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
+from autogradviz.recorder.user_code_frames import is_library
 
 Path: TypeAlias = tuple[str, ...]
 """A variable, then attribute names, and items in brackets; see ``StateChange.state_path``."""

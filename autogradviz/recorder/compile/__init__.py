@@ -11,7 +11,7 @@ set. These replacements are installed when the compilers are loaded, and stay in
 run. A graph is turned into plain values at once (``read_graph_module.py``), because PyTorch strips
 it later; sizes that are symbolic are read as text and hint, so that no guard is added. A graph from
 AOTAutograd's cache is text (``compiled_graphs/read_graph_text.py``); so are the logs of
-``TORCH_TRACE``, which ``export/import_torch_trace.py`` reads without PyTorch.
+``TORCH_TRACE``, which ``compiled_graphs/import_compile_trace.py`` reads without PyTorch.
 
 - graphs of a region, inlined hooks, decisions of the cache: ``observe_aot_autograd.py``.
 - why the partitioner may not compute an op again: ``min_cut_reasons.py``: edges of the graph that
@@ -26,17 +26,17 @@ AOTAutograd's cache is text (``compiled_graphs/read_graph_text.py``); so are the
   saves them, else when the node is walked.
 
 The backward graph takes the saved values in the order of the slots at run time, which joins plan
-and runs. A compiled region is one node, so ``analysis/compiled_saves.py`` assigns each value that
-it saves to the line and module of the first op whose gradient needs it. Sums by line and module,
-the source view and ``compare`` use that.
+and runs. A compiled region is one node, so ``analysis/compiled_save_places.py`` assigns each value
+that it saves to the line and module of the first op whose gradient needs it. Sums by line and
+module, the source view and ``compare`` use that.
 
 Ops of a region are recorded once, with its graph; ``compiled_code.py`` finds the code that runs a
 graph. In a run, the native engine ignores them. If no op of a graph draws numbers, writes to a
 tensor, communicates or is not PyTorch's, it switches the observers of the thread off until the
-region ends (``native/quiet_regions.h``), because the dispatcher boxes all arguments for an
-observer, even for one that ignores them. It does not do so while a profiler runs. What remains of
-the cost of a warm step are the node runs and the saved tensors, two thirds of its events, and the
-gradients of leaves.
+region ends (``native/unobserved_compiled_regions.h``), because the dispatcher boxes all arguments
+for an observer, even for one that ignores them. It does not do so while a profiler runs. What
+remains of the cost of a warm step are the node runs and the saved tensors, two thirds of its
+events, and the gradients of leaves.
 
 A region that was compiled before the recording is searched once per process: what was found is kept
 as long as the custom Function of the region.

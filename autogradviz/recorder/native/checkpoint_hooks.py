@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from autogradviz.events import PackedBy
     from autogradviz.recorder.engine_interface import ContentHashes, Region
-    from autogradviz.recorder.native.extension import Extension, Recording
+    from autogradviz.recorder.native.extension_types import Extension, Recording
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session
 

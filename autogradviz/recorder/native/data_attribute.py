@@ -12,7 +12,7 @@ from autogradviz.recorder.torch_internals.patch_functions import patched
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.native.extension import Recording
+    from autogradviz.recorder.native.extension_types import Recording
     from autogradviz.recorder.session import Session
 
 

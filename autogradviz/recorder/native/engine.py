@@ -19,20 +19,20 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.recorder import engine_interface
-from autogradviz.recorder.compile.compiled_code import OVERLOAD_CODE
+from autogradviz.recorder.compile.generated_code_ops import OVERLOAD_CODE
 from autogradviz.recorder.engine_interface import GraphTables, Tables
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.checkpoint_hooks import CheckpointHooks
 from autogradviz.recorder.native.data_attribute import observe_data_reads
-from autogradviz.recorder.native.graph_tables import NativeModuleCalls, NativeNodes, NativeRuns
-from autogradviz.recorder.native.stacks import NativeStacks
-from autogradviz.recorder.native.tables import (
+from autogradviz.recorder.native.ids_and_saves import (
     NativeFingerprints,
     NativeFunctions,
     NativeRecentTensors,
     NativeSaves,
     NativeTensors,
 )
+from autogradviz.recorder.native.nodes_and_runs import NativeModuleCalls, NativeNodes, NativeRuns
+from autogradviz.recorder.native.stacks import NativeStacks
 from autogradviz.recorder.native.undecoded_rows import KINDS, UndecodedRows, frames_of
 from autogradviz.recorder.native.walk_snapshot import take_snapshot
 from autogradviz.recorder.ops.collective_waits import observe_waits
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.engine_interface import WrapHooks
     from autogradviz.recorder.module_calls import ModuleTable
-    from autogradviz.recorder.native.extension import Extension, Recording
-    from autogradviz.recorder.ops.op_origins import OpOrigins
+    from autogradviz.recorder.native.extension_types import Extension, Recording
+    from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
     from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session

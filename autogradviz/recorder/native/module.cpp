@@ -1,10 +1,10 @@
 // The extension module: the methods and functions that the recorder's Python code calls.
 
-#include "graph_methods.h"
+#include "module_and_graph_methods.h"
 #include "life_cycle_methods.h"
 #include "stack_methods.h"
 #include "table_methods.h"
-#include "tracing_hooks.h"
+#include "checkpoint_hooks.h"
 #include "walk_snapshot.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
 // tensor, or to those in the packed object.
 #pragma once
 
-#include "tables.h"
+#include "recording_state.h"
 
 namespace agv {
 namespace {

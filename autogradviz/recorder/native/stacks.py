@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.recorder import engine_interface
-from autogradviz.recorder.python_stacks import line_of, places_of_frame, places_of_traceback
+from autogradviz.recorder.user_code_frames import line_of, places_of_frame, places_of_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
     from autogradviz.event_log import Row
-    from autogradviz.recorder.native.extension import Extension, Recording
-    from autogradviz.recorder.python_stacks import Place, SourceReader
+    from autogradviz.recorder.native.extension_types import Extension, Recording
     from autogradviz.recorder.thread_state import ThreadState
+    from autogradviz.recorder.user_code_frames import Place, SourceReader
 
 
 class NativeStacks:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log.encode_stream import Encoder
     from autogradviz.event_log.uncompressed_rows import Columns
-    from autogradviz.recorder.native.extension import Batch
+    from autogradviz.recorder.native.extension_types import Batch
 
 KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,

@@ -27,15 +27,15 @@ from autogradviz.recorder.checkpoint.value_repr import (
     CONTAINERS,
     WITH_PARTS,
 )
-from autogradviz.recorder.python_stacks import is_library
 from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
+from autogradviz.recorder.user_code_frames import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.recorder.checkpoint.repeated_walk import Readings, Snapshot
     from autogradviz.recorder.checkpoint.state_walk import StateWalk, Visit
-    from autogradviz.recorder.native.extension import Extension
+    from autogradviz.recorder.native.extension_types import Extension
 
 
 class _Form(enum.IntEnum):

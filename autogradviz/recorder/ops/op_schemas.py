@@ -11,12 +11,12 @@ import torch
 
 from autogradviz.recorder.ops.collectives import Collective, read_collective
 from autogradviz.recorder.ops.random_ops import Draw, read_draw
-from autogradviz.recorder.torch_internals.dispatch_workarounds import AUTOCASTS
 from autogradviz.recorder.torch_internals.private_api import (
     DispatchKeySet,
     OpOverload,
     has_kernel_for_dispatch_key,
 )
+from autogradviz.recorder.torch_internals.run_op_as_without_mode import AUTOCASTS
 
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 _VIEW: Final = "ADInplaceOrView"
@@ -48,11 +48,11 @@ class Signature:
     bumps_later: bool  # a kernel above the mode bumps the versions of what is written
     foreach: bool
     clone: bool
-    special: Literal["", "composite", "bare"]  # see torch_internals/dispatch_workarounds.py
+    special: Literal["", "composite", "bare"]  # see torch_internals/run_op_as_without_mode.py
     casts: DispatchKeySet | None  # its own autocast rules, if its kernel may call operators
     draw: Draw | None = None  # it may draw random numbers
     collective: Collective | None = None  # it communicates with other processes
-    repeats: bool = False  # a run shows no more than its graph; see compile/compiled_code.py
+    repeats: bool = False  # a run shows no more than its graph; see compile/generated_code_ops.py
 
 
 SIGNATURES: Final[dict[Any, Signature]] = {}

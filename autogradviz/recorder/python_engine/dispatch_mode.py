@@ -19,20 +19,13 @@ import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.ops.collectives import Collectives
-from autogradviz.recorder.ops.op_origins import EAGER, LEFT_OUT
+from autogradviz.recorder.ops.eager_or_compiled_callers import EAGER, LEFT_OUT
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.ops.output_norms import OutputNorms
 from autogradviz.recorder.ops.random_ops import emit_draw
 from autogradviz.recorder.python_engine.int_map import grow
 from autogradviz.recorder.python_engine.mutation_clones import emit_clone
 from autogradviz.recorder.python_engine.op_io import Ints, TensorReader
-from autogradviz.recorder.torch_internals.dispatch_workarounds import (
-    bump_missed_foreach,
-    call_with_tls_keys,
-    decompose,
-    redispatch_with_autograd,
-    wrap_scalars,
-)
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.torch_internals.private_api import (
@@ -46,12 +39,19 @@ from autogradviz.recorder.torch_internals.private_api import (
     pop_mode,
     push_mode,
 )
+from autogradviz.recorder.torch_internals.run_op_as_without_mode import (
+    bump_missed_foreach,
+    call_with_tls_keys,
+    decompose,
+    redispatch_with_autograd,
+    wrap_scalars,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
     from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.ops.op_origins import OpOrigins
     from autogradviz.recorder.ops.recent_outputs import RecentOutputs
     from autogradviz.recorder.python_engine.node_creators import CreatorTable
     from autogradviz.recorder.python_engine.stack_table import StackTable

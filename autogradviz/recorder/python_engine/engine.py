@@ -22,11 +22,13 @@ from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 from autogradviz.recorder.python_engine.version_table import VersionTable
 from autogradviz.recorder.step_digest import StepDigest
 from autogradviz.recorder.thread_state import ThreadTable
+from autogradviz.recorder.torch_internals.allow_subclass_construction import (
+    suspended_in_subclass_new,
+)
 from autogradviz.recorder.torch_internals.private_api import (
     get_current_dispatch_mode,
     get_sequence_nr,
 )
-from autogradviz.recorder.torch_internals.subclass_construction import suspended_in_subclass_new
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine_interface import WrapHooks
     from autogradviz.recorder.module_calls import ModuleTable
-    from autogradviz.recorder.ops.op_origins import OpOrigins
+    from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
     from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import NO_ID, FrameSeen, StackSeen
 from autogradviz.recorder import engine_interface
-from autogradviz.recorder.python_stacks import (
+from autogradviz.recorder.user_code_frames import (
     RECORDER_FOLDER,
     line_at,
     places_of_frame,
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from types import CodeType, FrameType, TracebackType
 
-    from autogradviz.recorder.python_stacks import Place
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
+    from autogradviz.recorder.user_code_frames import Place
 
 MAX_FRAMES: Final = 150
 

@@ -21,8 +21,8 @@ from autogradviz.errors import AutogradvizError, AutogradvizWarning
 from autogradviz.event_log import save_new
 from autogradviz.events import NormRead, field_names
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
-from autogradviz.recorder.python_stacks import is_library
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.recorder.user_code_frames import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,6 @@ import torch
 from autogradviz.breakpoints.stop import LiveSave, Stop
 from autogradviz.breakpoints.stop_condition import is_of_file
 from autogradviz.events import OpCalled, field_names
-from autogradviz.recorder.python_stacks import cell_number, is_user_code
 from autogradviz.recorder.stops.live_saves import (
     nodes_below,
     saves_of_node,
@@ -36,6 +35,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
+from autogradviz.recorder.user_code_frames import cell_number, is_user_code
 from autogradviz.support.fork_safe_locks import new_lock
 from autogradviz.support.standard_error import print_line
 

@@ -3,15 +3,16 @@
 NOTE [ Workarounds ]
 ``recorder/torch_internals/`` corrects what a dispatch mode would change:
 
-- ``dispatch_workarounds.py``: in inference mode, composite operators are decomposed above autograd;
-  numbers wrapped by C++ are wrapped again; the kernel of an operator that was registered without a
-  gradient runs with autograd enabled; autocast and lazy conjugation, which a mode disables for
-  nested calls, are enabled again. On the CPU, ``_foreach_*_`` writes increment their versions once.
+- ``run_op_as_without_mode.py``: in inference mode, composite operators are decomposed above
+  autograd; numbers wrapped by C++ are wrapped again; the kernel of an operator that was registered
+  without a gradient runs with autograd enabled; autocast and lazy conjugation, which a mode
+  disables for nested calls, are enabled again. On the CPU, ``_foreach_*_`` writes increment their
+  versions once.
 - ``nodes_run_without_mode.py``: the mode is temporarily disabled while the few backward formulas
   run that give different bits, NaN or no error under any mode, and where a sparse gradient reaches
   a leaf.
-- ``subclass_construction.py``: the mode is temporarily disabled in calls like ``MyTensor([1.0])``,
-  because PyTorch cannot create a subclass from a tensor that a mode returned.
+- ``allow_subclass_construction.py``: the mode is temporarily disabled in calls like
+  ``MyTensor([1.0])``, because PyTorch cannot create a subclass from a tensor that a mode returned.
 - ``allow_swap_tensors.py``: ``torch.utils.swap_tensors`` rejects tensors with weak references, so
   ours are released first.
 - ``detect_lazy_backend.py``: a lazy backend (XLA) does not support dispatch modes. If one is

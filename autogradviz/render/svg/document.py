@@ -12,8 +12,8 @@ from autogradviz.render.svg.header import Page, draw_banner, draw_empty_message,
 from autogradviz.render.svg.legend import draw_legend
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme
-from autogradviz.scene.group_boxes import PICTURE_MARGIN
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.build_groups import PICTURE_MARGIN
+from autogradviz.scene.display_text import plural
 from autogradviz.scene.layout.coordinates import Placement, place
 from autogradviz.scene.text_metrics import text_width
 

@@ -8,7 +8,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
 from autogradviz.render.terminal_text import format_duration
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.display_text import plural
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, mix
-from autogradviz.scene.group_boxes import closed_note, header_note, saved_note
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.build_groups import closed_note, header_note, saved_note
+from autogradviz.scene.display_text import plural
 from autogradviz.scene.layout.measure_groups import GROUP_HEIGHT
 from autogradviz.scene.text_metrics import text_width
 

@@ -12,8 +12,8 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     source_line,
 )
-from autogradviz.scene.compiled.columns import is_view
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.compiled.source_line_columns import is_view
+from autogradviz.scene.display_text import plural
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:

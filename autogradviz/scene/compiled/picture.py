@@ -16,22 +16,22 @@ from autogradviz.analysis.formatting import (
     line_name,
     source_line,
 )
-from autogradviz.scene.compiled.columns import arrange_columns
 from autogradviz.scene.compiled.lane_rows import OP_SIZE, LaneRow, op_lines, spot
-from autogradviz.scene.compiled.place_columns import (
+from autogradviz.scene.compiled.place_line_columns import (
     BLOCK_GAP,
     GAP,
     GUTTER,
     SMALL,
     place_columns,
 )
-from autogradviz.scene.compiled.ribbons import (
+from autogradviz.scene.compiled.saved_value_ribbons import (
     HOOK,
     Place,
     Ribbon,
     ribbon_path,
 )
-from autogradviz.scene.label_text import plural, range_label
+from autogradviz.scene.compiled.source_line_columns import arrange_columns
+from autogradviz.scene.display_text import plural, range_label
 from autogradviz.scene.schema import (
     SceneCompiledItem,
     SceneCompiledMark,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         CompiledRegion,
         CompiledSlot,
     )
-    from autogradviz.scene.compiled.columns import Column
+    from autogradviz.scene.compiled.source_line_columns import Column
     from autogradviz.scene.schema import CompiledDetail, CompiledShape
 
 HEADER: Final = 62.0  # labels of blocks and lines

@@ -12,10 +12,10 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     source_line,
 )
-from autogradviz.scene.compiled.columns import slot_hook
-from autogradviz.scene.compiled.guard_tree import guard_tree
 from autogradviz.scene.compiled.picture import Tables, draw_region
-from autogradviz.scene.label_text import plural
+from autogradviz.scene.compiled.recompile_tree import guard_tree
+from autogradviz.scene.compiled.source_line_columns import slot_hook
+from autogradviz.scene.display_text import plural
 from autogradviz.scene.schema import (
     SceneCompiledRegion,
     SceneCompiledSlot,

@@ -25,17 +25,17 @@ from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules.compiled_backward_donated import compiled_buffers_donated
+from autogradviz.diagnose.rules.compiled_budget_or_policy_ignored import (
+    compiled_budget_ignored,
+    compiled_policy_ignored,
+    compiled_value_expensive,
+)
 from autogradviz.diagnose.rules.compiled_checkpoint_broken import checkpoint_broken
 from autogradviz.diagnose.rules.compiled_double_backward import compiled_double_backward
 from autogradviz.diagnose.rules.compiled_error_line import compiled_op_failed
 from autogradviz.diagnose.rules.compiled_hook_ignored import compiled_hook_ignored
 from autogradviz.diagnose.rules.compiled_hooks_not_inlined import hooks_not_inlined
-from autogradviz.diagnose.rules.compiled_memory_option import (
-    compiled_budget_ignored,
-    compiled_policy_ignored,
-    compiled_value_expensive,
-)
-from autogradviz.diagnose.rules.compiled_output_bypassed import compiled_output_bypassed
+from autogradviz.diagnose.rules.compiled_output_hook_bypassed import compiled_output_bypassed
 from autogradviz.diagnose.rules.compiled_recompile_storm import recompile_storm
 from autogradviz.diagnose.rules.compiled_recompute_at_once import recompute_at_once
 from autogradviz.diagnose.rules.compiled_recompute_differs import compiled_recompute_differs

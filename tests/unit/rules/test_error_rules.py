@@ -29,7 +29,7 @@ from autogradviz.diagnose.rules.backward_twice_graph_freed import graph_freed
 from autogradviz.diagnose.rules.checkpoint_saved_tensor_unpacked_twice import (
     saved_tensors_read_twice,
 )
-from autogradviz.diagnose.rules.exec_group_backward_twice import exec_group_overlap
+from autogradviz.diagnose.rules.exec_group_overlap import exec_group_overlap
 from autogradviz.diagnose.rules.selective_checkpoint_backward_twice import selective_backward_twice
 
 ONCE = "Unpack is being triggered for a tensor that was already unpacked once. "

@@ -22,7 +22,7 @@ from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules import saved_tensor_detached_or_freed
-from autogradviz.diagnose.rules.ctx_attribute_written import ctx_attribute_written
+from autogradviz.diagnose.rules.ctx_attribute_tensor_mutated import ctx_attribute_written
 from autogradviz.diagnose.rules.ctx_or_hook_kept_alive import kept_alive_after_backward
 from autogradviz.diagnose.rules.function_input_written import function_input_written
 from autogradviz.diagnose.rules.inference_tensor import inference_tensor

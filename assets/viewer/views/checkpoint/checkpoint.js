@@ -1,7 +1,7 @@
 // @ts-check
 /** Each checkpoint region's forward next to its recomputation, op by op. */
 
-import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff.js";
+import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_rows.js";
 import { SCROLLS, claim, h, listHead, listen } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";

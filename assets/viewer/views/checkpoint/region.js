@@ -1,7 +1,7 @@
 // @ts-check
 /** The panels of a region: its properties, its finding, what differed between its two runs. */
 
-import { STATUS_LABELS, differs } from "./diff.js";
+import { STATUS_LABELS, differs } from "./diff_rows.js";
 import { SCROLLS, h, propertyList, section } from "../../dom.js";
 import { findingSource, fixBlock } from "../findings/parts.js";
 import {

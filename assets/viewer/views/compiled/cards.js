@@ -3,7 +3,7 @@
 
 import { h, section } from "../../dom.js";
 import { formatBytes, formatPlace, plural } from "../../scene/format.js";
-import { swatch } from "./picture.js";
+import { swatch } from "./svg_picture.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 

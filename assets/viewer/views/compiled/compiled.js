@@ -2,12 +2,12 @@
 /** The strip of compiled regions, the picture of one, and a card for the selected part. */
 
 import { choice, h, listen } from "../../dom.js";
-import { formChoice } from "./form_choice.js";
+import { formChoice } from "./saved_form_switch.js";
 import { icon } from "../../canvas/icons.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
 import { itemCard, regionCard } from "./cards.js";
 import { storageOf } from "./describe_part.js";
-import { drawPicture } from "./picture.js";
+import { drawPicture } from "./svg_picture.js";
 
 /** @typedef {import("../../types.js").SceneCompiledStep} Step */
 

@@ -5,18 +5,18 @@ import { h } from "../../dom.js";
 import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/scheduler.js";
 import { makeColoring } from "../../scene/colors.js";
 import { describePart } from "../compiled/describe_part.js";
-import { placeTooltip } from "../../shell/tooltip.js";
+import { placeTooltip } from "../../shell/place_tooltip.js";
 import { Breadcrumbs } from "./breadcrumbs.js";
 import { centered, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
 import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { crowdedItems, fitsAcross, fittingIndex } from "./narrow.js";
-import { stepFrom } from "./navigation.js";
+import { crowdedItems, fitsAcross, fittingIndex } from "./fit_to_width.js";
+import { stepFrom } from "./arrow_keys.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";
-import { boxOffsets } from "./transition.js";
+import { boxOffsets } from "./box_offsets.js";
 
 /** @typedef {import("../../store.js").Item} Item */
 
@@ -362,7 +362,7 @@ export class GraphCanvas {
   /**
    * Move the selection along an edge or to the nearest item.
    *
-   * @param {import("./navigation.js").Direction} direction
+   * @param {import("./arrow_keys.js").Direction} direction
    */
   step(direction) {
     const { sceneIndex, open, selected } = this.store;

@@ -7,7 +7,7 @@ import { h } from "../../dom.js";
 import { GLYPHS } from "../../canvas/icons.js";
 import { makeDetails } from "../../shell/details/details.js";
 import { splitter } from "../../shell/splitter.js";
-import { makeNotices } from "../../shell/notices.js";
+import { makeNotices } from "../../shell/recording_notices.js";
 import { GraphCanvas } from "./graph_canvas.js";
 import { Legend } from "./legend.js";
 import { Outline } from "./outline.js";

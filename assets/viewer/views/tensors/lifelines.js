@@ -6,11 +6,11 @@ import { claim, h, listen } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { paintText, widthOf, write } from "../../canvas/text.js";
-import { paintPhases } from "./phases.js";
+import { paintPhases } from "./phase_bands.js";
 import { sameItem } from "../../store.js";
 import { mix } from "../../canvas/theme.js";
 import { TimeWindow } from "../../shell/time_window.js";
-import { placeTooltip } from "../../shell/tooltip.js";
+import { placeTooltip } from "../../shell/place_tooltip.js";
 
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */

@@ -6,7 +6,7 @@ import { h, listen } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
 import { TimeWindow } from "../../shell/time_window.js";
-import { placeTooltip } from "../../shell/tooltip.js";
+import { placeTooltip } from "../../shell/place_tooltip.js";
 import { barAt, plotOf, heightOf, paintTimeline } from "./paint.js";
 import { RangeProfilePanel } from "./range_profile_panel.js";
 import { timelineTracks } from "./rows.js";

@@ -10,7 +10,7 @@ import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text.js";
 import { isHeldAt, nodeAt, phaseOf, phaseOfLifetime } from "../../../scene/replay.js";
 import { sameItem } from "../../../store.js";
-import { paintRegion } from "../../compiled/paint.js";
+import { paintRegion } from "../../compiled/paint_in_graph.js";
 import { itemOf, keyOf } from "../hit_test.js";
 
 /** @typedef {import("../../../canvas/text.js").Pen} Pen */

@@ -1,0 +1,326 @@
+// @ts-check
+/** The viewer of runs: mounts the scene of a run in an element of a notebook or of a report. */
+
+import "./run.css";
+import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/draw_glyph.js";
+import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
+import { button, h, listen } from "../dom.js";
+import { formatCount, plural } from "../scene/format.js";
+import { MODES, formatValue, isNorm, scale } from "./cell_image.js";
+import { HARMFUL, makeCollectiveLanes } from "./collective_lanes.js";
+import { decodeRun } from "./decode_run.js";
+import { HeatRows } from "./heat_rows.js";
+import { makeOpDifference, makeTabs } from "./rank_op_difference.js";
+import { RunState } from "./run_state.js";
+import { makeSidePanel } from "./rank_panel.js";
+
+/** @typedef {import("./types.js").RunScene} RunScene */
+
+const MOST_GROUPS = 12;
+/** @typedef {import("./run_state.js").Mode} Mode */
+
+/**
+ * @typedef {import("../selection_sync.js").HostModel & {ranks?: Map<number, () => Uint8Array>}} RunModel
+ *   a report has the scenes of some ranks, a notebook asks the kernel for one
+ */
+
+/**
+ * Mount the viewer; it draws as soon as the payload is decoded.
+ *
+ * @param {{model: RunModel, el: HTMLElement}} host
+ * @returns {() => void} removes the viewer
+ */
+function render({ model, el }) {
+  const attrs = { "data-lm-suppress-shortcuts": "true" };
+  const root = h("div", { class: "agv agv-run", attrs });
+  el.append(root);
+  root.dataset.theme = hostTheme();
+  root.style.setProperty("--agv-height", `${model.get("height")}px`);
+  let unmount = () => {};
+  let removed = false;
+  decodeRun(model.get("_run"))
+    .then((scene) => {
+      if (!removed) unmount = mountRun(root, scene, model);
+    })
+    .catch((error) => {
+      root.replaceChildren(h("p", "agv-empty", `autogradviz: ${error}`));
+    });
+  return () => {
+    removed = true;
+    unmount();
+    root.remove();
+  };
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {RunScene} scene
+ * @param {RunModel} model
+ * @returns {() => void} unmounts the scene
+ */
+function mountRun(root, scene, model) {
+  const state = new RunState(scene);
+  const palette = () => PALETTES[hostTheme()];
+  const heat = new HeatRows(state, palette);
+  const lanes = scene.lanes.map((each) =>
+    makeCollectiveLanes(each, palette, (rank) => state.selectRank(rank)),
+  );
+  const ops = makeOpDifference(scene);
+  const tabs = makeTabs(bottomTabs(scene, lanes, ops.element), firstTab(scene));
+  const own = makeOwnViews(root, scene, model);
+  const side = makeSidePanel(state, {
+    ...own,
+    compare: (rank) => {
+      ops.show(rank);
+      tabs.show("Ops of two ranks");
+      tabs.element.scrollIntoView({ block: "nearest" });
+    },
+  });
+  const legend = h("div", "agv-run-legend");
+  const fillLegend = () => legend.replaceChildren(...legendOf(heat, state.mode, palette()));
+  state.listeners.push(fillLegend, () => {
+    const rank = scene.ranks[state.row]?.rank ?? -1;
+    if (model.get("rank") === rank) return;
+    model.set("rank", rank);
+    model.save_changes();
+  });
+  const main = h(
+    "section",
+    "agv-run-main",
+    h(
+      "div",
+      "agv-run-head",
+      h("h2", "", "Ranks and steps"),
+      modeMenu(state),
+      legend,
+      zoomButtons(heat),
+    ),
+    groupStrip(scene, heat),
+    heat.view.element,
+  );
+  const body = h("div", "agv-run-body", main, tabs.element, side);
+  body.style.setProperty("--agv-run-rows", `${heat.rowsHeight}px`);
+  root.replaceChildren(topBar(scene), body);
+  const redraw = () => {
+    root.dataset.theme = hostTheme();
+    fillLegend();
+    heat.view.draw();
+    for (const { view } of lanes) view.draw();
+  };
+  redraw();
+  const select = () => state.selectRank(model.get("rank") ?? -1);
+  model.on("change:rank", select);
+  select();
+  const stop = watchTheme(redraw);
+  return () => {
+    stop();
+    model.off("change:rank", select);
+    own.close();
+    heat.view.destroy();
+    for (const { view } of lanes) view.destroy();
+  };
+}
+
+/**
+ * Return a button for each group of ranks, those with odd ranks first; null if there is one group.
+ *
+ * @param {RunScene} scene
+ * @param {HeatRows} heat
+ * @returns {HTMLElement | null}
+ */
+function groupStrip({ groups }, heat) {
+  if (groups.length < 2) return null;
+  const ordered = [...groups].sort((a, b) => b.odd - a.odd).slice(0, MOST_GROUPS);
+  const chips = ordered.map((group) => {
+    const odd = group.odd ? `, ${formatCount(group.odd)} odd` : "";
+    const style = group.odd ? "agv-pill agv-mutation" : "agv-pill";
+    return button(group.label + odd, style, () => heat.showGroup(group));
+  });
+  const others = groups.length - ordered.length;
+  const rest = h("span", "agv-muted", `and ${plural(others, "other group")}`);
+  return h("div", "agv-run-pills agv-run-groups", ...chips, others > 0 && rest);
+}
+
+/**
+ * @param {RunScene} scene
+ * @returns {HTMLElement}
+ */
+function topBar({ title, facts, verdict, notices, findings }) {
+  const odd = !verdict.endsWith(" 0 odd");
+  return h(
+    "header",
+    "agv-run-bar",
+    glyphElement(COMPARE, "agv-icon-16"),
+    h("h1", "", title),
+    h("span", "agv-muted", facts),
+    h("span", odd ? "agv-strong agv-mutation" : "agv-strong", verdict),
+    h("span", "", plural(findings.length, "finding")),
+    ...notices.map((text) => h("span", "agv-muted", text)),
+  );
+}
+
+/**
+ * @param {RunScene} scene
+ * @param {{element: HTMLElement}[]} lanes
+ * @param {HTMLElement} ops
+ * @returns {[string, HTMLElement][]}
+ */
+function bottomTabs(scene, lanes, ops) {
+  const note = (/** @type {string} */ text) => h("p", "agv-empty-text", text);
+  const hidden = scene.hidden_lanes
+    ? [note(`${plural(scene.hidden_lanes, "other process group")} not shown`)]
+    : [];
+  const collectives = lanes.length
+    ? lanes.map(({ element }) => element)
+    : [note("No collective of several ranks was recorded.")];
+  const none = note(
+    "No rank ran other ops than the ranks that should do the same, or the ops of that step are " +
+      "not in the recordings. run.compare(3, 17) compares any two ranks.",
+  );
+  return [
+    ["Collectives", h("div", {}, ...collectives, ...hidden)],
+    ["Ops of two ranks", scene.differences.length ? ops : h("div", {}, none)],
+  ];
+}
+
+/**
+ * @param {RunScene} scene
+ * @returns {string}
+ */
+function firstTab({ lanes, differences }) {
+  const differs = lanes.some((each) =>
+    each.lanes.some(({ states }) => states.some((state) => HARMFUL.has(state))),
+  );
+  return differs || !differences.length ? "Collectives" : "Ops of two ranks";
+}
+
+/**
+ * @param {RunState} state
+ * @returns {HTMLElement}
+ */
+function modeMenu(state) {
+  const menu = h("select", { attrs: { "aria-label": "Color" } });
+  for (const [mode, text] of Object.entries(MODES)) {
+    menu.append(h("option", { text, attrs: { value: mode } }));
+  }
+  listen(menu, "change", () => state.color(/** @type {Mode} */ (menu.value)));
+  return menu;
+}
+
+/**
+ * @param {HeatRows} heat
+ * @returns {HTMLElement}
+ */
+function zoomButtons(heat) {
+  return h(
+    "span",
+    "agv-inline agv-end",
+    button("Zoom out", "agv-icon-button", () => heat.zoomBy(1 / 1.5), glyphElement(MINUS)),
+    button("Zoom in", "agv-icon-button", () => heat.zoomBy(1.5), glyphElement(PLUS)),
+    button("Show all steps", "agv-icon-button", () => heat.zoomBy(0), glyphElement(FIT)),
+  );
+}
+
+/**
+ * @param {HeatRows} heat
+ * @param {Mode} mode
+ * @param {import("../canvas/theme.js").Palette} palette
+ * @returns {HTMLElement[]}
+ */
+function legendOf(heat, mode, palette) {
+  const colors = scale(mode, palette);
+  const swatch = (/** @type {string} */ color) => {
+    const box = h("span", "agv-run-swatch");
+    box.style.background = color;
+    return box;
+  };
+  if (mode === "differences") {
+    const words = ["", "like most", "not ended", "other ops", "other collectives, or NaN"];
+    return [1, 2, 3, 4].map((at) => h("span", {}, swatch(colors[at]), words[at]));
+  }
+  const range = heat.images.range(mode);
+  if (!range) return [h("span", "", "not recorded")];
+  const levels = [1, 9, 17, 24, 32].map((at) => swatch(colors[at]));
+  const [low, high] = range.map((value) => formatValue(mode, value));
+  return [
+    h("span", {}, `≤ ${low}`, ...levels, `≥ ${high}`),
+    ...(isNorm(mode) ? [h("span", {}, swatch(colors[33]), "NaN or infinite")] : []),
+  ];
+}
+
+/**
+ * Return functions that open the views of one rank over those of the run.
+ *
+ * @param {HTMLElement} root
+ * @param {RunScene} scene
+ * @param {RunModel} model
+ * @returns {{open: (rank: number) => void, canOpen: (rank: number) => boolean, close: () => void}}
+ */
+function makeOwnViews(root, scene, model) {
+  let close = () => {};
+  let requests = 0;
+  const show = (/** @type {number} */ rank) => {
+    close();
+    const stage = h("div", "agv-run-stage");
+    const back = button(`Back to ${scene.title}`, "agv-button", () => close());
+    const bar = h("div", "agv-run-own-bar", back, h("h2", "", `Rank ${rank}`));
+    const words = h("p", "agv-text", "reading the recording …");
+    const pane = h("div", "agv-run-own", bar, words, stage);
+    root.append(pane);
+    let unmount = () => {};
+    close = () => {
+      unmount();
+      pane.remove();
+      close = () => {};
+    };
+    back.focus();
+    return {
+      /** @param {ArrayBufferView} payload */
+      fill: (payload) => {
+        words.remove();
+        /** @type {Record<string, any>} */
+        const traits = { _payload: payload, height: stage.clientHeight || 600 };
+        unmount = autogradviz.default.render({
+          model: {
+            get: (name) => traits[name],
+            set: (name, value) => (traits[name] = value),
+            save_changes() {},
+            on() {},
+            off() {},
+          },
+          el: stage,
+        });
+      },
+      /** @param {string} text */
+      fail: (text) => {
+        words.textContent = text;
+      },
+    };
+  };
+  return {
+    canOpen: (rank) => !model.ranks || model.ranks.has(rank),
+    open: (rank) => {
+      const pane = show(rank);
+      const embedded = model.ranks?.get(rank);
+      if (embedded) {
+        pane.fill(embedded());
+        return;
+      }
+      requests += 1;
+      const number = requests;
+      const opened = () => {
+        const answer = model.get("_opened");
+        if (answer.requests !== number || answer.rank !== rank) return;
+        model.off("change:_opened", opened);
+        if (answer.error) pane.fail(answer.error);
+        else pane.fill(model.get("_payload"));
+      };
+      model.on("change:_opened", opened);
+      model.set("_opening", { rank, requests });
+      model.save_changes();
+    },
+    close: () => close(),
+  };
+}
+
+export default { render };

@@ -1,0 +1,185 @@
+"""The first op at which a step of two ranks differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz import event_log
+from autogradviz.diagnose.text_formatting import short_location
+from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
+from autogradviz.distributed_runs.source_lines_of_stacks import Lines
+from autogradviz.events import (
+    ModuleEntered,
+    ModuleSeen,
+    OpCalled,
+    StepEnded,
+    field_names,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autogradviz.analysis.types import SourceLocation
+
+_NOT_COUNTED: Final = ("aten.detach.default", "aten.alias.default")
+_FIELDS: Final = field_names(OpCalled)
+_SEQ, _THREAD, _OP, _PHASE, _STACK, _CALL = (
+    _FIELDS.index(name) for name in ("seq", "thread", "op", "phase", "stack_id", "call_id")
+)
+_MODULES: Final = (ModuleEntered, ModuleSeen)
+_LOOK_AHEAD: Final = 9  # one more than the ops that only one of the ranks calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference:
+    """The first op at which a step of two ranks differs.
+
+    Attributes:
+        step: the step.
+        index: position of the op in the step, from 0.
+        op: what the odd rank called, "relu in blocks.3, train.py:12"; "nothing" if it had ended.
+        reference_op: what the other rank called.
+        location: the line to look at: of the op that only one of them called, if that is known.
+        is_extra: whether the odd rank called an op that the other one did not; False if it
+            called one less; None if they called different ones.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> autogradviz.load("run/").first_difference(0, 0) is None
+        True
+    """
+
+    step: int
+    index: int
+    op: str
+    reference_op: str
+    location: SourceLocation | None
+    is_extra: bool | None
+
+
+class _Op(NamedTuple):
+    name: str
+    phase: str
+    stack_id: int | None
+    call_id: int | None
+
+
+class RankOps:
+    """The ops of one step of a rank, and where they were called."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        """Read them."""
+        found = event_log.read_kinds(path, (OpCalled, StepEnded, *Lines.KINDS, *_MODULES))
+        steps = event_log.as_events(StepEnded, found[StepEnded])
+        # As the digests of steps: without an optimizer, a step lasts until the next backward.
+        ends = {each.step: each.seq for each in steps}
+        first, until = ends.get(step - 1, 0), ends.get(step)
+        self._lines = Lines(found)
+        self.ops = [
+            _Op(row[_OP], row[_PHASE], row[_STACK], row[_CALL])
+            for row in found[OpCalled]
+            if row[_SEQ] >= first
+            and (until is None or row[_SEQ] < until)
+            and row[_THREAD] == 0
+            and row[_OP] not in _NOT_COUNTED
+            and not row[_OP].startswith("profiler.")
+            and not self._lines.depends_on_shard(row[_STACK])
+        ]
+        entered = event_log.as_events(ModuleEntered, found[ModuleEntered])
+        modules = event_log.as_events(ModuleSeen, found[ModuleSeen])
+        names = {each.module_id: each.module_name for each in modules}
+        self._modules = {each.call_id: names.get(each.module_id, "") for each in entered}
+
+    def lines(self, first: int = 0) -> set[SourceLocation]:
+        """Return all lines of the user's program that called ops, from one of them on."""
+        stacks = {op.stack_id for op in self.ops[first:]}
+        return {line for stack_id in stacks for line in self._lines.stack(stack_id)}
+
+    def stacks(self) -> list[list[SourceLocation]]:
+        """Return the different stacks of the user's lines that called ops, innermost first."""
+        stacks = map(self._lines.stack, dict.fromkeys(op.stack_id for op in self.ops))
+        return [stack for stack in stacks if stack]
+
+    def stack(self, place: int) -> list[SourceLocation]:
+        """Return the user's lines that called an op, innermost first."""
+        return self._lines.stack(self.ops[place].stack_id) if place < len(self.ops) else []
+
+    def location(self, place: int) -> SourceLocation | None:
+        """Return the user's line that called an op."""
+        return self._lines.of(self.ops[place].stack_id) if place < len(self.ops) else None
+
+    def describe(self, place: int) -> str:
+        """Return "relu in blocks.3 (recompute), train.py:12"."""
+        if place >= len(self.ops):
+            return "nothing"
+        location = self.location(place)
+        return self.name(place) + (f", {short_location(location)}" if location else "")
+
+    def name(self, place: int) -> str:
+        """Return "relu in blocks.3 (recompute)"."""
+        op = self.ops[place]
+        module = "" if op.call_id is None else self._modules.get(op.call_id, "")
+        return "".join(
+            (
+                op.name.removeprefix("aten.").removesuffix(".default"),
+                f" in {module}" if module else "",
+                "" if op.phase == "forward" else f" ({op.phase})",
+            )
+        )
+
+
+def first_difference(path: Path, reference: Path, step: int) -> FirstDifference | None:
+    """Return the first op of a step at which two ranks differ, None if none does.
+
+    Args:
+        path: the file of the odd rank.
+        reference: the file of the rank to compare it with.
+        step: the number of the step.
+    """
+    ours, theirs = RankOps(path, step), RankOps(reference, step)
+    first, second = ([op[:2] for op in each.ops] for each in (ours, theirs))
+    shared = min(len(first), len(second))
+    at = next((k for k in range(shared) if first[k] != second[k]), shared)
+    if at == len(first) == len(second):
+        return None
+    is_extra = _is_extra(first[at:], second[at:])
+    return FirstDifference(
+        step=step,
+        index=at,
+        op=ours.describe(at),
+        reference_op=theirs.describe(at),
+        location=theirs.location(at) if is_extra is False else ours.location(at),
+        is_extra=is_extra,
+    )
+
+
+def branch_at_difference(path: Path, other: Path, step: int) -> SourceLocation | None:
+    """Return the branch after which two ranks call different ops, and which one of them took.
+
+    Args:
+        path: the file of the rank whose next op tells where the branch leads.
+        other: the file of the other rank.
+        step: a step in which their ops differ.
+    """
+    ours, theirs = RankOps(path, step), RankOps(other, step)
+    pairs = enumerate(zip(ours.ops, theirs.ops, strict=False))
+    at = next((k for k, (mine, its) in pairs if mine[:2] != its[:2]), None)
+    if at is None or at == 0:
+        return None
+    ran = {*theirs.stack(at - 1), *theirs.stack(at)}
+    return find_branch_not_taken(ours.stack(at), ran, innermost=True)
+
+
+def _is_extra(ours: list[tuple[str, str]], theirs: list[tuple[str, str]]) -> bool | None:
+    """Return whether the first list begins with ops that the second lacks; False for the reverse.
+
+    None if neither continues like the other soon: they call different ops.
+    """
+    for skipped in range(1, _LOOK_AHEAD):
+        if ours[skipped : skipped + 1] == theirs[:1]:
+            return True
+        if theirs[skipped : skipped + 1] == ours[:1]:
+            return False
+    return None

@@ -1,8 +1,0 @@
-"""The view model of a run: what its picture shows, as plain values."""
-
-from autogradviz.runs.scene.build_run_scene import build_run_scene
-from autogradviz.runs.scene.payload import pack_run
-from autogradviz.runs.scene.rank_totals import read_totals
-from autogradviz.runs.scene.schema import RunScene
-
-__all__ = ["RunScene", "build_run_scene", "pack_run", "read_totals"]

@@ -1,0 +1,390 @@
+"""Groups of the scene: layout, size and state, and the set of initially open groups."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.scene.display_text import last_part, plural, range_label
+from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
+from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
+from autogradviz.scene.parts_opened_by_name import OpenedParts
+from autogradviz.scene.schema import SceneGroup, SceneNode
+from autogradviz.scene.text_metrics import elide, text_width
+from autogradviz.support.fast_dataclass import maker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.saved_memory import SavedBytes
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.group_tree import GroupTree
+    from autogradviz.scene.layout.cross_group_edges import GroupLayout
+    from autogradviz.scene.layout.flatten_group_tree import FlatGroup
+    from autogradviz.scene.schema import CellKind, RunState
+
+_make_group = maker(SceneGroup)
+
+MAX_WIDTH: Final = 960.0
+MAX_HEIGHT: Final = 720.0
+"""Size of the first picture in pixels, which a notebook cell shows with readable text."""
+
+MAX_HEIGHT_OF_RUN: Final = 840.0
+"""The same for a picture with the representative block of a run, which says the most."""
+
+MAX_WIDTH_OF_REGION: Final = 1_250.0
+"""The same for a picture with an opened compiled region, whose columns are lines."""
+MAX_ADDED: Final = 40
+"""Groups with more boxes are not opened initially."""
+
+MAX_TRIES: Final = 60
+
+MAX_LABEL: Final = 40
+
+PICTURE_MARGIN: Final = 12.0
+"""Around the picture of a compiled region, inside the box of its node."""
+
+
+def build_groups(
+    groups: list[FlatGroup],
+    layouts: list[GroupLayout],
+    alone: set[tuple[CellKind, int]],
+    nodes: list[SceneNode],
+    folded: FoldedGraph,
+    analysis: Analysis,
+    *,
+    depth: int | None,
+    opened: OpenedParts,
+    pictures: Mapping[int, tuple[float, float]],
+    contents: Mapping[int, str],
+    dominating: Sequence[int],
+) -> tuple[SceneGroup, ...]:
+    """Return all groups, the root first.
+
+    Args:
+        groups: the flattened tree of groups.
+        layouts: their layouts.
+        alone: nodes and groups that are alone in their row.
+        nodes: the boxes of all nodes.
+        folded: the drawn graph.
+        analysis: the analysis of the recording.
+        depth: number of levels of modules to open.
+        opened: modules and compiled regions to open.
+        pictures: sizes of the pictures of compiled regions, by node.
+        contents: the numbers of ops of compiled regions, by node.
+        dominating: nodes whose compiled regions are opened while the picture stays readable.
+    """
+    types = {module.name: module.type_name for module in analysis.modules.values()}
+    memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
+    sizes = [memory.total()]
+    sizes += [memory.of_nodes({ids[i] for i in group.nodes}) for group in groups[1:]]
+    plain = [
+        _scene_group(index, group, nodes, layouts[index], types, contents, sizes[index])
+        for index, group in enumerate(groups)
+    ]
+    named = _name_graphs(plain, groups, nodes, folded)
+    closed = [
+        _with_widths(group, alone=("group", index) in alone) for index, group in enumerate(named)
+    ]
+    if pictures:
+        closed = [
+            _with_picture(group, flat, pictures) for group, flat in zip(closed, groups, strict=True)
+        ]
+    found = _open_parts(closed, groups, opened)
+    if depth is not None or not opened.apart:
+        found |= _find_open(groups, closed, nodes, depth)
+    for node in dominating:
+        found |= _open_dominating(groups, closed, nodes, found, node)
+    return tuple(
+        replace(group, open=True) if index in found else group for index, group in enumerate(closed)
+    )
+
+
+def _scene_group(
+    index: int,
+    group: FlatGroup,
+    nodes: list[SceneNode],
+    layout: GroupLayout,
+    types: dict[str, str],
+    contents: Mapping[int, str],
+    sizes: SavedBytes,
+) -> SceneGroup:
+    tree, region = group.tree, group.tree.region
+    label, type_name = _names(tree, types, nodes)
+    return _make_group(
+        index=index,
+        parent=group.parent,
+        kind=tree.kind,
+        label=label,
+        type_name=type_name,
+        path=tree.path,
+        depth=group.depth,
+        node_count=len(group.nodes),
+        nbytes=sizes.saved,
+        recomputed_nbytes=sizes.recomputed,
+        peak_nbytes=sizes.at_peak,
+        repeat=tree.count,
+        checkpointed=region is not None or _all_checkpointed(tree),
+        recomputes=len(region.recomputations) if region else _max_recomputes(tree),
+        state=_state([nodes[i] for i in group.nodes]),
+        error=any(nodes[i].error for i in group.nodes),
+        open=False,
+        width=0.0,
+        header_width=0.0,
+        left_width=0.0,
+        right_width=0.0,
+        cells=layout.cells,
+        rows=layout.rows,
+        links=layout.links,
+        contents=contents.get(group.nodes[0], "") if tree.kind == "compiled" else "",
+    )
+
+
+def _name_graphs(
+    closed: list[SceneGroup], flat: list[FlatGroup], nodes: list[SceneNode], folded: FoldedGraph
+) -> list[SceneGroup]:
+    """Return the groups; separate graphs are named by their backward and the line of their root.
+
+    "backward 2 · train.py:41", where backwards are counted over the separate graphs.
+    """
+    starts: dict[int, int] = {}
+    for index, group in enumerate(flat):
+        if group.tree.kind == "graph":
+            runs = [folded.nodes[i].ran[0][0] for i in group.nodes if folded.nodes[i].ran]
+            if runs:
+                starts[index] = min(runs)
+    numbers = {index: n for n, index in enumerate(sorted(starts, key=starts.__getitem__), 1)}
+    named = list(closed)
+    for index, group in enumerate(flat):
+        if group.tree.kind == "graph":
+            root = nodes[group.nodes[-1]]
+            file = PurePath(root.filename).name
+            place = f"{file}:{root.lineno}" if file and root.lineno else root.op
+            number = numbers.get(index)
+            words = [f"backward {number}" if number else "no backward" if numbers else "", place]
+            named[index] = replace(closed[index], type_name=" · ".join(filter(None, words)))
+    return named
+
+
+def _with_picture(
+    group: SceneGroup, flat: FlatGroup, pictures: Mapping[int, tuple[float, float]]
+) -> SceneGroup:
+    """Return the group of a compiled region with the size of the region's picture."""
+    size = pictures.get(flat.nodes[0]) if group.kind == "compiled" else None
+    if size is None:
+        return group
+    width, height = (part + 2 * PICTURE_MARGIN for part in size)
+    return replace(group, picture_width=width, picture_height=height)
+
+
+def _names(tree: GroupTree, types: dict[str, str], nodes: Sequence[SceneNode]) -> tuple[str, str]:
+    """Return the label and the type name of a group."""
+    type_name = types.get(tree.path, "")
+    if tree.label and tree.count > 1:
+        return elide(tree.label, MAX_LABEL), "" if tree.kind == "repeat" else type_name
+    if tree.kind == "repeat" and tree.first.kind == "iteration":
+        return elide(" · ".join(_ops(tree.first, nodes)), MAX_LABEL), ""
+    if tree.kind == "region" and tree.region is not None:
+        return elide(last_part(tree.region.function), MAX_LABEL), ""
+    if tree.kind in {"iteration", "page", "graph", "compiled"}:
+        return tree.label, nodes[tree.nodes[0]].name if tree.kind == "compiled" else ""
+    if tree.kind == "repeat":
+        return elide(
+            range_label(*(each.label or last_part(each.path) for each in (tree.first, tree.last))),
+            MAX_LABEL,
+        ), type_name
+    return elide(last_part(tree.path), MAX_LABEL) or type_name, type_name
+
+
+def _ops(tree: GroupTree, nodes: Sequence[SceneNode]) -> list[str]:
+    """Return the distinct ops of an iteration, in order of creation."""
+    names = {nodes[i].op or nodes[i].name: None for i in sorted(tree.all_nodes())}
+    return list(names)
+
+
+def _blocks(tree: GroupTree) -> list[GroupTree]:
+    """Return all blocks of a run, also those behind the first that are a run of their own."""
+    if tree.count == 1:
+        return []
+    blocks: list[GroupTree] = []
+    for block in tree.groups:
+        blocks += _blocks(block) if block.kind == "repeat" else [block]
+    return blocks
+
+
+def _all_checkpointed(tree: GroupTree) -> bool:
+    blocks = _blocks(tree)
+    return bool(blocks) and all(block.region is not None for block in blocks)
+
+
+def _max_recomputes(tree: GroupTree) -> int:
+    """Return the maximum number of recomputations of a block in a run; 0 for other groups."""
+    regions = [block.region for block in _blocks(tree)]
+    return max((len(region.recomputations) for region in regions if region), default=0)
+
+
+def _state(nodes: list[SceneNode]) -> RunState:
+    states = {node.state for node in nodes}
+    if "failed" in states:
+        return "failed"
+    return "ran" if "ran" in states else "not_run"
+
+
+def _with_widths(group: SceneGroup, *, alone: bool) -> SceneGroup:
+    """Return a group with its widths, closed and open."""
+    label = text_width(group.label, 12.5, bold=True)
+    pills = text_width(f"×{group.repeat:,} identical", 10.0) + 24 if group.repeat > 1 else 0.0
+    pills += 40 if group.checkpointed else 0.0
+    if group.kind == "compiled":
+        pills += text_width(group.type_name, 10.5) + 10
+    width = 20 + label + 8 + pills + 10 + text_width(closed_note(group), 10.5) + 10
+    column = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
+    header = 30 + label + 8 + text_width(header_note(group), 11.5) + 12
+    return replace(group, width=max(width, column), header_width=header)
+
+
+def closed_note(group: SceneGroup) -> str:
+    """Return the text on the right of a closed group: nodes or ops, and saved bytes."""
+    counts = group.contents or plural(group.node_count, "node")
+    return " · ".join(filter(None, (counts, saved_note(group))))
+
+
+def saved_note(group: SceneGroup) -> str:
+    """Return the saved bytes of a group: "3.1 MB saved · 26 MB recomputed"."""
+    words = []
+    if group.nbytes:
+        words.append(f"{format_bytes(group.nbytes)} saved")
+    if group.recomputed_nbytes:
+        words.append(f"{format_bytes(group.recomputed_nbytes)} recomputed")
+    return " · ".join(words)
+
+
+def header_note(group: SceneGroup) -> str:
+    """Return the text after the label of an open group."""
+    words = [] if group.type_name == group.label else [group.type_name]
+    if group.repeat > 1:
+        words.append(f"×{group.repeat:,} identical")
+    elif group.checkpointed:
+        words.append("checkpoint region")
+    return " · ".join(word for word in words if word)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """The parts of a scene that determine its size."""
+
+    groups: Sequence[SceneGroup]
+    nodes: Sequence[SceneNode]
+
+
+def _find_open(
+    flat: list[FlatGroup], groups: list[SceneGroup], nodes: list[SceneNode], depth: int | None
+) -> set[int]:
+    """Return the groups that are initially open.
+
+    Groups with an error are open. Then groups are opened while the picture keeps its size: runs
+    of blocks first, each with its first block as the representative of all, then other groups,
+    the largest first. Siblings whose names differ only in numbers are opened together.
+    """
+    if depth is not None:
+        return {
+            i
+            for i, group in enumerate(flat)
+            if (group.module_depth < depth and groups[i].kind != "compiled") or not i
+        }
+    opened = {0}
+    opened |= {
+        i
+        for i, group in enumerate(flat)
+        if group.tree.count == 1 and any(nodes[node].error for node in group.nodes)
+        if group.tree.kind != "compiled"
+    }
+    drawing = _Drawing(groups, nodes)
+    width, height = _size(drawing, opened)
+    if height > MAX_HEIGHT:
+        return opened
+    waiting: list[tuple[bool, int, tuple[int, ...]]] = []
+    for i in sorted(opened):
+        _push_siblings(waiting, flat, groups, i, opened)
+    if any(node.error for node in nodes):  # the failing block represents the others
+        waiting = [each for each in waiting if each[0]]
+        heapq.heapify(waiting)
+    tries = MAX_TRIES
+    while waiting and (tries := tries - 1):
+        chosen = set(heapq.heappop(waiting)[2])
+        if any(len(flat[i].tree.nodes) + len(flat[i].children) > MAX_ADDED for i in chosen):
+            continue
+        firsts = {flat[i].children[0] for i in chosen if flat[i].tree.count > 1}
+        graphs = [i for i in sorted(chosen) if flat[i].tree.kind == "graph"]
+        chosen |= firsts
+        now_wide, now_high = _size(drawing, opened | chosen)
+        highest = MAX_HEIGHT_OF_RUN if firsts else MAX_HEIGHT
+        if now_wide <= max(MAX_WIDTH, 1.1 * width) and now_high <= highest:
+            opened |= chosen
+            for i in sorted(chosen):
+                _push_siblings(waiting, flat, groups, i, opened)
+        elif len(graphs) > 1:  # too many: the first one
+            heapq.heappush(waiting, (False, 0, (graphs[0],)))
+    return opened
+
+
+def _open_dominating(
+    flat: list[FlatGroup],
+    groups: list[SceneGroup],
+    nodes: list[SceneNode],
+    opened: set[int],
+    dominating: int,
+) -> set[int]:
+    """Return the group of a compiled region and those around it, if the picture stays readable."""
+    parts = OpenedParts((), frozenset({dominating}), frozenset())
+    found = _open_parts(groups, flat, parts)
+    width, height = _size(_Drawing(groups, nodes), opened | found)
+    return found if width <= MAX_WIDTH_OF_REGION and height <= MAX_HEIGHT_OF_RUN else set()
+
+
+def _open_parts(groups: list[SceneGroup], flat: list[FlatGroup], opened: OpenedParts) -> set[int]:
+    """Return the groups of modules and of compiled regions, and the groups around them."""
+    found = {0}
+    for group in groups:
+        if group.kind == "compiled":
+            chosen = flat[group.index].nodes[0] in opened.compiled_nodes
+        else:
+            chosen = group.path in opened.modules and group.repeat == 1
+        at = group.index if chosen else 0
+        while at > 0:
+            found.add(at)
+            at = groups[at].parent
+    return found
+
+
+def _size(drawing: _Drawing, opened: set[int]) -> tuple[float, float]:
+    geometries: dict[int, GroupGeometry] = {}
+    measure(drawing, 0, opened, geometries)
+    return geometries[0].width, geometries[0].height
+
+
+def _push_siblings(
+    waiting: list[tuple[bool, int, tuple[int, ...]]],
+    flat: list[FlatGroup],
+    groups: list[SceneGroup],
+    index: int,
+    opened: set[int],
+) -> None:
+    """Add the closed groups in a group that may be opened: of a run, only the first block."""
+    children, is_run = flat[index].children, flat[index].tree.count > 1
+    alike: dict[tuple[str, str, bool], list[int]] = {}
+    for child in children[:1] if is_run else children:
+        tree = flat[child].tree
+        if child not in opened and tree.kind != "compiled":
+            group = groups[child]
+            type_name = "" if tree.kind == "graph" else group.type_name
+            key = re.sub(r"\d+", "#", group.label), type_name, group.repeat > 1
+            alike.setdefault(key, []).append(child)
+    for (_, _, repeated), siblings in alike.items():
+        size = sum(len(flat[i].nodes) for i in siblings)
+        heapq.heappush(waiting, (not repeated, -size, tuple(siblings)))

@@ -1,0 +1,135 @@
+"""Positions and widths of the columns of a compiled region, and the ribbons that start in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.scene.compiled.lane_rows import lane_rows
+from autogradviz.scene.compiled.recomputed_bytes_alive import recomputed_alive
+from autogradviz.scene.compiled.saved_value_ribbons import Place, Ribbon, set_ports, slots_label
+from autogradviz.scene.compiled.source_line_columns import slot_hook
+from autogradviz.scene.text_metrics import text_width
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.analysis.compiled_region_types import (
+        CompiledHook,
+        CompiledRegion,
+        CompiledSlot,
+    )
+    from autogradviz.scene.compiled.source_line_columns import Column, Columns
+    from autogradviz.scene.schema import CompiledDetail
+
+GUTTER: Final = 100.0  # labels of the lanes
+GAP: Final = 14.0  # between columns
+BLOCK_GAP: Final = 10.0  # more between blocks
+MIN_COLUMN: Final = 96.0
+MAX_COLUMN: Final = 176.0
+MAX_RIBBONS: Final = 4  # of one column, inputs apart
+MAX_LINKS: Final = 4  # further columns that need the same value
+THICKEST: Final = 13.0
+THINNEST: Final = 1.5
+SMALL: Final = 10.0
+MAX_ROWS: Final = {"blocks": 6, "lines": 8}
+"""Boxes of one kind in one lane of a column."""
+
+
+def place_columns(
+    region: CompiledRegion, arranged: Columns, detail: CompiledDetail, odd: set[int]
+) -> list[Place]:
+    """Return the columns of a picture with their positions, boxes and ribbons.
+
+    Args:
+        region: the region.
+        arranged: its columns.
+        detail: one column for each block, or for each line.
+        odd: checkpoints with the second style.
+    """
+    return _Placement(region, detail, odd).place(arranged)
+
+
+class _Placement:
+    def __init__(self, region: CompiledRegion, detail: CompiledDetail, odd: set[int]) -> None:
+        self._region = region
+        self._detail = detail
+        self._odd = odd
+        self._hooks = {hook.slot: hook for hook in region.hooks if hook.inlined}
+
+    def place(self, arranged: Columns) -> list[Place]:
+        """Return the columns with their positions."""
+        alive = dict(
+            zip(
+                (op.name for op in self._region.backward_ops),
+                recomputed_alive(self._region),
+                strict=True,
+            )
+        )
+        ribbons = [self._ribbons(column, arranged.backward_column) for column in arranged.columns]
+        largest = max((max(r.before, r.nbytes) for each in ribbons for r in each), default=0)
+        places: list[Place] = []
+        x = GUTTER
+        for column, own in zip(arranged.columns, ribbons, strict=True):
+            forward = lane_rows(column.forward, MAX_ROWS[self._detail], None)
+            backward = lane_rows(column.backward, MAX_ROWS[self._detail], self._odd)
+            widths = [row.width + 14 for row in forward + backward]
+            width = min(max([MIN_COLUMN, *widths]), MAX_COLUMN)
+            # Each chip lies right of the ribbons of those above it.
+            need = self._set_thickness(own, max(largest, 1))
+            width = max(width, min(need, MAX_COLUMN + 30))
+            if places and column.block != places[-1].column.block:
+                x += BLOCK_GAP
+            peak = max((alive[op.name] for op in column.backward), default=0)
+            for ribbon in own:
+                ribbon.start += x
+            places.append(Place(column, x, width, forward, backward, own, peak))
+            x += width + GAP
+        set_ports(places)
+        return places
+
+    def _set_thickness(self, ribbons: Sequence[Ribbon], largest: int) -> float:
+        """Set thickness and start of the ribbons of a column, and return the width they need."""
+        at = need = 0.0
+        for ribbon in ribbons:
+            ribbon.thick = max(THINNEST, THICKEST * ribbon.nbytes / largest)
+            ribbon.thick_before = max(THINNEST, THICKEST * ribbon.before / largest)
+            ribbon.start = at + ribbon.room / 2
+            at += ribbon.room
+            need = max(need, at + text_width(ribbon.label, SMALL) + 14)
+        return need
+
+    def _ribbons(self, column: Column, backward_column: dict[str, int]) -> list[Ribbon]:
+        """Return the ribbons that start in a column, those that end farthest left first."""
+        slots = [self._region.saved[position] for position in column.slots]
+        values = sorted((s for s in slots if s.kind == "value"), key=lambda s: -s.nbytes)
+        many = self._detail == "blocks" and len(values) > 1
+        single = [] if many else values[:MAX_RIBBONS]
+        rest = values if many else values[MAX_RIBBONS:]
+        groups = [[slot] for slot in single] + [rest]
+        groups += [[s for s in slots if s.kind == kind] for kind in ("input", "size")]
+        ribbons = [self._ribbon(group, backward_column) for group in groups if group]
+        return sorted(ribbons, key=lambda ribbon: ribbon.targets[:1])
+
+    def _ribbon(self, slots: list[CompiledSlot], backward_column: dict[str, int]) -> Ribbon:
+        needed = Counter(
+            backward_column[op.name]
+            for slot in slots
+            for op in slot.needed_by
+            if op.name in backward_column
+        )
+        hooks = [hook for slot in slots if (hook := self._hook(slot)) is not None]
+        nbytes = sum(slot.nbytes for slot in slots)
+        change = sum(hook.nbytes_before - hook.nbytes_after for hook in hooks)
+        return Ribbon(
+            slots=slots,
+            kind=slots[0].kind,
+            label=slots_label(slots, nbytes, nbytes + change),
+            nbytes=nbytes,
+            before=nbytes + change,
+            targets=[target for target, _ in needed.most_common(1 + MAX_LINKS)],
+            hooked=bool(hooks),
+        )
+
+    def _hook(self, slot: CompiledSlot) -> CompiledHook | None:
+        return self._hooks.get(slot_hook(slot))

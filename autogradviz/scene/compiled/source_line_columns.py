@@ -1,0 +1,245 @@
+"""Columns of a compiled region: its ops by user line, folded by module where there are many.
+
+A column stands for one line of the user's code in one numbered module ("h.3"). Its forward ops are
+drawn above and the backward ops that belong to them below. Consecutive modules with equal columns
+are folded into one ("h.0–11, 12 identical").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from autogradviz.compiled_graphs.compiler_value_names import is_packed
+from autogradviz.compiled_graphs.view_ops import is_view as is_view_target
+from autogradviz.scene.display_text import block_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from autogradviz.analysis.compiled_region_types import (
+        CompiledOp,
+        CompiledRegion,
+        CompiledSlot,
+    )
+    from autogradviz.analysis.types import SourceLocation
+    from autogradviz.scene.schema import CompiledDetail
+
+MAX_BLOCKS: Final = 16
+"""Maximum number of columns of a picture by blocks. More are merged with their neighbors."""
+
+MAX_LINES: Final = 96
+
+_Key: TypeAlias = tuple[str, str, int]  # block, file, line
+
+
+@dataclass(slots=True)
+class Column:
+    """One column: ops of the forward, and ops of the backward that belong to them."""
+
+    block: str  # "h.0", "" outside of numbered modules
+    last_block: str  # of a run of identical blocks, else the same
+    repeat: int  # number of identical blocks
+    location: SourceLocation | None  # the first line
+    lines: int  # number of lines
+    module_type: str = ""  # of the block
+    forward: list[CompiledOp] = field(default_factory=list)
+    backward: list[CompiledOp] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)  # positions of the saved values that start here
+
+    @property
+    def checkpoint(self) -> int | None:
+        """Number of the checkpointed region that all its forward ops belong to, else None."""
+        found = {op.checkpoint for op in self.forward}
+        return found.pop() if len(found) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The columns of one picture, and the positions of ops and slots.
+
+    Attributes:
+        columns: from left to right.
+        backward_column: column of each backward op, by its name; an op that is folded away has
+            the column of its identical twin.
+    """
+
+    columns: list[Column]
+    backward_column: dict[str, int]
+
+
+def is_view(op: CompiledOp) -> bool:
+    """Return whether an op returns a view, or one of the results of another op."""
+    return is_view_target(op.target)
+
+
+def arrange_columns(region: CompiledRegion, detail: CompiledDetail) -> Columns:
+    """Return the columns of a region.
+
+    Args:
+        region: the region.
+        detail: "lines" for one column for each line, "blocks" for one for each numbered module.
+    """
+    lines = _by_line(region)
+    groups: list[list[Column]] = []
+    for block, same_block in groupby(lines, key=lambda column: column.block):
+        members = list(same_block)
+        groups += [members] if block else [[each] for each in members]
+    signatures = [_signature(region, at, group) for at, group in enumerate(groups)]
+    runs = [
+        [groups[at] for at in run]
+        for _, run in groupby(range(len(groups)), key=signatures.__getitem__)
+    ]
+    if detail == "blocks":
+        runs = [[[_join(group)] for group in run] for run in runs]
+    drawn: list[list[Column]] = []  # each with its folded twins
+    for run in runs:
+        for twins in zip(*run, strict=True):
+            last = twins[-1].block
+            drawn.append([replace(twins[0], last_block=last, repeat=len(run)), *twins])
+    columns = [twins[0] for twins in drawn]
+    place = {
+        op.name: at for at, twins in enumerate(drawn) for twin in twins for op in twin.backward
+    }
+    return _limit(columns, place, MAX_BLOCKS if detail == "blocks" else MAX_LINES)
+
+
+def _by_line(region: CompiledRegion) -> list[Column]:
+    """Return one column for each block and line, in the order of the forward."""
+    columns: dict[_Key, Column] = {}
+    forward_key: dict[str, _Key] = {}
+    backward_key: dict[str, _Key] = {}
+
+    def add(op: CompiledOp, last: _Key | None) -> _Key:
+        key = _key(op) if op.location is not None or last is None else last
+        if key not in columns:
+            columns[key] = Column(key[0], key[0], 1, op.location, 1)
+        return key
+
+    key: _Key | None = None
+    hidden = _hook_ops(region)
+    for op in region.forward_ops:
+        if op.name in hidden:
+            continue
+        key = forward_key[op.name] = add(op, key)
+        column = columns[key]
+        column.forward.append(op)
+        if op.module == column.block and column.block:
+            column.module_type = op.module_type
+    for op in region.backward_ops:
+        if op.name in hidden:
+            continue
+        known = forward_key.get(op.forward_op.name) if op.forward_op else None
+        if known is None:
+            # Sums of gradients have the line of a neighbor: they belong to what they add.
+            made = [backward_key[name] for name in op.arguments if name in backward_key]
+            own = op.location is not None and _key(op) in columns and not op.sums_gradients
+            known = made[-1] if made and not own else add(op, key)
+        key = backward_key[op.name] = known
+        columns[known].backward.append(op)
+    _place_slots(region, columns, forward_key, backward_key)
+    return list(columns.values())
+
+
+def _place_slots(
+    region: CompiledRegion,
+    columns: dict[_Key, Column],
+    forward_key: dict[str, _Key],
+    backward_key: dict[str, _Key],
+) -> None:
+    """Add each saved value to the column in which it starts."""
+    for slot in region.saved:
+        start = forward_key.get(slot.op.name) if slot.op is not None else None
+        start = start or _first_user(slot, backward_key)
+        if start is not None:
+            columns[start].slots.append(slot.position)
+
+
+def _hook_ops(region: CompiledRegion) -> set[str]:
+    """Return the names of the ops of inlined hooks, which are drawn as hooks.
+
+    The pack hook of "addmm" ends in an op "addmm_hook_0"; the unpack hook begins with its users.
+    """
+    if not region.hooks:
+        return set()
+    ops = {op.name: op for op in region.forward_ops}
+    found = {op.name for op in region.forward_ops if is_packed(op.name)}
+    for op in reversed(region.forward_ops):
+        if op.name in found:
+            found.update(n for n in op.arguments if n in ops and ops[n].location is None)
+    for op in region.backward_ops:
+        unknown = op.location is None and op.forward_op is None
+        if unknown and op.arguments and found.issuperset(op.arguments):
+            found.add(op.name)
+    return found
+
+
+def slot_hook(slot: CompiledSlot) -> str:
+    """Return the name of the value that the hooks of a slot take."""
+    return slot.op.name if slot.op is not None and is_packed(slot.name) else slot.name
+
+
+def _key(op: CompiledOp) -> _Key:
+    block = block_prefix(op.module)
+    numbered = block.rpartition(".")[2].isdigit()
+    location = op.location
+    return (
+        block if numbered else "",
+        location.filename if location else "",
+        location.lineno if location else 0,
+    )
+
+
+def _first_user(slot: CompiledSlot, backward_key: dict[str, _Key]) -> _Key | None:
+    """Return the column of an input: its line, in the block of the op that needs it."""
+    users = [backward_key[op.name] for op in slot.needed_by if op.name in backward_key]
+    line = slot.location.lineno if slot.location else 0
+    return next((key for key in reversed(users) if key[2] == line), users[-1] if users else None)
+
+
+def _signature(region: CompiledRegion, at: int, group: Sequence[Column]) -> object:
+    """Return a value that is equal for identical blocks only.
+
+    Args:
+        region: the region.
+        at: position of the group; a line outside of blocks is equal to no other.
+        group: the columns of one block, or a single line.
+    """
+    parts: list[object] = ["" if group[0].block else at]
+    for column in group:
+        where = column.location and (column.location.filename, column.location.lineno)
+        saved = tuple((region.saved[slot].kind, region.saved[slot].nbytes) for slot in column.slots)
+        parts.append((where, _ops(column.forward), _ops(column.backward), saved))
+    return parts
+
+
+def _ops(ops: Iterable[CompiledOp]) -> object:
+    return tuple((op.target, op.nbytes, op.cause) for op in ops)
+
+
+def _join(group: Sequence[Column]) -> Column:
+    """Return one column for several."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    return Column(
+        block=first.block,
+        last_block=group[-1].last_block,
+        repeat=1,
+        location=first.location,
+        lines=sum(column.lines for column in group),
+        module_type=next((column.module_type for column in group if column.module_type), ""),
+        forward=[op for column in group for op in column.forward],
+        backward=[op for column in group for op in column.backward],
+        slots=[slot for column in group for slot in column.slots],
+    )
+
+
+def _limit(columns: list[Column], place: dict[str, int], limit: int) -> Columns:
+    """Merge neighbors until at most ``limit`` columns are left."""
+    size = -(-len(columns) // limit)
+    if size > 1:
+        columns = [_join(columns[at : at + size]) for at in range(0, len(columns), size)]
+        place = {name: at // size for name, at in place.items()}
+    return Columns(columns=columns, backward_column=place)
