@@ -21,7 +21,12 @@ import torch
 from autogradviz.event_log.state_value_diff import Reading, StateValue
 from autogradviz.recorder.checkpoint.inspect_user_code import (
     from_library,
+    function_of,
+    is_elsewhere,
+    is_installed,
+    is_installed_class,
     is_user_module,
+    names_in_class,
     names_of,
     slots,
     texts_of,
@@ -89,7 +94,8 @@ class StateWalk:
         self.readings: list[tuple[int, Reading | None, TensorFacts | None]] = []
         """The readings of the values that are not plain, by index in the queue."""
         self._ids = ids
-        self._classes: set[type] = set()
+        self._classes: set[Any] = set()
+        """Classes whose methods were read; of installed ones for which class of objects."""
 
     def add(self, path: Path, value: Any, depth: int = 0) -> None:
         """Queue one value for the walk."""
@@ -158,7 +164,7 @@ class StateWalk:
             self._function(path, value, depth)
         elif isinstance(value, type):
             if not from_library(value):
-                self._instance((value.__name__,), dict(vars(value)), depth, plain_too=True)
+                self._class(value, depth)
         elif isinstance(value, _NAMESPACES):
             self._instance(path, dict(value.__dict__), depth, plain_too=True)
         elif not isinstance(value, _WITHOUT_PARTS):
@@ -223,10 +229,13 @@ class StateWalk:
 
     def _names_read(self, function: types.FunctionType, depth: int) -> None:
         """Queue the globals that a function's code names."""
-        known = function.__globals__
-        names = names_of(function.__code__)
+        known, code = function.__globals__, function.__code__
+        names = names_of(code)
+        installed = is_installed(code.co_filename)
         for name in [name for name in names if name in known]:
             found = known[name]
+            if installed and is_elsewhere(found, known):
+                continue
             if isinstance(found, types.ModuleType):
                 self._user_module((name,), found, names, depth)
             else:
@@ -259,14 +268,30 @@ class StateWalk:
         for base in kind.__mro__[:-1]:
             if base in self._classes or from_library(base):
                 continue
-            self._classes.add(base)
-            for name, item in list(vars(base).items()):
-                if isinstance(item, (staticmethod, classmethod)):
-                    item = item.__func__  # noqa: PLW2901 - the function itself
-                if isinstance(item, types.FunctionType):
-                    self._function((name,), item, depth)
-                elif isinstance(item, CONTAINERS) and not name.startswith("__"):
-                    self.add((base.__name__, name), item, depth + 1)
+            names = names_in_class(kind, base)
+            if names is None:
+                self._classes.add(base)
+            elif (kind, base) in self._classes:
+                continue
+            else:
+                self._classes.add((kind, base))
+            known = vars(base)
+            for name, item in list(known.items()) if names is None else [(n, known[n]) for n in names]:
+                function = function_of(item)
+                if isinstance(function, types.FunctionType):
+                    self._function((name,), function, depth)
+                elif isinstance(function, CONTAINERS) and not name.startswith("__"):
+                    self.add((base.__name__, name), function, depth + 1)
+
+    def _class(self, value: type, depth: int) -> None:
+        """Queue the attributes of a class that code names."""
+        attributes = dict(vars(value))
+        if is_installed_class(value):
+            attributes = {
+                name: item for name, item in attributes.items()
+                if not is_elsewhere(function_of(item), {})
+            }  # fmt: skip
+        self._instance((value.__name__,), attributes, depth, plain_too=True)
 
     def _object(self, path: Path, value: Any, depth: int) -> None:
         if from_library(type(value)):
