@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from autogradviz.event_log.state_value_diff import Reading
     from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.checkpoint.state_walk import Path
+
+Key: TypeAlias = "tuple[Any, ...]"
 
 MAX_WALKS: Final = 256
 """Functions whose last walk is remembered."""
@@ -36,7 +39,7 @@ class StateReader:
         """
         self._take_snapshot = take_snapshot
         self._ids = ObjectIds()
-        self._walks: dict[tuple[int, ...], RepeatedWalk] = {}  # by addresses, the latest last
+        self._walks: dict[Key, RepeatedWalk] = {}  # the latest last
 
     def read(
         self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]
@@ -51,17 +54,14 @@ class StateReader:
         walk = StateWalk(self._ids)
         key = _add_roots(walk, function, arguments, named)
         last = self._walks.pop(key, None)
-        found = None if last is None else last.repeat(walk)
-        if last is None or found is None:
-            walk = StateWalk(self._ids)
-            _add_roots(walk, function, arguments, named)
+        if last is None or not last.repeat(walk):
             roots = len(walk.values)
-            found = walk.walk()
-            last = RepeatedWalk(walk, roots, self._ids, self._take_snapshot)
+            walk.walk()
+            last = RepeatedWalk(walk, roots, self._take_snapshot, last)
             if len(self._walks) >= MAX_WALKS:
                 del self._walks[next(iter(self._walks))]
         self._walks[key] = last
-        return found
+        return last.found
 
     def prune(self) -> None:
         """Forget the oldest objects of a long recording, and the walks that found them."""
@@ -71,12 +71,13 @@ class StateReader:
 
 def _add_roots(
     walk: StateWalk, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[int, ...]:
+) -> Key:
     """Queue a function and its arguments.
 
     Returns:
-        Addresses that are the same for each call of the function; a walk that was remembered for
-        another function at the same address is noticed when it is repeated.
+        What is the same for each call of the function, but not for its calls in other layers. A
+        walk that was remembered for other objects at the same addresses is noticed when it is
+        repeated.
     """
     names: tuple[str, ...] = ()
     while isinstance(function, functools.partial):
@@ -104,4 +105,25 @@ def _add_roots(
         walk.add((names[index],) if index < len(names) else ("args", f"[{index}]"), value)
     for name, value in named.items():
         walk.add((name,), value)
-    return id(target), id(owner)
+    key: list[Any] = [] if owner is function and target is function else [id(owner)]
+    for value in (target, *walk.values):
+        _identify(value, key)
+    return tuple(key)
+
+
+def _identify(value: Any, key: list[Any]) -> None:
+    """Add to a key what distinguishes a value from the same one of another layer.
+
+    A function may be a new one for each call, around a layer or the numbers of some layers.
+    """
+    if isinstance(value, torch.nn.Module):
+        key.append(id(value))
+    elif type(value) is types.FunctionType:
+        key.append(id(value.__code__))
+        for cell in value.__closure__ or ():
+            with suppress(ValueError):  # not bound yet
+                content = cell.cell_contents
+                if isinstance(content, torch.nn.Module):
+                    key.append(id(content))
+                elif type(content) in {int, bool}:
+                    key.append(content)

@@ -14,7 +14,7 @@ import os
 import threading
 import types
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -55,6 +55,9 @@ from autogradviz.recorder.checkpoint.value_repr import (
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 from autogradviz.recorder.python_stacks import is_library
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 Path: TypeAlias = tuple[str, ...]
 """A variable, then attribute names, and items in brackets; see ``StateChange.state_path``."""
 
@@ -65,12 +68,12 @@ _NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace, threading.local
 _WITHOUT_PARTS: Final = (types.ModuleType, types.MethodType, torch.Tensor, enum.Enum)
 _ENVIRONMENT: Final = frozenset({"environ", "getenv"})
 
-Visit: TypeAlias = "tuple[int, int, int, tuple[str, ...] | None, bool]"
+Visit: TypeAlias = "tuple[int, int, int, tuple[str, ...] | None, int, int]"
 """A value whose parts were queued.
 
 Its index in the queue, the address of its class, and the length of the queue after it; the names of
-the parts that a plan gave, and whether methods of its class were read. A plain tuple, since the
-garbage collector never untracks a named one.
+the parts that a plan gave, and how many classes were read before and after it. A plain tuple, since
+the garbage collector never untracks a named one.
 """
 
 
@@ -85,7 +88,7 @@ class StateWalk:
     The queue is two lists that only grow: values, and where they were found.
     """
 
-    def __init__(self, ids: ObjectIds) -> None:
+    def __init__(self, ids: ObjectIds, classes: Iterable[Any] = ()) -> None:
         self.found: dict[Path, Reading] = {}
         self.places: list[tuple[Path, int]] = []
         """The path and the depth of each value in the queue."""
@@ -93,9 +96,10 @@ class StateWalk:
         self.visits: list[Visit] = []
         self.readings: list[tuple[int, Reading | None, TensorFacts | None]] = []
         """The readings of the values that are not plain, by index in the queue."""
-        self._ids = ids
-        self._classes: set[Any] = set()
-        """Classes whose methods were read; of installed ones for which class of objects."""
+        self.ids = ids
+        self.classes: dict[Any, None] = dict.fromkeys(classes)
+        """The addresses of the classes whose methods were read; of an installed one with that of
+        the class of the object."""
 
     def add(self, path: Path, value: Any, depth: int = 0) -> None:
         """Queue one value for the walk."""
@@ -105,7 +109,7 @@ class StateWalk:
 
     def walk(self) -> dict[Path, Reading]:
         """Return readings of the queued values and of all that they refer to, nearest first."""
-        found, places, readings, ids = self.found, self.places, self.readings, self._ids
+        found, places, readings, ids = self.found, self.places, self.readings, self.ids
         seen: set[int] = set()
         for index, value in enumerate(self.values):  # which grows
             if len(seen) == MAX_OBJECTS:
@@ -127,7 +131,7 @@ class StateWalk:
 
     def _log_visit(self, index: int, path: Path, value: Any, depth: int) -> None:
         """Queue the parts of a value, and remember which they were."""
-        classes = len(self._classes)
+        classes = len(self.classes)
         names = None
         if isinstance(value, torch.nn.Module) and depth < MAX_DEPTH:
             parts = parts_of_module(value)
@@ -139,7 +143,7 @@ class StateWalk:
         if names is None:
             self.visit(path, value, depth)
         self.visits.append(
-            (index, id(type(value)), len(self.values), names, len(self._classes) > classes)
+            (index, id(type(value)), len(self.values), names, classes, len(self.classes))
         )
 
     def visit(self, path: Path, value: Any, depth: int) -> None:
@@ -192,7 +196,7 @@ class StateWalk:
     def _container(self, path: Path, value: Any, depth: int) -> None:
         if isinstance(value, dict):
             for key, item in list(islice(dict.items(value), MAX_ITEMS)):
-                name = repr(key) if type(key) in PLAIN else key_text(key, self._ids)
+                name = repr(key) if type(key) in PLAIN else key_text(key, self.ids)
                 if name is not None:
                     self.add((*path, f"[{name}]"), item, depth + 1)
         elif isinstance(value, SEQUENCES):
@@ -266,18 +270,16 @@ class StateWalk:
     def visit_methods(self, kind: type, depth: int) -> None:
         """Queue the variables that the methods of a user's class name, and its containers."""
         for base in kind.__mro__[:-1]:
-            if base in self._classes or from_library(base):
+            if id(base) in self.classes or from_library(base):
                 continue
             names = names_in_class(kind, base)
-            if names is None:
-                self._classes.add(base)
-            elif (kind, base) in self._classes:
+            key = id(base) if names is None else (id(kind), id(base))
+            if key in self.classes:
                 continue
-            else:
-                self._classes.add((kind, base))
-            known = vars(base)
-            for name, item in list(known.items()) if names is None else [(n, known[n]) for n in names]:
-                function = function_of(item)
+            self.classes[key] = None
+            known = dict(vars(base))
+            for name in known if names is None else names:
+                function = function_of(known[name])
                 if isinstance(function, types.FunctionType):
                     self._function((name,), function, depth)
                 elif isinstance(function, CONTAINERS) and not name.startswith("__"):
@@ -297,7 +299,7 @@ class StateWalk:
         if from_library(type(value)):
             return
         if path not in self.found:
-            identity = self._ids.of(id(value))
+            identity = self.ids.of(id(value))
             self.found[path] = StateValue("object", type(value).__name__, object_id=identity)
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is dict:
