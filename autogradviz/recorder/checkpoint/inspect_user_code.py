@@ -156,34 +156,26 @@ def names_in_class(kind: type, base: type) -> tuple[str, ...] | None:
     if not is_installed_class(base):
         return None
     called = _called(kind)
-    return tuple(
-        [
-            name
-            for name, item in vars(base).items()
-            if name in called or (isinstance(item, CONTAINERS) and name[:2] != "__")
-        ]
-    )
+    return tuple([
+        name for name, item in vars(base).items()
+        if name in called or (isinstance(item, CONTAINERS) and name[:2] != "__")
+    ])  # fmt: skip
 
 
 def _called(kind: type) -> set[str]:
-    """Return the names of the methods that an object of a class runs when it is called."""
-    methods: dict[str, list[types.FunctionType]] = {}
+    """Return the names that an object of a class reads when it is called, methods among them."""
+    bases = [vars(base) for base in kind.__mro__[:-1] if not from_library(base)]
     pending = [*_ENTRIES]
     for base in kind.__mro__[:-1]:
-        if from_library(base):
-            continue
-        for name, item in vars(base).items():
-            function = function_of(item)
-            if type(function) is types.FunctionType:
-                methods.setdefault(name, []).append(function)
-                if not is_installed(function.__code__.co_filename):
-                    pending.append(name)
+        if not (from_library(base) or is_installed_class(base)):  # all of its methods are read
+            pending.extend(vars(base))
     found: set[str] = set()
     while pending:
         name = pending.pop()
-        if name not in found and name in methods:
-            found.add(name)
-            for method in methods[name]:
-                for function in _wrapped(method):
-                    pending.extend(names_of(function.__code__))
+        if name in found:
+            continue
+        found.add(name)
+        for base_items in bases:
+            for function in _wrapped(function_of(base_items.get(name))):
+                pending.extend(names_of(function.__code__))
     return found

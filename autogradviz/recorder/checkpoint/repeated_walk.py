@@ -77,8 +77,10 @@ class RepeatedWalk:
         self._places = walk.places
         self._roots = walk.places[:roots]
         self._counts: Counter[Path] | None = None  # of the paths in the queue
-        self._readings = [
-            each for each in walk.readings if not isinstance(walk.values[each[0]], torch.nn.Module)
+        self._readings = [  # those that can change; whether there is one depends on the class
+            each
+            for each in walk.readings
+            if each[1] is not None and not isinstance(walk.values[each[0]], torch.nn.Module)
         ]
         self._snapshot: Snapshot | None = None
         if take_snapshot is not None and not any(map(_is_long, walk.values)) and all(

@@ -31,6 +31,7 @@ from autogradviz.recorder.checkpoint.value_repr import (
     BUILT_IN_CONTAINERS,
     CONTAINERS,
     WITH_PARTS,
+    parts_of,
 )
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 from autogradviz.recorder.python_stacks import is_library
@@ -157,6 +158,9 @@ def _parts_of(
     value: Any, place: tuple[ObjectIds, Path, int, tuple[Any, ...]]
 ) -> tuple[tuple[Any, ...], list[Any]]:
     """Return where the parts of a value are found, and the parts."""
+    if type(value) in WITH_PARTS:  # and nothing else
+        parts = parts_of(value)
+        return tuple([name for name, _ in parts]), [part for _, part in parts]
     ids, path, depth, classes = place
     walk = StateWalk(ids, classes)
     walk.visit(path, value, depth)
