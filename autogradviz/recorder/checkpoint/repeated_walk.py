@@ -99,7 +99,11 @@ class RepeatedWalk:
         if self._snapshot is None or walk.places != self._roots:
             return False
         changed = self._snapshot.compare(walk.values)
-        return changed is not None and self._update(*changed)
+        if changed is None:
+            return False
+        if not self._update(*changed):
+            self._snapshot = None
+        return self._snapshot is not None
 
     def _update(self, changed: Changed, plain: Changed) -> bool:
         """Read values again; return whether all have a reading of the same kind.

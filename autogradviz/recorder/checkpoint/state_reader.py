@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 Key: TypeAlias = "tuple[Any, ...]"
 
 MAX_WALKS: Final = 256
-"""Functions whose last walk is remembered."""
+"""Functions whose last walks are remembered."""
+MAX_FORMS: Final = 4
+"""Walks of one function that are remembered: a list that a region fills has other parts after it."""
 
 
 class StateReader:
@@ -39,7 +41,7 @@ class StateReader:
         """
         self._take_snapshot = take_snapshot
         self._ids = ObjectIds()
-        self._walks: dict[Key, RepeatedWalk] = {}  # the latest last
+        self._walks: dict[Key, list[RepeatedWalk]] = {}  # the latest key last, the latest walk first
 
     def read(
         self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]
@@ -53,14 +55,15 @@ class StateReader:
         """
         walk = StateWalk(self._ids)
         key = _add_roots(walk, function, arguments, named)
-        last = self._walks.pop(key, None)
-        if last is None or not last.repeat(walk):
+        walks = self._walks.pop(key, [])
+        last = next((each for each in walks if each.repeat(walk)), None)
+        if last is None:
             roots = len(walk.values)
             walk.walk()
-            last = RepeatedWalk(walk, roots, self._take_snapshot, last)
-            if len(self._walks) >= MAX_WALKS:
-                del self._walks[next(iter(self._walks))]
-        self._walks[key] = last
+            last = RepeatedWalk(walk, roots, self._take_snapshot, walks[0] if walks else None)
+        self._walks[key] = [last, *[each for each in walks if each is not last][: MAX_FORMS - 1]]
+        if len(self._walks) > MAX_WALKS:
+            del self._walks[next(iter(self._walks))]
         return last.found
 
     def prune(self) -> None:

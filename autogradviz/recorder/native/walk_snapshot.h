@@ -133,7 +133,8 @@ class WalkSnapshot {
 
   // Read all facts; false if that is not possible, or with an exception.
   bool take(PyObject* values, size_t roots, std::vector<Visit> visits, std::vector<TensorFacts> tensors,
-            std::vector<std::pair<size_t, size_t>> others, const std::vector<size_t>& replaceable, PyObject* questions) {
+            const std::vector<std::pair<size_t, size_t>>& by_facts, std::vector<std::pair<size_t, size_t>> others,
+            const std::vector<size_t>& replaceable, PyObject* questions) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); ++i) {
       queue_.push_back(PyList_GET_ITEM(values, i));
       replaceable_.push_back(nullptr);
@@ -147,6 +148,8 @@ class WalkSnapshot {
     taking_ = true;
     bool done = read_all(values);
     taking_ = false;
+    for (const auto& [number, visit] : by_facts)
+      if (visits_[visit].form == Form::other) others_.emplace_back(number, visits_[visit].index);
     release_held();
     return done;
   }
@@ -156,10 +159,12 @@ class WalkSnapshot {
   PyObject* compare(PyObject* values) {
     if (PyList_GET_SIZE(values) != static_cast<Py_ssize_t>(roots_)) Py_RETURN_NONE;
     // The collector may run while attributes are read, and with it anything: hold what is read.
-    replaced_.clear();
-    plain_.clear();
     PyObject* found = read_all(values) && !is_shared_now() ? changed() : nullptr;
     release_held();
+    if (found != nullptr) {  // else they are reported when the other facts are as before again
+      replaced_.clear();
+      plain_.clear();
+    }
     if (found == nullptr && !PyErr_Occurred()) Py_RETURN_NONE;
     return found;
   }
@@ -266,7 +271,7 @@ class WalkSnapshot {
     } else {
       if (fact_ >= facts_.size()) return false;
       Fact& known = facts_[fact_];
-      if (known.role != role || known.key != key) return false;
+      if (known.role != role || (known.key != key && !is_same_text(known.key, key))) return false;
       if (known.value != value && !(queued && replace(known, value))) return false;
       if (queued && !known.owns) held_.push_back(Py_NewRef(value));
     }
@@ -278,11 +283,14 @@ class WalkSnapshot {
   // Whether a value is the next one in the queue; the text of a variable of the environment is new each time.
   bool is_next(PyObject* value) {
     if (queued_ >= queue_.size()) return false;
-    PyObject* known = queue_[queued_];
-    if (known == value) return true;
-    if (!PyUnicode_CheckExact(known) || !PyUnicode_CheckExact(value) || PyUnicode_Compare(known, value) != 0) return false;
+    if (queue_[queued_] != value && !is_same_text(queue_[queued_], value)) return false;
     queue_[queued_] = value;
     return true;
+  }
+
+  static bool is_same_text(PyObject* first, PyObject* second) {
+    return first != nullptr && second != nullptr && PyUnicode_CheckExact(first) && PyUnicode_CheckExact(second) &&
+        PyUnicode_Compare(first, second) == 0;
   }
 
   // The role of the next fact, which was decided when the snapshot was taken.
@@ -706,12 +714,12 @@ class WalkSnapshot {
   std::vector<TensorFacts> tensors_;
   std::vector<std::pair<size_t, size_t>> others_;  // number of the reading, index in the queue
   PyObject* questions_ = nullptr;  // functions of Python
+  std::vector<size_t> replaced_, plain_;  // indices in the queue, since the last comparison that succeeded
 
   // While facts are read:
   bool taking_ = false;
   std::vector<std::pair<PyObject*, PyObject*>> classes_;  // whose methods were read, while the snapshot is taken
   std::vector<PyObject*> held_;
-  std::vector<size_t> replaced_, plain_;  // indices in the queue
   size_t fact_ = 0, code_ = 0, names_ = 0, queued_ = 0;
   bool queues_ = true, is_strict_ = false;
 };
@@ -763,15 +771,16 @@ bool parse_pairs(PyObject* listed, std::vector<std::pair<size_t, size_t>>& found
   return true;
 }
 
-// take_snapshot(values, roots, visits, tensors, others, replaceable, questions) -> WalkSnapshot, or None
+// take_snapshot(values, roots, visits, tensors, by_facts, others, replaceable, questions) -> WalkSnapshot, or None
 //
 // ``visits`` are tuples of index, form, length, queues, is_root, with_methods, place; ``tensors`` and
-// ``others`` are pairs of the number of a reading and the index of its value; ``replaceable`` are indices.
+// ``others`` are pairs of the number of a reading and the index of its value, ``by_facts`` of the number of a
+// reading and that of its visit; ``replaceable`` are indices.
 PyObject* take_snapshot(PyObject*, PyObject* arguments) {
-  PyObject *values, *listed, *tensors, *others, *indices, *questions;
+  PyObject *values, *listed, *tensors, *by_facts, *others, *indices, *questions;
   Py_ssize_t roots;
-  if (!PyArg_ParseTuple(arguments, "O!nO!O!O!O!O!", &PyList_Type, &values, &roots, &PyList_Type, &listed, &PyList_Type,
-                        &tensors, &PyList_Type, &others, &PyList_Type, &indices, &PyTuple_Type, &questions))
+  if (!PyArg_ParseTuple(arguments, "O!nO!O!O!O!O!O!", &PyList_Type, &values, &roots, &PyList_Type, &listed, &PyList_Type,
+                        &tensors, &PyList_Type, &by_facts, &PyList_Type, &others, &PyList_Type, &indices, &PyTuple_Type, &questions))
     return nullptr;
   std::vector<Visit> visits;
   std::vector<PyObject*> places;
@@ -790,15 +799,15 @@ PyObject* take_snapshot(PyObject*, PyObject* arguments) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(indices); ++i)
     replaceable.push_back(PyLong_AsSize_t(PyList_GET_ITEM(indices, i)));
   if (PyErr_Occurred()) return nullptr;
-  std::vector<std::pair<size_t, size_t>> pairs, kept;
-  if (!parse_pairs(tensors, pairs) || !parse_pairs(others, kept)) return nullptr;
+  std::vector<std::pair<size_t, size_t>> pairs, known, kept;
+  if (!parse_pairs(tensors, pairs) || !parse_pairs(by_facts, known) || !parse_pairs(others, kept)) return nullptr;
   for (size_t i = 0; i < visits.size(); ++i) visits[i].place = Py_NewRef(places[i]);
   std::vector<TensorFacts> facts;
   for (const auto& [number, index] : pairs) facts.push_back({number, index});
   auto* self = reinterpret_cast<SnapshotObject*>(snapshot_type->tp_alloc(snapshot_type, 0));
   if (self == nullptr) return nullptr;
   self->content = new WalkSnapshot();
-  if (self->content->take(values, roots, std::move(visits), std::move(facts), std::move(kept), replaceable, questions))
+  if (self->content->take(values, roots, std::move(visits), std::move(facts), known, std::move(kept), replaceable, questions))
     return reinterpret_cast<PyObject*>(self);
   Py_DECREF(self);
   if (PyErr_Occurred()) return nullptr;

@@ -57,8 +57,10 @@ class _Form(enum.IntEnum):
     OTHER = 9
 
 
-_READ_BY_FACTS: Final = frozenset(_Form) - {_Form.LEAF, _Form.TENSOR, _Form.OTHER}
-"""Forms whose readings are the same if their parts are."""
+_READ_BY_FACTS: Final = frozenset(
+    {_Form.FUNCTION, _Form.CONTAINER, _Form.USER_CLASS}
+)  # fmt: skip
+"""Forms whose readings are the same if their facts are, unless they are read in Python."""
 _REPLACEABLE: Final = BUILT_IN_CONTAINERS | PLAIN_TENSORS | {types.FunctionType}
 """Classes whose readings and parts do not depend on which object it is."""
 _NAMESPACES: Final = frozenset({types.SimpleNamespace, argparse.Namespace})
@@ -77,21 +79,24 @@ def take_snapshot(
         roots: the number of values that were queued before it began.
         readings: those of its values that can change while they stay the same object.
     """
-    listed, known, classes = [], set(), list(walk.classes)
-    for index, _, length, names, before, after in walk.visits:
+    listed, known, classes = [], {}, list(walk.classes)
+    for number, (index, _, length, names, before, after) in enumerate(walk.visits):
         value, (path, depth) = walk.values[index], walk.places[index]
         form = _form_of(value, depth, names)
         if form in _READ_BY_FACTS:
-            known.add(id(value))
+            known[id(value)] = number
         place = (walk.ids, path, depth, tuple(classes[:before]))
         listed.append(
             (index, int(form), length, depth < MAX_DEPTH, depth == 0, after > before, place)
         )
-    tensors, others = [], []
+    tensors, by_facts, others = [], [], []
     for number, (index, _, facts) in enumerate(readings):
+        visit = known.get(id(walk.values[index]))
         if facts is not None:
             tensors.append((number, index))
-        elif id(walk.values[index]) not in known:
+        elif visit is not None:
+            by_facts.append((number, visit))
+        else:
             others.append((number, index))
     counts = Counter(map(id, walk.values))
     replaceable = [
@@ -99,7 +104,7 @@ def take_snapshot(
         if type(value) in _REPLACEABLE and counts[id(value)] == 1
     ]  # fmt: skip
     found: Snapshot | None = module.take_snapshot(
-        walk.values, roots, listed, tensors, others, replaceable, _QUESTIONS
+        walk.values, roots, listed, tensors, by_facts, others, replaceable, _QUESTIONS
     )
     return found
 
