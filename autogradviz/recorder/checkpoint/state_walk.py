@@ -68,12 +68,11 @@ _NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace, threading.local
 _WITHOUT_PARTS: Final = (types.ModuleType, types.MethodType, torch.Tensor, enum.Enum)
 _ENVIRONMENT: Final = frozenset({"environ", "getenv"})
 
-Visit: TypeAlias = "tuple[int, int, int, tuple[str, ...] | None, int, int]"
+Visit: TypeAlias = "tuple[int, int, int, int]"
 """A value whose parts were queued.
 
-Its index in the queue, the address of its class, and the length of the queue after it; the names of
-the parts that a plan gave, and how many classes were read before and after it. A plain tuple, since
-the garbage collector never untracks a named one.
+Its index in the queue, the length of the queue after it, and how many classes were read before and
+after it. A plain tuple, since the garbage collector never untracks a named one.
 """
 
 
@@ -132,19 +131,16 @@ class StateWalk:
     def _log_visit(self, index: int, path: Path, value: Any, depth: int) -> None:
         """Queue the parts of a value, and remember which they were."""
         classes = len(self.classes)
-        names = None
+        parts = None
         if isinstance(value, torch.nn.Module) and depth < MAX_DEPTH:
             parts = parts_of_module(value)
-            if parts is not None:
-                names = parts[0]
-                self.places += [((*path, name), depth + 1) for name in names]
-                self.values += parts[1]
-                self.visit_methods(type(value), depth)
-        if names is None:
+        if parts is None:
             self.visit(path, value, depth)
-        self.visits.append(
-            (index, id(type(value)), len(self.values), names, classes, len(self.classes))
-        )
+        else:
+            self.places += [((*path, name), depth + 1) for name in parts[0]]
+            self.values += parts[1]
+            self.visit_methods(type(value), depth)
+        self.visits.append((index, len(self.values), classes, len(self.classes)))
 
     def visit(self, path: Path, value: Any, depth: int) -> None:
         """Queue the parts of a value."""

@@ -398,11 +398,21 @@ class WalkSnapshot {
       bool is_own = attribute == AttributeRole::own;
       if (!fact(role, key, is_own ? value : nullptr, is_own)) return false;
       if (attribute == AttributeRole::hooks) {  // an OrderedDict, or a dict
-        if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != 0) return false;
+        if (!PyDict_Check(value) || !read_hooks(value)) return false;
       } else if (attribute >= AttributeRole::parameters) {
         tables[static_cast<int>(attribute) - static_cast<int>(AttributeRole::parameters)] = value;
       }
     }
+    return true;
+  }
+
+  bool read_hooks(PyObject* hooks) {
+    Py_ssize_t count = PyDict_GET_SIZE(hooks), at = 0;
+    if (count == 0) return true;
+    if (!fact(SIZE + NUMBERED * count, nullptr, nullptr, false)) return false;
+    PyObject *key, *value;
+    for (Py_ssize_t i = 0; i < MAX_ITEMS && PyDict_Next(hooks, &at, &key, &value); ++i)
+      if (!fact(ITEM, nullptr, value, true)) return false;
     return true;
   }
 

@@ -24,7 +24,6 @@ from autogradviz.recorder.checkpoint.module_attributes import (
     TABLES,
     is_hook_table,
     is_user_attribute,
-    parts_of_module,
 )
 from autogradviz.recorder.checkpoint.state_walk import MAX_DEPTH, StateWalk, reads_environment
 from autogradviz.recorder.checkpoint.value_repr import (
@@ -80,9 +79,9 @@ def take_snapshot(
         readings: those of its values that can change while they stay the same object.
     """
     listed, known, classes = [], {}, list(walk.classes)
-    for number, (index, _, length, names, before, after) in enumerate(walk.visits):
+    for number, (index, length, before, after) in enumerate(walk.visits):
         value, (path, depth) = walk.values[index], walk.places[index]
-        form = _form_of(value, depth, names)
+        form = _form_of(value)
         if form in _READ_BY_FACTS:
             known[id(value)] = number
         place = (walk.ids, path, depth, tuple(classes[:before]))
@@ -109,15 +108,14 @@ def take_snapshot(
     return found
 
 
-def _form_of(value: Any, depth: int, names: tuple[str, ...] | None) -> _Form:
+def _form_of(value: Any) -> _Form:
     """Return the way in which the parts of a value are read."""
     kind = type(value)
     form = _Form.OTHER
     if kind in PLAIN_TENSORS:
         form = _Form.TENSOR
     elif isinstance(value, torch.nn.Module):
-        if names is not None or (depth == MAX_DEPTH and parts_of_module(value) is not None):
-            form = _Form.MODULE
+        form = _Form.MODULE
     elif kind is types.FunctionType:
         form = _Form.FUNCTION
     elif kind in BUILT_IN_CONTAINERS or kind is torch.Size:
