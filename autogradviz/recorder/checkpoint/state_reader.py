@@ -18,6 +18,8 @@ from autogradviz.recorder.checkpoint.state_walk import StateWalk
 from autogradviz.recorder.checkpoint.value_repr import ObjectIds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autogradviz.event_log.state_value_diff import Reading
     from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.checkpoint.state_walk import Path
@@ -27,7 +29,7 @@ Key: TypeAlias = "tuple[Any, ...]"
 MAX_WALKS: Final = 256
 """Functions whose last walks are remembered."""
 MAX_FORMS: Final = 4
-"""Walks of one function that are remembered: a list that a region fills has other parts after it."""
+"""Walks of one function that are remembered: a list that a region fills has more parts then."""
 
 
 class StateReader:
@@ -41,7 +43,9 @@ class StateReader:
         """
         self._take_snapshot = take_snapshot
         self._ids = ObjectIds()
-        self._walks: dict[Key, list[RepeatedWalk]] = {}  # the latest key last, the latest walk first
+        self._walks: dict[
+            Key, list[RepeatedWalk]
+        ] = {}  # the latest key last, the latest walk first
 
     def read(
         self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]
@@ -56,11 +60,16 @@ class StateReader:
         walk = StateWalk(self._ids)
         key = _add_roots(walk, function, arguments, named)
         walks = self._walks.pop(key, [])
+        previous = walks[0] if walks else None
+        if previous is not None:  # as in the step before
+            walks.sort(key=lambda each: id(each) != previous.follower)
         last = next((each for each in walks if each.repeat(walk)), None)
         if last is None:
             roots = len(walk.values)
             walk.walk()
-            last = RepeatedWalk(walk, roots, self._take_snapshot, walks[0] if walks else None)
+            last = RepeatedWalk(walk, roots, self._take_snapshot, previous)
+        if previous is not None:
+            previous.follower = id(last)
         self._walks[key] = [last, *[each for each in walks if each is not last][: MAX_FORMS - 1]]
         if len(self._walks) > MAX_WALKS:
             del self._walks[next(iter(self._walks))]
@@ -123,10 +132,17 @@ def _identify(value: Any, key: list[Any]) -> None:
         key.append(id(value))
     elif type(value) is types.FunctionType:
         key.append(id(value.__code__))
-        for cell in value.__closure__ or ():
-            with suppress(ValueError):  # not bound yet
-                content = cell.cell_contents
-                if isinstance(content, torch.nn.Module):
-                    key.append(id(content))
-                elif type(content) in {int, bool}:
-                    key.append(content)
+        for content in _bound(value):
+            if isinstance(content, torch.nn.Module):
+                key.append(id(content))
+            elif type(content) in {int, bool}:
+                key.append(content)
+
+
+def _bound(function: types.FunctionType) -> Iterator[Any]:
+    """Yield what a function got when it was made: ``lambda x, layer=layer: layer(x)``."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not bound yet
+            yield cell.cell_contents
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()

@@ -35,7 +35,6 @@ from autogradviz.recorder.checkpoint.module_attributes import (
     TABLES,
     is_hook_table,
     is_user_attribute,
-    parts_of_module,
 )
 from autogradviz.recorder.checkpoint.value_repr import (
     BUILT_IN_CONTAINERS,
@@ -125,22 +124,10 @@ class StateWalk:
             readings.append((index, reading, facts))
             if id(value) not in seen:
                 seen.add(id(value))
-                self._log_visit(index, path, value, depth)
+                classes = len(self.classes)
+                self.visit(path, value, depth)
+                self.visits.append((index, len(self.values), classes, len(self.classes)))
         return found
-
-    def _log_visit(self, index: int, path: Path, value: Any, depth: int) -> None:
-        """Queue the parts of a value, and remember which they were."""
-        classes = len(self.classes)
-        parts = None
-        if isinstance(value, torch.nn.Module) and depth < MAX_DEPTH:
-            parts = parts_of_module(value)
-        if parts is None:
-            self.visit(path, value, depth)
-        else:
-            self.places += [((*path, name), depth + 1) for name in parts[0]]
-            self.values += parts[1]
-            self.visit_methods(type(value), depth)
-        self.visits.append((index, len(self.values), classes, len(self.classes)))
 
     def visit(self, path: Path, value: Any, depth: int) -> None:
         """Queue the parts of a value."""
@@ -171,7 +158,7 @@ class StateWalk:
             self._object(path, value, depth)
 
     def _module(self, path: Path, value: torch.nn.Module, depth: int) -> None:
-        """Queue the parts of a module that has hooks."""
+        """Queue the parts of a module."""
         attributes = value.__dict__
         for name, child in attributes.items():
             if is_user_attribute(name):

@@ -67,9 +67,7 @@ _WITHOUT_PARTS: Final = (types.ModuleType, torch.Tensor, enum.Enum)
 _OWN, _HOOKS, _FIRST_TABLE = 1, 2, 3  # of ``AttributeRole`` in C++
 
 
-def take_snapshot(
-    module: Any, walk: StateWalk, roots: int, readings: Readings
-) -> Snapshot | None:
+def take_snapshot(module: Any, walk: StateWalk, roots: int, readings: Readings) -> Snapshot | None:
     """Return a snapshot of a walk that has ended, None if its values have changed meanwhile.
 
     Args:
