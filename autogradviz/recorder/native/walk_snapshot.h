@@ -32,7 +32,7 @@ namespace agv {
 namespace {
 
 // The way in which the parts of an object are read; the numbers are those of ``walk_snapshot.py``.
-enum class Form { leaf, module, function, container, object, name_space, user_class, method, tensor, other };
+enum class Form { leaf, module, function, container, object, name_space, user_class, tensor, other };
 
 // The attributes of modules; the numbers are those of ``walk_snapshot.py``.
 enum class AttributeRole { internal, own, hooks, parameters, buffers, modules };
@@ -79,10 +79,10 @@ struct TensorFacts {
   bool requires_grad = false;
 };
 
-constexpr Py_ssize_t MAX_ITEMS = 12, MAX_HASHED = 1024, MAX_KEPT = 4096;  // of value_repr.py, repeated_walk.py
+constexpr Py_ssize_t MAX_ITEMS = 12, MAX_KEPT = 4096;  // of value_repr.py, repeated_walk.py
 enum Role : int64_t {
   CODE, CELL, DEFAULT, KEYWORD, ATTRIBUTE, GLOBAL, LIBRARY_MODULE, USER_MODULE, MODULE_ITEM, SIZE,
-  ITEM, HIDDEN_ITEM, KIND_OF_ITEMS, BASE, SKIPPED_BASE, METHOD, CLASS_ITEM, NAME, PART, TABLE_ITEM, MODULE_ATTRIBUTE,
+  ITEM, BASE, SKIPPED_BASE, METHOD, CLASS_ITEM, NAME, PART, TABLE_ITEM, MODULE_ATTRIBUTE,
   ROOT, SKIPPED, INSTALLED_BASE,
 };
 constexpr int64_t NUMBERED = 64;  // roles with an index are role + NUMBERED * index
@@ -244,7 +244,7 @@ class WalkSnapshot {
 
   // Put another value into the queue, if the walk would go on in the same way; return whether it would.
   bool replace(Fact& known, PyObject* value) {
-    if (known.value == nullptr || is_strict_) return false;
+    if (known.value == nullptr) return false;
     if (is_plain(value)) {
       if (!known.owns || !is_plain(known.value) || is_long(value)) return false;
       plain_.push_back(queued_);
@@ -337,9 +337,6 @@ class WalkSnapshot {
         return read_attributes(object, "_dynamo_");
       case Form::user_class:
         return read_class(visit, object);
-      case Form::method:
-        return fact(PART, nullptr, PyMethod_GET_FUNCTION(object), true) &&
-            fact(PART, nullptr, PyMethod_GET_SELF(object), true);
       case Form::other:
         return read_other(object, visit);
     }
@@ -605,38 +602,17 @@ class WalkSnapshot {
         read_entries(type->tp_dict, ATTRIBUTE, "__");
   }
 
+  // Read a short sequence or a dictionary; the content of sets and of longer sequences is hashed in Python.
   bool read_container(PyObject* object) {
     Py_ssize_t size = PyObject_Size(object);  // of a built-in class
     if (size < 0 || !fact(SIZE + NUMBERED * size, nullptr, nullptr, false)) return false;
     if (PyDict_CheckExact(object)) return read_first_entries(object);
-    if (PyAnySet_CheckExact(object)) return size == 0 || size > MAX_HASHED || read_set(object);
-    if (!PyList_CheckExact(object) && !PyTuple_Check(object)) return false;
-    bool hashed = size > MAX_ITEMS && size <= MAX_HASHED;
-    if (hashed && !read_kind_of_items(object, size, hashed)) return false;
-    is_strict_ = hashed;  // its reading depends on all of its items
-    bool same = read_items(object, size, hashed);
-    is_strict_ = false;
-    return same;
-  }
-
-  bool read_items(PyObject* object, Py_ssize_t size, bool hashed) {
-    for (Py_ssize_t i = 0; i < (hashed ? size : std::min(size, MAX_ITEMS)); ++i) {
-      PyObject* item = item_of(object, i);
-      bool is_queued = i < MAX_ITEMS;
-      if ((!is_queued && taking_ && is_long(item)) || !fact(is_queued ? ITEM : HIDDEN_ITEM, nullptr, item, is_queued))
-        return false;
+    if (size > MAX_ITEMS || (!PyList_CheckExact(object) && !PyTuple_Check(object))) return false;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyObject* item = PyList_CheckExact(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
+      if (!fact(ITEM, nullptr, item, true)) return false;
     }
     return true;
-  }
-
-  static PyObject* item_of(PyObject* sequence, Py_ssize_t i) {
-    return PyList_CheckExact(sequence) ? PyList_GET_ITEM(sequence, i) : PyTuple_GET_ITEM(sequence, i);
-  }
-
-  // Find out whether the content of a long sequence is hashed: if all its items are plain.
-  bool read_kind_of_items(PyObject* object, Py_ssize_t size, bool& hashed) {
-    for (Py_ssize_t i = 0; i < size && hashed; ++i) hashed = is_plain(item_of(object, i));
-    return fact(KIND_OF_ITEMS + NUMBERED * hashed, nullptr, nullptr, false);
   }
 
   bool read_first_entries(PyObject* object) {
@@ -645,20 +621,6 @@ class WalkSnapshot {
     while (count++ < MAX_ITEMS && PyDict_Next(object, &at, &key, &value))
       if (!is_plain(key) || !fact(ITEM, key, value, true)) return false;
     return true;
-  }
-
-  bool read_set(PyObject* object) {
-    PyObject* items = PyObject_GetIter(object);
-    if (items == nullptr) return false;
-    bool same = true;
-    while (same) {
-      PyObject* item = PyIter_Next(items);
-      if (item == nullptr) break;
-      same = is_plain(item) && !(taking_ && is_long(item)) && fact(HIDDEN_ITEM, nullptr, item, false);
-      Py_DECREF(item);
-    }
-    Py_DECREF(items);
-    return same && !PyErr_Occurred();
   }
 
   // Return the readings that must be read again: those of tensors that changed, and the others.
@@ -731,7 +693,7 @@ class WalkSnapshot {
   std::vector<std::pair<PyObject*, PyObject*>> classes_;  // whose methods were read, while the snapshot is taken
   std::vector<PyObject*> held_;
   size_t fact_ = 0, code_ = 0, names_ = 0, queued_ = 0;
-  bool queues_ = true, is_strict_ = false;
+  bool queues_ = true;
 };
 
 struct SnapshotObject {

@@ -51,9 +51,8 @@ class _Form(enum.IntEnum):
     OBJECT = 4
     NAMESPACE = 5
     USER_CLASS = 6
-    METHOD = 7
-    TENSOR = 8
-    OTHER = 9
+    TENSOR = 7
+    OTHER = 8
 
 
 _READ_BY_FACTS: Final = frozenset(
@@ -118,8 +117,6 @@ def _form_of(value: Any) -> _Form:
         form = _Form.FUNCTION
     elif kind in BUILT_IN_CONTAINERS or kind is torch.Size:
         form = _Form.CONTAINER
-    elif kind is types.MethodType:
-        form = _Form.METHOD
     elif kind in _NAMESPACES:
         form = _Form.NAMESPACE
     elif not (isinstance(value, CONTAINERS) or kind in WITH_PARTS):
