@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = "tuple[Any, ...]"
 
-MAX_WALKS: Final = 256
-"""Functions whose last walks are remembered."""
+MAX_WALKS: Final = 512
+"""Walks that are remembered; one of a layer of a Llama takes 0.1 MB."""
 MAX_FORMS: Final = 4
 """Walks of one function that are remembered: a list that a region fills has more parts then."""
 
@@ -70,8 +70,9 @@ class StateReader:
             last = RepeatedWalk(walk, roots, self._take_snapshot, previous)
         if previous is not None:
             previous.follower = id(last)
+        is_new = last not in walks
         self._walks[key] = [last, *[each for each in walks if each is not last][: MAX_FORMS - 1]]
-        if len(self._walks) > MAX_WALKS:
+        while is_new and sum(map(len, self._walks.values())) > MAX_WALKS:
             del self._walks[next(iter(self._walks))]
         return last.found
 
