@@ -9,7 +9,7 @@ one.
 - Of an installed class, the containers are read, and the methods that ``forward``, ``__call__``,
   the methods of a user's subclass or one of these name.
 - Of the globals that installed code names, values are read, functions of the same file, and user
-  code: a registry, a flag, a function that somebody replaced; not modules, nor classes and
+  code: a registry, a flag, a function that was replaced; not modules, nor classes and
   functions of other installed files.
 - Attributes of objects and modules are read as those of the user's: a configuration, a cache, a
   layer of the user's in a layer of the library's.

@@ -57,7 +57,7 @@ class Snapshot(Protocol):
 
 
 class RepeatedWalk:
-    """What a walk that has ended returned, and how to notice that another one would return more."""
+    """The readings of a walk that has ended, and a check that another one would return the same."""
 
     __slots__ = (
         "_counts",

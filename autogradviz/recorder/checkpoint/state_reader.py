@@ -141,7 +141,7 @@ def _identify(value: Any, key: list[Any]) -> None:
 
 
 def _bound(function: types.FunctionType) -> Iterator[Any]:
-    """Yield what a function got when it was made: ``lambda x, layer=layer: layer(x)``."""
+    """Yield the values bound to a function: ``lambda x, layer=layer: layer(x)``."""
     for cell in function.__closure__ or ():
         with suppress(ValueError):  # not bound yet
             yield cell.cell_contents

@@ -142,7 +142,7 @@ def _role_of_attribute(name: str) -> int:
 
 
 def _origin_of_code(code: types.CodeType) -> int:
-    """Return where code belongs; the numbers are those of C++."""
+    """Return the origin of code; the numbers are those of C++."""
     return 1 if is_library(code.co_filename) else 2 * is_installed(code.co_filename)
 
 
@@ -155,7 +155,7 @@ def _names_of(code: types.CodeType) -> tuple[str, ...] | None:
 def _parts_of(
     value: Any, place: tuple[ObjectIds, Path, int, tuple[Any, ...]]
 ) -> tuple[tuple[Any, ...], list[Any]]:
-    """Return where the parts of a value are found, and the parts."""
+    """Return the places of the parts of a value, and the parts."""
     if type(value) in WITH_PARTS:  # and nothing else
         parts = parts_of(value)
         return tuple([name for name, _ in parts]), [part for _, part in parts]
