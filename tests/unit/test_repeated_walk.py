@@ -159,7 +159,7 @@ def new_reader():
 
 
 def compares_in_cpp(reader):
-    return any(walk._snapshot is not None for walk in reader._walks.values())
+    return any(walk._snapshot is not None for walks in reader._walks.values() for walk in walks)
 
 
 def read_without_walks(reader, function, arguments=()):

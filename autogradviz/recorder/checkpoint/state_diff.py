@@ -90,7 +90,7 @@ class StateTable:
         """Read the state after a recomputation, and emit the changes that both runs made."""
         region_id, begun = self._recomputing.pop(recompute_id, (-1, {}))
         before, left = self._before.get(region_id), self._after.get(region_id)
-        if before is None or left is None or before["object"] is left["object"]:
+        if before is None or left is None or before["object"] == left["object"]:
             return  # the forward changed nothing
         for path, value in self._read_objects(closure, arguments).items():
             was, first = before["object"].get(path), left["object"].get(path)

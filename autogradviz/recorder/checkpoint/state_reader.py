@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -17,12 +18,18 @@ from autogradviz.recorder.checkpoint.state_walk import StateWalk
 from autogradviz.recorder.checkpoint.value_repr import ObjectIds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autogradviz.event_log.state_value_diff import Reading
     from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.checkpoint.state_walk import Path
 
-MAX_WALKS: Final = 256
-"""Functions whose last walk is remembered."""
+Key: TypeAlias = "tuple[Any, ...]"
+
+MAX_WALKS: Final = 512
+"""Walks that are remembered; one of a layer of a Llama takes 0.1 MB."""
+MAX_FORMS: Final = 4
+"""Walks of one function that are remembered: a list that a region fills has more parts then."""
 
 
 class StateReader:
@@ -36,7 +43,9 @@ class StateReader:
         """
         self._take_snapshot = take_snapshot
         self._ids = ObjectIds()
-        self._walks: dict[tuple[int, ...], RepeatedWalk] = {}  # by addresses, the latest last
+        self._walks: dict[
+            Key, list[RepeatedWalk]
+        ] = {}  # the latest key last, the latest walk first
 
     def read(
         self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]
@@ -50,18 +59,22 @@ class StateReader:
         """
         walk = StateWalk(self._ids)
         key = _add_roots(walk, function, arguments, named)
-        last = self._walks.pop(key, None)
-        found = None if last is None else last.repeat(walk)
-        if last is None or found is None:
-            walk = StateWalk(self._ids)
-            _add_roots(walk, function, arguments, named)
+        walks = self._walks.pop(key, [])
+        previous = walks[0] if walks else None
+        if previous is not None:  # as in the step before
+            walks.sort(key=lambda each: id(each) != previous.follower)
+        last = next((each for each in walks if each.repeat(walk)), None)
+        if last is None:
             roots = len(walk.values)
-            found = walk.walk()
-            last = RepeatedWalk(walk, roots, self._ids, self._take_snapshot)
-            if len(self._walks) >= MAX_WALKS:
-                del self._walks[next(iter(self._walks))]
-        self._walks[key] = last
-        return found
+            walk.walk()
+            last = RepeatedWalk(walk, roots, self._take_snapshot, previous)
+        if previous is not None:
+            previous.follower = id(last)
+        is_new = last not in walks
+        self._walks[key] = [last, *[each for each in walks if each is not last][: MAX_FORMS - 1]]
+        while is_new and sum(map(len, self._walks.values())) > MAX_WALKS:
+            del self._walks[next(iter(self._walks))]
+        return last.found
 
     def prune(self) -> None:
         """Forget the oldest objects of a long recording, and the walks that found them."""
@@ -71,12 +84,13 @@ class StateReader:
 
 def _add_roots(
     walk: StateWalk, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[int, ...]:
+) -> Key:
     """Queue a function and its arguments.
 
     Returns:
-        Addresses that are the same for each call of the function; a walk that was remembered for
-        another function at the same address is noticed when it is repeated.
+        What is the same for each call of the function, but not for its calls in other layers. A
+        walk that was remembered for other objects at the same addresses is noticed when it is
+        repeated.
     """
     names: tuple[str, ...] = ()
     while isinstance(function, functools.partial):
@@ -104,4 +118,32 @@ def _add_roots(
         walk.add((names[index],) if index < len(names) else ("args", f"[{index}]"), value)
     for name, value in named.items():
         walk.add((name,), value)
-    return id(target), id(owner)
+    key: list[Any] = [] if owner is function and target is function else [id(owner)]
+    for value in (target, *walk.values):
+        _identify(value, key)
+    return tuple(key)
+
+
+def _identify(value: Any, key: list[Any]) -> None:
+    """Add to a key what distinguishes a value from the same one of another layer.
+
+    A function may be a new one for each call, around a layer or the numbers of some layers.
+    """
+    if isinstance(value, torch.nn.Module):
+        key.append(id(value))
+    elif type(value) is types.FunctionType:
+        key.append(id(value.__code__))
+        for content in _bound(value):
+            if isinstance(content, torch.nn.Module):
+                key.append(id(content))
+            elif type(content) in {int, bool}:
+                key.append(content)
+
+
+def _bound(function: types.FunctionType) -> Iterator[Any]:
+    """Yield the values bound to a function: ``lambda x, layer=layer: layer(x)``."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not bound yet
+            yield cell.cell_contents
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()

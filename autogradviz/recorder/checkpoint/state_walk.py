@@ -14,14 +14,19 @@ import os
 import threading
 import types
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
 from autogradviz.event_log.state_value_diff import Reading, StateValue
 from autogradviz.recorder.checkpoint.inspect_user_code import (
     from_library,
+    function_of,
+    is_elsewhere,
+    is_installed,
+    is_installed_class,
     is_user_module,
+    names_in_class,
     names_of,
     slots,
     texts_of,
@@ -30,7 +35,6 @@ from autogradviz.recorder.checkpoint.module_attributes import (
     TABLES,
     is_hook_table,
     is_user_attribute,
-    parts_of_module,
 )
 from autogradviz.recorder.checkpoint.value_repr import (
     BUILT_IN_CONTAINERS,
@@ -50,6 +54,9 @@ from autogradviz.recorder.checkpoint.value_repr import (
 from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
 from autogradviz.recorder.user_code_frames import is_library
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 Path: TypeAlias = tuple[str, ...]
 """A variable, then attribute names, and items in brackets; see ``StateChange.state_path``."""
 
@@ -60,12 +67,11 @@ _NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace, threading.local
 _WITHOUT_PARTS: Final = (types.ModuleType, types.MethodType, torch.Tensor, enum.Enum)
 _ENVIRONMENT: Final = frozenset({"environ", "getenv"})
 
-Visit: TypeAlias = "tuple[int, int, int, tuple[str, ...] | None, bool]"
+Visit: TypeAlias = "tuple[int, int, int, int]"
 """A value whose parts were queued.
 
-Its index in the queue, the address of its class, and the length of the queue after it; the names of
-the parts that a plan gave, and whether methods of its class were read. A plain tuple, since the
-garbage collector never untracks a named one.
+Its index in the queue, the length of the queue after it, and how many classes were read before and
+after it. A plain tuple, since the garbage collector never untracks a named one.
 """
 
 
@@ -80,7 +86,7 @@ class StateWalk:
     The queue is two lists that only grow: values, and where they were found.
     """
 
-    def __init__(self, ids: ObjectIds) -> None:
+    def __init__(self, ids: ObjectIds, classes: Iterable[Any] = ()) -> None:
         self.found: dict[Path, Reading] = {}
         self.places: list[tuple[Path, int]] = []
         """The path and the depth of each value in the queue."""
@@ -88,8 +94,10 @@ class StateWalk:
         self.visits: list[Visit] = []
         self.readings: list[tuple[int, Reading | None, TensorFacts | None]] = []
         """The readings of the values that are not plain, by index in the queue."""
-        self._ids = ids
-        self._classes: set[type] = set()
+        self.ids = ids
+        self.classes: dict[Any, None] = dict.fromkeys(classes)
+        """The addresses of the classes whose methods were read; of an installed one with that of
+        the class of the object."""
 
     def add(self, path: Path, value: Any, depth: int = 0) -> None:
         """Queue one value for the walk."""
@@ -99,7 +107,7 @@ class StateWalk:
 
     def walk(self) -> dict[Path, Reading]:
         """Return readings of the queued values and of all that they refer to, nearest first."""
-        found, places, readings, ids = self.found, self.places, self.readings, self._ids
+        found, places, readings, ids = self.found, self.places, self.readings, self.ids
         seen: set[int] = set()
         for index, value in enumerate(self.values):  # which grows
             if len(seen) == MAX_OBJECTS:
@@ -116,25 +124,10 @@ class StateWalk:
             readings.append((index, reading, facts))
             if id(value) not in seen:
                 seen.add(id(value))
-                self._log_visit(index, path, value, depth)
+                classes = len(self.classes)
+                self.visit(path, value, depth)
+                self.visits.append((index, len(self.values), classes, len(self.classes)))
         return found
-
-    def _log_visit(self, index: int, path: Path, value: Any, depth: int) -> None:
-        """Queue the parts of a value, and remember which they were."""
-        classes = len(self._classes)
-        names = None
-        if isinstance(value, torch.nn.Module) and depth < MAX_DEPTH:
-            parts = parts_of_module(value)
-            if parts is not None:
-                names = parts[0]
-                self.places += [((*path, name), depth + 1) for name in names]
-                self.values += parts[1]
-                self.visit_methods(type(value), depth)
-        if names is None:
-            self.visit(path, value, depth)
-        self.visits.append(
-            (index, id(type(value)), len(self.values), names, len(self._classes) > classes)
-        )
 
     def visit(self, path: Path, value: Any, depth: int) -> None:
         """Queue the parts of a value."""
@@ -158,14 +151,14 @@ class StateWalk:
             self._function(path, value, depth)
         elif isinstance(value, type):
             if not from_library(value):
-                self._instance((value.__name__,), dict(vars(value)), depth, plain_too=True)
+                self._class(value, depth)
         elif isinstance(value, _NAMESPACES):
             self._instance(path, dict(value.__dict__), depth, plain_too=True)
         elif not isinstance(value, _WITHOUT_PARTS):
             self._object(path, value, depth)
 
     def _module(self, path: Path, value: torch.nn.Module, depth: int) -> None:
-        """Queue the parts of a module that has hooks."""
+        """Queue the parts of a module."""
         attributes = value.__dict__
         for name, child in attributes.items():
             if is_user_attribute(name):
@@ -186,7 +179,7 @@ class StateWalk:
     def _container(self, path: Path, value: Any, depth: int) -> None:
         if isinstance(value, dict):
             for key, item in list(islice(dict.items(value), MAX_ITEMS)):
-                name = repr(key) if type(key) in PLAIN else key_text(key, self._ids)
+                name = repr(key) if type(key) in PLAIN else key_text(key, self.ids)
                 if name is not None:
                     self.add((*path, f"[{name}]"), item, depth + 1)
         elif isinstance(value, SEQUENCES):
@@ -223,10 +216,13 @@ class StateWalk:
 
     def _names_read(self, function: types.FunctionType, depth: int) -> None:
         """Queue the globals that a function's code names."""
-        known = function.__globals__
-        names = names_of(function.__code__)
+        known, code = function.__globals__, function.__code__
+        names = names_of(code)
+        installed = is_installed(code.co_filename)
         for name in [name for name in names if name in known]:
             found = known[name]
+            if installed and is_elsewhere(found, known):
+                continue
             if isinstance(found, types.ModuleType):
                 self._user_module((name,), found, names, depth)
             else:
@@ -257,22 +253,36 @@ class StateWalk:
     def visit_methods(self, kind: type, depth: int) -> None:
         """Queue the variables that the methods of a user's class name, and its containers."""
         for base in kind.__mro__[:-1]:
-            if base in self._classes or from_library(base):
+            if id(base) in self.classes or from_library(base):
                 continue
-            self._classes.add(base)
-            for name, item in list(vars(base).items()):
-                if isinstance(item, (staticmethod, classmethod)):
-                    item = item.__func__  # noqa: PLW2901 - the function itself
-                if isinstance(item, types.FunctionType):
-                    self._function((name,), item, depth)
-                elif isinstance(item, CONTAINERS) and not name.startswith("__"):
-                    self.add((base.__name__, name), item, depth + 1)
+            names = names_in_class(kind, base)
+            key = id(base) if names is None else (id(kind), id(base))
+            if key in self.classes:
+                continue
+            self.classes[key] = None
+            known = dict(vars(base))
+            for name in known if names is None else names:
+                function = function_of(known[name])
+                if isinstance(function, types.FunctionType):
+                    self._function((name,), function, depth)
+                elif isinstance(function, CONTAINERS) and not name.startswith("__"):
+                    self.add((base.__name__, name), function, depth + 1)
+
+    def _class(self, value: type, depth: int) -> None:
+        """Queue the attributes of a class that code names."""
+        attributes = dict(vars(value))
+        if is_installed_class(value):
+            attributes = {
+                name: item for name, item in attributes.items()
+                if not is_elsewhere(function_of(item), {})
+            }  # fmt: skip
+        self._instance((value.__name__,), attributes, depth, plain_too=True)
 
     def _object(self, path: Path, value: Any, depth: int) -> None:
         if from_library(type(value)):
             return
         if path not in self.found:
-            identity = self._ids.of(id(value))
+            identity = self.ids.of(id(value))
             self.found[path] = StateValue("object", type(value).__name__, object_id=identity)
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is dict:

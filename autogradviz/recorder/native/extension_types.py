@@ -257,6 +257,7 @@ class Extension(Protocol):
 
     def take_snapshot(
         self, values: list[Any], roots: int, visits: list[Any], tensors: list[Any],
-        others: list[Any], questions: tuple[Any, ...],
+        by_facts: list[Any], others: list[Any], replaceable: list[int],
+        questions: tuple[Any, ...],
     ) -> Snapshot | None:  # fmt: skip
-        """Return a snapshot of a walk (``walk_snapshot.h``)."""
+        """Return a snapshot of a walk (``state_walk_snapshot.h``)."""

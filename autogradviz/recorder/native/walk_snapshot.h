@@ -11,6 +11,16 @@
 // Objects of the user are not kept. They are compared by address and class, and an object at an
 // address that was used again is noticed by its own facts. Keys, plain values and code are kept:
 // of them nothing else is read.
+//
+// What is read in no form of its own (a slot, a logger, a user's dictionary) is read in Python, by
+// the function that the walk uses; its facts are where its parts were found, and the parts.
+//
+// NOTE [ Replaced objects ]
+// A region gets new tensors in each step, often in new tuples, and counts its steps. Then the queue
+// stays as it is but for these values: a plain value may be replaced by another one, and a tensor, a
+// container or a function by one of the same class, whose facts are then compared. Their readings
+// do not depend on their identity. An object that is reached twice is visited once, so only an
+// object may be replaced that was queued once, by one that is queued once.
 #pragma once
 
 #include "recording_object.h"
@@ -22,7 +32,7 @@ namespace agv {
 namespace {
 
 // The way in which the parts of an object are read; the numbers are those of ``walk_snapshot.py``.
-enum class Form { leaf, module, function, container, object, name_space, user_class, method, tensor };
+enum class Form { leaf, module, function, container, object, name_space, user_class, tensor, other };
 
 // The attributes of modules; the numbers are those of ``walk_snapshot.py``.
 enum class AttributeRole { internal, own, hooks, parameters, buffers, modules };
@@ -42,12 +52,17 @@ struct Visit {
   bool queues;  // it is not at the greatest depth
   bool is_root;
   bool with_methods;  // the methods of its class were read for the first time
+  PyObject* place = nullptr;  // owned: path and depth, if it is read in Python
+  PyObject* parts = nullptr;  // owned: where its parts were found then
 };
+
+// The numbers are those of ``walk_snapshot.py``.
+enum class CodeOrigin { user, library, installed };
 
 // What is read from a code object once.
 struct CodeFacts {
   PyObject* code;
-  bool is_library;
+  CodeOrigin origin;
   PyObject* names;  // a tuple: those that the code and the code inside it read
 };
 
@@ -64,10 +79,11 @@ struct TensorFacts {
   bool requires_grad = false;
 };
 
-constexpr Py_ssize_t MAX_ITEMS = 12, MAX_HASHED = 1024, MAX_KEPT = 4096;  // of value_repr.py, repeated_walk.py
+constexpr Py_ssize_t MAX_ITEMS = 12, MAX_KEPT = 4096;  // of value_repr.py, repeated_walk.py
 enum Role : int64_t {
   CODE, CELL, DEFAULT, KEYWORD, ATTRIBUTE, GLOBAL, LIBRARY_MODULE, USER_MODULE, MODULE_ITEM, SIZE,
-  ITEM, HIDDEN_ITEM, KIND_OF_ITEMS, BASE, SKIPPED_BASE, METHOD, CLASS_ITEM, NAME, PART, TABLE_ITEM, MODULE_ATTRIBUTE,
+  ITEM, BASE, SKIPPED_BASE, METHOD, CLASS_ITEM, NAME, PART, TABLE_ITEM, MODULE_ATTRIBUTE,
+  ROOT, SKIPPED, INSTALLED_BASE,
 };
 constexpr int64_t NUMBERED = 64;  // roles with an index are role + NUMBERED * index
 
@@ -107,83 +123,174 @@ class WalkSnapshot {
       if (fact.owns) Py_XDECREF(fact.value);
     }
     for (const CodeFacts& each : codes_) Py_DECREF(each.names);
-    for (size_t i = 0; i < roots_; ++i)
-      if (owns_root_[i]) Py_DECREF(queue_[i]);
+    for (PyObject* each : names_in_class_) Py_DECREF(each);
+    for (const Visit& each : visits_) {
+      Py_XDECREF(each.place);
+      Py_XDECREF(each.parts);
+    }
+    Py_XDECREF(questions_);
   }
 
-  // Read all facts; false if an object has parts that are not read here, or with an exception.
+  // Read all facts; false if that is not possible, or with an exception.
   bool take(PyObject* values, size_t roots, std::vector<Visit> visits, std::vector<TensorFacts> tensors,
-            std::vector<std::pair<size_t, size_t>> others, PyObject* questions) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); ++i) queue_.push_back(PyList_GET_ITEM(values, i));
-    for (size_t i = 0; i < roots; ++i) {
-      owns_root_.push_back(is_plain(queue_[i]));
-      if (owns_root_[i]) Py_INCREF(queue_[i]);
+            const std::vector<std::pair<size_t, size_t>>& by_facts, std::vector<std::pair<size_t, size_t>> others,
+            const std::vector<size_t>& replaceable, PyObject* questions) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); ++i) {
+      queue_.push_back(PyList_GET_ITEM(values, i));
+      replaceable_.push_back(nullptr);
     }
+    for (size_t i : replaceable) replaceable_[i] = Py_TYPE(queue_[i]);
     roots_ = roots;
     visits_ = std::move(visits);
     tensors_ = std::move(tensors);
     others_ = std::move(others);
-    questions_ = questions;
-    bool done = read_all();
-    questions_ = nullptr;
+    questions_ = Py_NewRef(questions);
+    taking_ = true;
+    bool done = read_all(values);
+    taking_ = false;
+    for (const auto& [number, visit] : by_facts)
+      if (visits_[visit].form == Form::other) others_.emplace_back(number, visits_[visit].index);
+    release_held();
     return done;
   }
 
-  // Return (number, value) for the readings that must be read again, None if facts have changed.
+  // Return ([(number, value), ...], [(index, value), ...]): the readings that must be read again, and
+  // the plain values that were replaced; None if other facts have changed.
   PyObject* compare(PyObject* values) {
     if (PyList_GET_SIZE(values) != static_cast<Py_ssize_t>(roots_)) Py_RETURN_NONE;
-    for (size_t i = 0; i < roots_; ++i)
-      if (PyList_GET_ITEM(values, i) != queue_[i]) Py_RETURN_NONE;
     // The collector may run while attributes are read, and with it anything: hold what is read.
-    held_.clear();
-    for (size_t i = 0; i < roots_; ++i) held_.push_back(Py_NewRef(queue_[i]));
-    PyObject* found = read_all() ? changed() : nullptr;
-    std::vector<PyObject*> held;
-    held.swap(held_);
-    for (PyObject* each : held) Py_DECREF(each);
-    held.clear();
-    if (held_.empty()) held_.swap(held);  // its memory
+    PyObject* found = read_all(values) && !is_shared_now() ? changed() : nullptr;
+    release_held();
+    if (found != nullptr) {  // else they are reported when the other facts are as before again
+      replaced_.clear();
+      plain_.clear();
+    }
     if (found == nullptr && !PyErr_Occurred()) Py_RETURN_NONE;
     return found;
   }
 
  private:
-  bool read_all() {
-    fact_ = code_ = 0;
-    queued_ = roots_;
-    for (const Visit& visit : visits_) {
+  void release_held() {
+    std::vector<PyObject*> held;
+    held.swap(held_);
+    for (PyObject* each : held) Py_DECREF(each);
+    held.clear();
+    if (held_.empty()) held_.swap(held);  // its memory
+  }
+
+  bool read_all(PyObject* roots) {
+    fact_ = code_ = names_ = queued_ = 0;
+    queues_ = true;
+    for (size_t i = 0; i < roots_; ++i)
+      if (!fact(ROOT, nullptr, PyList_GET_ITEM(roots, static_cast<Py_ssize_t>(i)), true)) return false;
+    for (Visit& visit : visits_) {
       if (visit.index >= queued_) return false;
       PyObject* object = queue_[visit.index];
       if (Py_TYPE(object) != visit.type) return false;
       queues_ = visit.queues;
-      if (!read(object, visit) || queued_ != visit.end) return false;
+      if (!(taking_ ? read_first(object, visit) : read(object, visit)) || queued_ != visit.end) return false;
     }
     return queued_ == queue_.size() && fact_ == facts_.size();
   }
 
-  bool taking() const {
-    return questions_ != nullptr;
+  // Read the facts of an object while the snapshot is taken, in Python if they are not read here.
+  bool read_first(PyObject* object, Visit& visit) {
+    size_t fact = fact_, code = code_, names = names_, queued = queued_, classes = classes_.size();
+    if (visit.form != Form::other) {
+      if (read(object, visit) && queued_ == visit.end) return true;
+      if (PyErr_Occurred()) return false;
+    }
+    for (; fact_ > fact; --fact_) {
+      Py_XDECREF(facts_.back().key);
+      if (facts_.back().owns) Py_DECREF(facts_.back().value);
+      facts_.pop_back();
+    }
+    for (; code_ > code; --code_) {
+      Py_DECREF(codes_.back().names);
+      codes_.pop_back();
+    }
+    for (; names_ > names; --names_) {
+      Py_DECREF(names_in_class_.back());
+      names_in_class_.pop_back();
+    }
+    classes_.resize(classes);
+    queued_ = queued;
+    if (visit.with_methods && !note_classes(object)) return false;
+    visit.form = Form::other;
+    return read_other(object, visit);
+  }
+
+  bool read_other(PyObject* object, Visit& visit) {
+    PyObject* found = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(questions_, PARTS_OF), object, visit.place, nullptr);
+    if (found == nullptr) return false;
+    held_.push_back(found);
+    PyObject *places, *values;
+    if (!PyArg_ParseTuple(found, "O!O!", &PyTuple_Type, &places, &PyList_Type, &values)) return false;
+    if (visit.parts == nullptr)
+      visit.parts = Py_NewRef(places);
+    else if (PyObject_RichCompareBool(visit.parts, places, Py_EQ) != 1)
+      return false;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); ++i)
+      if (!fact(PART, nullptr, PyList_GET_ITEM(values, i), true)) return false;
+    return true;
+  }
+
+  // Whether an object that was replaced is now reached twice.
+  bool is_shared_now() const {
+    for (size_t index : replaced_)
+      if (std::count(queue_.begin(), queue_.end(), queue_[index]) != 1) return true;
+    return false;
+  }
+
+  // Put another value into the queue, if the walk would go on in the same way; return whether it would.
+  bool replace(Fact& known, PyObject* value) {
+    if (known.value == nullptr) return false;
+    if (is_plain(value)) {
+      if (!known.owns || !is_plain(known.value) || is_long(value)) return false;
+      plain_.push_back(queued_);
+      Py_SETREF(known.value, Py_NewRef(value));
+    } else {
+      if (known.owns || replaceable_[queued_] != Py_TYPE(value)) return false;
+      replaced_.push_back(queued_);
+      known.value = value;
+    }
+    queue_[queued_] = value;
+    return true;
   }
 
   // Note or compare one fact. ``key`` is a plain value or null.
   bool fact(int64_t role, PyObject* key, PyObject* value, bool queued, bool keeps = false) {
     queued = queued && queues_;
-    if (taking()) {
+    if (taking_) {
       if (key != nullptr && !is_plain(key)) return false;
-      if (queued && (queued_ >= queue_.size() || queue_[queued_] != value)) return false;
+      if (queued && !is_next(value)) return false;
       bool owns = value != nullptr && (keeps || is_plain(value));
       if (owns) Py_INCREF(value);
       Py_XINCREF(key);
       facts_.push_back({role, key, value, owns});
     } else {
       if (fact_ >= facts_.size()) return false;
-      const Fact& known = facts_[fact_];
-      if (known.role != role || known.key != key || known.value != value) return false;
+      Fact& known = facts_[fact_];
+      if (known.role != role || (known.key != key && !is_same_text(known.key, key))) return false;
+      if (known.value != value && !(queued && replace(known, value))) return false;
       if (queued && !known.owns) held_.push_back(Py_NewRef(value));
     }
     ++fact_;
     if (queued) ++queued_;
     return true;
+  }
+
+  // Whether a value is the next one in the queue; the text of a variable of the environment is new each time.
+  bool is_next(PyObject* value) {
+    if (queued_ >= queue_.size()) return false;
+    if (queue_[queued_] != value && !is_same_text(queue_[queued_], value)) return false;
+    queue_[queued_] = value;
+    return true;
+  }
+
+  static bool is_same_text(PyObject* first, PyObject* second) {
+    return first != nullptr && second != nullptr && PyUnicode_CheckExact(first) && PyUnicode_CheckExact(second) &&
+        PyUnicode_Compare(first, second) == 0;
   }
 
   // The role of the next fact, which was decided when the snapshot was taken.
@@ -200,9 +307,19 @@ class WalkSnapshot {
     return found;
   }
 
-  enum Question { FROM_LIBRARY, IS_USER_MODULE, ROLE_OF_ATTRIBUTE, IS_LIBRARY_CODE, NAMES_OF_CODE };
+  // Ask Python whether an item of a class, or a global of installed code, is not queued.
+  int skips(PyObject* value, PyObject* globals) {
+    PyObject* answer = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(questions_, IS_ELSEWHERE), value, globals, nullptr);
+    int found = answer == nullptr ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return found;
+  }
 
-  bool read(PyObject* object, const Visit& visit) {
+  enum Question {
+    FROM_LIBRARY, IS_USER_MODULE, ROLE_OF_ATTRIBUTE, ORIGIN_OF_CODE, NAMES_OF_CODE, IS_ELSEWHERE, NAMES_IN_CLASS, PARTS_OF,
+  };
+
+  bool read(PyObject* object, Visit& visit) {
     switch (visit.form) {
       case Form::leaf:
         return true;
@@ -220,9 +337,8 @@ class WalkSnapshot {
         return read_attributes(object, "_dynamo_");
       case Form::user_class:
         return read_class(visit, object);
-      case Form::method:
-        return fact(PART, nullptr, PyMethod_GET_FUNCTION(object), true) &&
-            fact(PART, nullptr, PyMethod_GET_SELF(object), true);
+      case Form::other:
+        return read_other(object, visit);
     }
     return false;
   }
@@ -269,7 +385,7 @@ class WalkSnapshot {
     while (PyDict_Next(attributes, &at, &key, &value)) {
       if (!PyUnicode_CheckExact(key)) return false;
       int64_t role = known_role();
-      if (taking()) {
+      if (taking_) {
         int answer = ask(ROLE_OF_ATTRIBUTE, key);
         if (answer < 0) return false;
         role = MODULE_ATTRIBUTE + NUMBERED * answer;
@@ -279,11 +395,21 @@ class WalkSnapshot {
       bool is_own = attribute == AttributeRole::own;
       if (!fact(role, key, is_own ? value : nullptr, is_own)) return false;
       if (attribute == AttributeRole::hooks) {  // an OrderedDict, or a dict
-        if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != 0) return false;
+        if (!PyDict_Check(value) || !read_hooks(value)) return false;
       } else if (attribute >= AttributeRole::parameters) {
         tables[static_cast<int>(attribute) - static_cast<int>(AttributeRole::parameters)] = value;
       }
     }
+    return true;
+  }
+
+  bool read_hooks(PyObject* hooks) {
+    Py_ssize_t count = PyDict_GET_SIZE(hooks), at = 0;
+    if (count == 0) return true;
+    if (!fact(SIZE + NUMBERED * count, nullptr, nullptr, false)) return false;
+    PyObject *key, *value;
+    for (Py_ssize_t i = 0; i < MAX_ITEMS && PyDict_Next(hooks, &at, &key, &value); ++i)
+      if (!fact(ITEM, nullptr, value, true)) return false;
     return true;
   }
 
@@ -293,27 +419,27 @@ class WalkSnapshot {
     CodeFacts code = codes_[code_++];
     static PyObject* name_wrapped = PyUnicode_InternFromString("__wrapped__");
     PyObject* attributes = function->func_dict;
-    if (code.is_library) {
+    if (code.origin == CodeOrigin::library) {
       PyObject* wrapped = attributes == nullptr ? nullptr : PyDict_GetItemWithError(attributes, name_wrapped);
       if (wrapped != nullptr) return fact(PART, nullptr, wrapped, true);
       return !PyErr_Occurred() && (!is_root || read_cells(function));
     }
     if (!read_cells(function) || !read_defaults(function)) return false;
     if (attributes != nullptr && !read_entries(attributes, ATTRIBUTE, nullptr, name_wrapped)) return false;
-    return read_globals(function->func_globals, code.names);
+    return read_globals(function->func_globals, code.names, code.origin == CodeOrigin::installed);
   }
 
   bool find_code(PyObject* code) {
-    if (!taking()) return code_ < codes_.size();  // the fact was the same
-    int is_library = ask(IS_LIBRARY_CODE, code);
-    if (is_library < 0) return false;
+    if (!taking_) return code_ < codes_.size();  // the fact was the same
+    int origin = ask(ORIGIN_OF_CODE, code);
+    if (origin < 0) return false;
     PyObject* names = PyObject_CallOneArg(PyTuple_GET_ITEM(questions_, NAMES_OF_CODE), code);
     if (names == nullptr) return false;
     if (!PyTuple_CheckExact(names)) {  // it reads the environment
       Py_DECREF(names);
       return false;
     }
-    codes_.push_back({code, is_library != 0, names});
+    codes_.push_back({code, static_cast<CodeOrigin>(origin), names});
     return true;
   }
 
@@ -335,7 +461,7 @@ class WalkSnapshot {
     return function->func_kwdefaults == nullptr || read_entries(function->func_kwdefaults, KEYWORD);
   }
 
-  bool read_globals(PyObject* globals, PyObject* names) {
+  bool read_globals(PyObject* globals, PyObject* names, bool installed) {
     if (!PyDict_CheckExact(globals)) return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
       PyObject* name = PyTuple_GET_ITEM(names, i);
@@ -344,12 +470,18 @@ class WalkSnapshot {
         if (PyErr_Occurred()) return false;
         continue;
       }
-      if (!PyModule_Check(value)) {
-        if (!fact(GLOBAL, name, value, true)) return false;
+      int64_t role = known_role();
+      if (installed && taking_) {
+        int is_skipped = skips(value, globals);
+        if (is_skipped < 0) return false;
+        role = is_skipped != 0 ? SKIPPED : GLOBAL;
+      }
+      if (installed || !PyModule_Check(value)) {
+        bool is_skipped = installed && role == SKIPPED;
+        if (!fact(is_skipped ? SKIPPED : GLOBAL, name, value, !is_skipped)) return false;
         continue;
       }
-      int64_t role = known_role();
-      if (taking()) {
+      if (taking_) {
         int is_users = ask(IS_USER_MODULE, value);
         if (is_users < 0) return false;
         role = is_users != 0 ? USER_MODULE : LIBRARY_MODULE;
@@ -374,18 +506,46 @@ class WalkSnapshot {
   bool read_methods(const Visit& visit) {
     PyObject* bases = visit.type->tp_mro;
     if (bases == nullptr) return false;
+    auto* kind = reinterpret_cast<PyObject*>(visit.type);
     for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(bases); ++i) {
       PyObject* base = PyTuple_GET_ITEM(bases, i);
       int64_t role = known_role();
-      if (taking()) {
-        int is_library = ask(FROM_LIBRARY, base);
-        if (is_library < 0) return false;
-        bool is_known = std::find(classes_.begin(), classes_.end(), base) != classes_.end();
-        role = is_known || is_library != 0 ? SKIPPED_BASE : BASE;
-        classes_.push_back(base);
-      }
-      if ((role != BASE && role != SKIPPED_BASE) || !fact(role, nullptr, base, false)) return false;
+      if (taking_ && (role = role_of_base(kind, base)) < 0) return false;
+      if ((role != BASE && role != SKIPPED_BASE && role != INSTALLED_BASE) || !fact(role, nullptr, base, false))
+        return false;
       if (role == BASE && !read_class_entries(base, visit.is_root)) return false;
+      if (role == INSTALLED_BASE && !read_class_names(base, visit.is_root)) return false;
+    }
+    return true;
+  }
+
+  // Decide which entries of a class are read for an object, while the snapshot is taken; -1 with an exception.
+  int64_t role_of_base(PyObject* kind, PyObject* base) {
+    int is_library = ask(FROM_LIBRARY, base);
+    if (is_library != 0) return is_library < 0 ? -1 : SKIPPED_BASE;
+    PyObject* names = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(questions_, NAMES_IN_CLASS), kind, base, nullptr);
+    if (names == nullptr) return -1;
+    std::pair<PyObject*, PyObject*> known{names == Py_None ? nullptr : kind, base};
+    int64_t role = names == Py_None ? BASE : INSTALLED_BASE;
+    if (std::find(classes_.begin(), classes_.end(), known) != classes_.end()) role = SKIPPED_BASE;
+    classes_.push_back(known);
+    if (role == INSTALLED_BASE)
+      names_in_class_.push_back(names);
+    else
+      Py_DECREF(names);
+    return role;
+  }
+
+  // Note the classes of an object whose methods were read in Python.
+  bool note_classes(PyObject* object) {
+    auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    PyObject* bases = Py_TYPE(object)->tp_mro;
+    for (Py_ssize_t i = 0; bases != nullptr && i + 1 < PyTuple_GET_SIZE(bases); ++i) {
+      size_t names = names_in_class_.size();
+      if (role_of_base(kind, PyTuple_GET_ITEM(bases, i)) < 0) return false;
+      if (names_in_class_.size() == names) continue;
+      Py_DECREF(names_in_class_.back());
+      names_in_class_.pop_back();
     }
     return true;
   }
@@ -395,24 +555,44 @@ class WalkSnapshot {
     if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_dict == nullptr) return false;
     PyObject *key, *value;
     Py_ssize_t at = 0;
-    while (PyDict_Next(type->tp_dict, &at, &key, &value)) {
-      if (!PyUnicode_CheckExact(key)) return false;
-      PyObject* item = Py_NewRef(value);
-      if (PyType_IsSubtype(Py_TYPE(value), &PyStaticMethod_Type) ||
-          PyType_IsSubtype(Py_TYPE(value), &PyClassMethod_Type)) {
-        static PyObject* name = PyUnicode_InternFromString("__func__");
-        Py_SETREF(item, PyObject_GetAttr(value, name));
-        if (item == nullptr) return false;
-      }
-      bool same = true;
-      if (PyFunction_Check(item))
-        same = fact(METHOD, key, item, false) && read_function(item, is_root);
-      else if (is_container(item) && !starts_with(key, "__"))
-        same = fact(CLASS_ITEM, key, item, true);
-      Py_DECREF(item);
-      if (!same) return false;
+    while (PyDict_Next(type->tp_dict, &at, &key, &value))
+      if (!PyUnicode_CheckExact(key) || !read_class_entry(key, value, is_root)) return false;
+    return true;
+  }
+
+  // Read some entries of a class of an installed package, and how many there are.
+  bool read_class_names(PyObject* base, bool is_root) {
+    auto* type = reinterpret_cast<PyTypeObject*>(base);
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_dict == nullptr) return false;
+    if (names_ >= names_in_class_.size()) return false;
+    PyObject* names = names_in_class_[names_++];
+    if (!fact(SIZE + NUMBERED * PyDict_GET_SIZE(type->tp_dict), nullptr, nullptr, false)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+      PyObject* value = PyDict_GetItemWithError(type->tp_dict, PyTuple_GET_ITEM(names, i));
+      if (value == nullptr || !read_class_entry(PyTuple_GET_ITEM(names, i), value, is_root)) return false;
     }
     return true;
+  }
+
+  // Read a function or a container of a class.
+  bool read_class_entry(PyObject* key, PyObject* value, bool is_root) {
+    PyObject* item = function_of(value);
+    if (item == nullptr) return false;
+    bool same = true;
+    if (PyFunction_Check(item))
+      same = fact(METHOD, key, item, false) && read_function(item, is_root);
+    else if (is_container(item) && !starts_with(key, "__"))
+      same = fact(CLASS_ITEM, key, item, true);
+    Py_DECREF(item);
+    return same;
+  }
+
+  // Return a new reference to the function of a static or class method, or to any other item itself.
+  static PyObject* function_of(PyObject* value) {
+    if (!PyType_IsSubtype(Py_TYPE(value), &PyStaticMethod_Type) && !PyType_IsSubtype(Py_TYPE(value), &PyClassMethod_Type))
+      return Py_NewRef(value);
+    static PyObject* name = PyUnicode_InternFromString("__func__");
+    return PyObject_GetAttr(value, name);
   }
 
   bool read_class(const Visit&, PyObject* object) {
@@ -422,31 +602,17 @@ class WalkSnapshot {
         read_entries(type->tp_dict, ATTRIBUTE, "__");
   }
 
+  // Read a short sequence or a dictionary; the content of sets and of longer sequences is hashed in Python.
   bool read_container(PyObject* object) {
     Py_ssize_t size = PyObject_Size(object);  // of a built-in class
     if (size < 0 || !fact(SIZE + NUMBERED * size, nullptr, nullptr, false)) return false;
     if (PyDict_CheckExact(object)) return read_first_entries(object);
-    if (PyAnySet_CheckExact(object)) return size == 0 || size > MAX_HASHED || read_set(object);
-    if (!PyList_CheckExact(object) && !PyTuple_Check(object)) return false;
-    bool hashed = size > MAX_ITEMS && size <= MAX_HASHED;
-    if (hashed && !read_kind_of_items(object, size, hashed)) return false;
-    for (Py_ssize_t i = 0; i < (hashed ? size : std::min(size, MAX_ITEMS)); ++i) {
-      PyObject* item = item_of(object, i);
-      bool is_queued = i < MAX_ITEMS;
-      if ((!is_queued && taking() && is_long(item)) || !fact(is_queued ? ITEM : HIDDEN_ITEM, nullptr, item, is_queued))
-        return false;
+    if (size > MAX_ITEMS || (!PyList_CheckExact(object) && !PyTuple_Check(object))) return false;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyObject* item = PyList_CheckExact(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
+      if (!fact(ITEM, nullptr, item, true)) return false;
     }
     return true;
-  }
-
-  static PyObject* item_of(PyObject* sequence, Py_ssize_t i) {
-    return PyList_CheckExact(sequence) ? PyList_GET_ITEM(sequence, i) : PyTuple_GET_ITEM(sequence, i);
-  }
-
-  // Find out whether the content of a long sequence is hashed: if all its items are plain.
-  bool read_kind_of_items(PyObject* object, Py_ssize_t size, bool& hashed) {
-    for (Py_ssize_t i = 0; i < size && hashed; ++i) hashed = is_plain(item_of(object, i));
-    return fact(KIND_OF_ITEMS + NUMBERED * hashed, nullptr, nullptr, false);
   }
 
   bool read_first_entries(PyObject* object) {
@@ -455,20 +621,6 @@ class WalkSnapshot {
     while (count++ < MAX_ITEMS && PyDict_Next(object, &at, &key, &value))
       if (!is_plain(key) || !fact(ITEM, key, value, true)) return false;
     return true;
-  }
-
-  bool read_set(PyObject* object) {
-    PyObject* items = PyObject_GetIter(object);
-    if (items == nullptr) return false;
-    bool same = true;
-    while (same) {
-      PyObject* item = PyIter_Next(items);
-      if (item == nullptr) break;
-      same = is_plain(item) && !(taking() && is_long(item)) && fact(HIDDEN_ITEM, nullptr, item, false);
-      Py_DECREF(item);
-    }
-    Py_DECREF(items);
-    return same && !PyErr_Occurred();
   }
 
   // Return the readings that must be read again: those of tensors that changed, and the others.
@@ -488,7 +640,13 @@ class WalkSnapshot {
       Py_DECREF(found);
       return nullptr;
     }
-    return found;
+    PyObject* plain = PyList_New(0);
+    bool done = plain != nullptr;
+    for (size_t index : plain_) done = done && append_pair(plain, index, Py_NewRef(queue_[index]));
+    if (done) return Py_BuildValue("NN", found, plain);
+    Py_DECREF(found);
+    Py_XDECREF(plain);
+    return nullptr;
   }
 
   // Read a tensor; return whether nothing changed. False with an exception on failure.
@@ -518,20 +676,23 @@ class WalkSnapshot {
     return false;
   }
 
-  std::vector<PyObject*> queue_;  // addresses; the facts or the roots own the plain values
-  std::vector<bool> owns_root_;
+  std::vector<PyObject*> queue_;  // addresses; the facts own the plain values
+  std::vector<PyTypeObject*> replaceable_;  // the class of what may stand in its place, or null
   size_t roots_ = 0;
   std::vector<Visit> visits_;
   std::vector<Fact> facts_;
   std::vector<CodeFacts> codes_;  // by function that was read; the facts own the code
+  std::vector<PyObject*> names_in_class_;  // by installed class that was read
   std::vector<TensorFacts> tensors_;
   std::vector<std::pair<size_t, size_t>> others_;  // number of the reading, index in the queue
+  PyObject* questions_ = nullptr;  // functions of Python
+  std::vector<size_t> replaced_, plain_;  // indices in the queue, since the last comparison that succeeded
 
   // While facts are read:
-  PyObject* questions_ = nullptr;  // functions of Python, while the snapshot is taken
-  std::vector<PyObject*> classes_;  // whose methods were read, while the snapshot is taken
+  bool taking_ = false;
+  std::vector<std::pair<PyObject*, PyObject*>> classes_;  // whose methods were read, while the snapshot is taken
   std::vector<PyObject*> held_;
-  size_t fact_ = 0, code_ = 0, queued_ = 0;
+  size_t fact_ = 0, code_ = 0, names_ = 0, queued_ = 0;
   bool queues_ = true;
 };
 
@@ -549,7 +710,8 @@ void free_snapshot(PyObject* self) {
   Py_DECREF(type);
 }
 
-// compare(roots) -> [(number, value), ...]: the readings that may have changed; None if the walk has
+// compare(roots) -> ([(number, value), ...], [(index, value), ...]): the readings that may have changed and
+// the plain values that have; None if the walk has
 PyObject* compare(PyObject* self, PyObject* roots) {
   if (!PyList_CheckExact(roots)) {
     PyErr_SetString(PyExc_TypeError, "the roots must be a list");
@@ -581,33 +743,43 @@ bool parse_pairs(PyObject* listed, std::vector<std::pair<size_t, size_t>>& found
   return true;
 }
 
-// take_snapshot(values, roots, visits, tensors, others, questions) -> WalkSnapshot, or None
+// take_snapshot(values, roots, visits, tensors, by_facts, others, replaceable, questions) -> WalkSnapshot, or None
 //
-// ``visits`` are tuples of index, form, length, queues, is_root, with_methods; ``tensors`` and
-// ``others`` are pairs of the number of a reading and the index of its value.
+// ``visits`` are tuples of index, form, length, queues, is_root, with_methods, place; ``tensors`` and
+// ``others`` are pairs of the number of a reading and the index of its value, ``by_facts`` of the number of a
+// reading and that of its visit; ``replaceable`` are indices.
 PyObject* take_snapshot(PyObject*, PyObject* arguments) {
-  PyObject *values, *listed, *tensors, *others, *questions;
+  PyObject *values, *listed, *tensors, *by_facts, *others, *indices, *questions;
   Py_ssize_t roots;
-  if (!PyArg_ParseTuple(arguments, "O!nO!O!O!O!", &PyList_Type, &values, &roots, &PyList_Type, &listed, &PyList_Type,
-                        &tensors, &PyList_Type, &others, &PyTuple_Type, &questions))
+  if (!PyArg_ParseTuple(arguments, "O!nO!O!O!O!O!O!", &PyList_Type, &values, &roots, &PyList_Type, &listed, &PyList_Type,
+                        &tensors, &PyList_Type, &by_facts, &PyList_Type, &others, &PyList_Type, &indices, &PyTuple_Type, &questions))
     return nullptr;
   std::vector<Visit> visits;
+  std::vector<PyObject*> places;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(listed); ++i) {
     Py_ssize_t index, end;
     int form, queues, is_root, with_methods;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(listed, i), "ninppp", &index, &form, &end, &queues, &is_root, &with_methods))
+    PyObject* place;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(listed, i), "ninpppO", &index, &form, &end, &queues, &is_root, &with_methods,
+                          &place))
       return nullptr;
     visits.push_back({static_cast<size_t>(index), Py_TYPE(PyList_GET_ITEM(values, index)), static_cast<Form>(form),
                       static_cast<size_t>(end), queues != 0, is_root != 0, with_methods != 0});
+    places.push_back(place);
   }
-  std::vector<std::pair<size_t, size_t>> pairs, kept;
-  if (!parse_pairs(tensors, pairs) || !parse_pairs(others, kept)) return nullptr;
+  std::vector<size_t> replaceable;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(indices); ++i)
+    replaceable.push_back(PyLong_AsSize_t(PyList_GET_ITEM(indices, i)));
+  if (PyErr_Occurred()) return nullptr;
+  std::vector<std::pair<size_t, size_t>> pairs, known, kept;
+  if (!parse_pairs(tensors, pairs) || !parse_pairs(by_facts, known) || !parse_pairs(others, kept)) return nullptr;
+  for (size_t i = 0; i < visits.size(); ++i) visits[i].place = Py_NewRef(places[i]);
   std::vector<TensorFacts> facts;
   for (const auto& [number, index] : pairs) facts.push_back({number, index});
   auto* self = reinterpret_cast<SnapshotObject*>(snapshot_type->tp_alloc(snapshot_type, 0));
   if (self == nullptr) return nullptr;
   self->content = new WalkSnapshot();
-  if (self->content->take(values, roots, std::move(visits), std::move(facts), std::move(kept), questions))
+  if (self->content->take(values, roots, std::move(visits), std::move(facts), known, std::move(kept), replaceable, questions))
     return reinterpret_cast<PyObject*>(self);
   Py_DECREF(self);
   if (PyErr_Occurred()) return nullptr;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import enum
 import types
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -12,29 +13,32 @@ import torch
 from autogradviz.recorder.checkpoint.inspect_user_code import (
     from_library,
     has_slots,
+    is_elsewhere,
+    is_installed,
+    is_installed_class,
     is_user_module,
+    names_in_class,
     names_of,
 )
 from autogradviz.recorder.checkpoint.module_attributes import (
     TABLES,
     is_hook_table,
     is_user_attribute,
-    parts_of_module,
 )
-from autogradviz.recorder.checkpoint.state_walk import MAX_DEPTH, reads_environment
+from autogradviz.recorder.checkpoint.state_walk import MAX_DEPTH, StateWalk, reads_environment
 from autogradviz.recorder.checkpoint.value_repr import (
     BUILT_IN_CONTAINERS,
     CONTAINERS,
     WITH_PARTS,
+    parts_of,
 )
 from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
 from autogradviz.recorder.user_code_frames import is_library
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from autogradviz.recorder.checkpoint.repeated_walk import Readings, Snapshot
-    from autogradviz.recorder.checkpoint.state_walk import StateWalk, Visit
+    from autogradviz.recorder.checkpoint.state_walk import Path
+    from autogradviz.recorder.checkpoint.value_repr import ObjectIds
     from autogradviz.recorder.native.extension_types import Extension
 
 
@@ -48,66 +52,73 @@ class _Form(enum.IntEnum):
     OBJECT = 4
     NAMESPACE = 5
     USER_CLASS = 6
-    METHOD = 7
-    TENSOR = 8
+    TENSOR = 7
+    OTHER = 8
 
 
-_READ_BY_FACTS: Final = frozenset(_Form) - {_Form.LEAF, _Form.TENSOR}
-"""Forms whose readings are the same if their parts are."""
+_READ_BY_FACTS: Final = frozenset(
+    {_Form.FUNCTION, _Form.CONTAINER, _Form.USER_CLASS}
+)  # fmt: skip
+"""Forms whose readings are the same if their facts are, unless they are read in Python."""
+_REPLACEABLE: Final = BUILT_IN_CONTAINERS | PLAIN_TENSORS | {types.FunctionType}
+"""Classes whose readings and parts do not depend on which object it is."""
 _NAMESPACES: Final = frozenset({types.SimpleNamespace, argparse.Namespace})
 _WITHOUT_PARTS: Final = (types.ModuleType, torch.Tensor, enum.Enum)
 _OWN, _HOOKS, _FIRST_TABLE = 1, 2, 3  # of ``AttributeRole`` in C++
 
 
 def take_snapshot(
-    extension: Extension,
-    walk: StateWalk,
-    roots: int,
-    visits: Sequence[Visit],
-    readings: Readings,
+    extension: Extension, walk: StateWalk, roots: int, readings: Readings
 ) -> Snapshot | None:
-    """Return a snapshot of a walk, None if it visited a value that C++ does not read.
+    """Return a snapshot of a walk that has ended, None if its values have changed meanwhile.
 
     Args:
         extension: the C++ extension.
-        walk: a walk that has ended.
+        walk: the walk.
         roots: the number of values that were queued before it began.
-        visits: its visits.
         readings: those of its values that can change while they stay the same object.
     """
-    listed, known = [], set()
-    for index, _, length, names, with_methods in visits:
-        value, depth = walk.values[index], walk.places[index][1]
-        form = _form_of(value, depth, names)
-        if form is None:
-            return None
+    listed, known, classes = [], {}, list(walk.classes)
+    for number, (index, length, before, after) in enumerate(walk.visits):
+        value, (path, depth) = walk.values[index], walk.places[index]
+        form = _form_of(value)
         if form in _READ_BY_FACTS:
-            known.add(id(value))
-        listed.append((index, int(form), length, depth < MAX_DEPTH, depth == 0, with_methods))
-    tensors, others = [], []
+            known[id(value)] = number
+        place = (walk.ids, path, depth, tuple(classes[:before]))
+        listed.append(
+            (index, int(form), length, depth < MAX_DEPTH, depth == 0, after > before, place)
+        )
+    tensors, by_facts, others = [], [], []
     for number, (index, _, facts) in enumerate(readings):
+        visit = known.get(id(walk.values[index]))
         if facts is not None:
             tensors.append((number, index))
-        elif id(walk.values[index]) not in known:
+        elif visit is not None:
+            by_facts.append((number, visit))
+        else:
             others.append((number, index))
-    return extension.take_snapshot(walk.values, roots, listed, tensors, others, _QUESTIONS)
+    counts = Counter(map(id, walk.values))
+    replaceable = [
+        index for index, value in enumerate(walk.values)
+        if type(value) in _REPLACEABLE and counts[id(value)] == 1
+    ]  # fmt: skip
+    return extension.take_snapshot(
+        walk.values, roots, listed, tensors, by_facts, others, replaceable, _QUESTIONS
+    )
 
 
-def _form_of(value: Any, depth: int, names: tuple[str, ...] | None) -> _Form | None:
-    """Return the way in which C++ reads the parts of a value, None if it does not."""
+def _form_of(value: Any) -> _Form:
+    """Return the way in which the parts of a value are read."""
     kind = type(value)
-    form: _Form | None = None
+    form = _Form.OTHER
     if kind in PLAIN_TENSORS:
         form = _Form.TENSOR
     elif isinstance(value, torch.nn.Module):
-        if names is not None or (depth == MAX_DEPTH and parts_of_module(value) is not None):
-            form = _Form.MODULE
+        form = _Form.MODULE
     elif kind is types.FunctionType:
         form = _Form.FUNCTION
     elif kind in BUILT_IN_CONTAINERS or kind is torch.Size:
         form = _Form.CONTAINER
-    elif kind is types.MethodType:
-        form = _Form.METHOD
     elif kind in _NAMESPACES:
         form = _Form.NAMESPACE
     elif not (isinstance(value, CONTAINERS) or kind in WITH_PARTS):
@@ -115,12 +126,12 @@ def _form_of(value: Any, depth: int, names: tuple[str, ...] | None) -> _Form | N
     return form
 
 
-def _form_of_other(value: Any, kind: type) -> _Form | None:
-    if isinstance(value, type):
-        return _Form.LEAF if from_library(value) else _Form.USER_CLASS
-    if isinstance(value, _WITHOUT_PARTS) or from_library(kind):
+def _form_of_other(value: Any, kind: type) -> _Form:
+    if isinstance(value, type) and not from_library(value):
+        return _Form.OTHER if is_installed_class(value) else _Form.USER_CLASS
+    if isinstance(value, (type, *_WITHOUT_PARTS)) or from_library(kind):
         return _Form.LEAF
-    return None if has_slots(kind) else _Form.OBJECT
+    return _Form.OTHER if has_slots(kind) else _Form.OBJECT
 
 
 def _role_of_attribute(name: str) -> int:
@@ -132,17 +143,32 @@ def _role_of_attribute(name: str) -> int:
     return _HOOKS if is_hook_table(name) else 0
 
 
+def _origin_of_code(code: types.CodeType) -> int:
+    """Return the origin of code; the numbers are those of C++."""
+    return 1 if is_library(code.co_filename) else 2 * is_installed(code.co_filename)
+
+
 def _names_of(code: types.CodeType) -> tuple[str, ...] | None:
     """Return the names that code reads, None if it reads environment variables."""
     names = names_of(code)
     return None if reads_environment(names) else names
 
 
+def _parts_of(
+    value: Any, place: tuple[ObjectIds, Path, int, tuple[Any, ...]]
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """Return the places of the parts of a value, and the parts."""
+    if type(value) in WITH_PARTS:  # and nothing else
+        parts = parts_of(value)
+        return tuple([name for name, _ in parts]), [part for _, part in parts]
+    ids, path, depth, classes = place
+    walk = StateWalk(ids, classes)
+    walk.visit(path, value, depth)
+    return (*walk.places, *walk.found.items()), walk.values
+
+
 _QUESTIONS: Final = (
-    from_library,
-    is_user_module,
-    _role_of_attribute,
-    lambda code: is_library(code.co_filename),
-    _names_of,
-)
-"""Functions that C++ calls while it takes a snapshot, in its order."""
+    from_library, is_user_module, _role_of_attribute, _origin_of_code, _names_of,
+    is_elsewhere, names_in_class, _parts_of,
+)  # fmt: skip
+"""Functions that C++ calls, in its order."""
