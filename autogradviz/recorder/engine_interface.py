@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.open_engine_call import EngineCall
-    from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
+    from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
     from autogradviz.recorder.event_writer import EventSequence
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins

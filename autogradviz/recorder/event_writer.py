@@ -40,11 +40,12 @@ step, most of it is recording packs and unpacks (``recorder/saved_tensors/hook_w
 checkpoint's hooks the native engine does it in C++, ``recorder/native/checkpoint_hooks.h``) and
 reading Python state, three times per region.
 
-- A walk over state is not repeated in the next step (``recorder/checkpoint/repeated_walk.py``): if
-  each value has the same parts as in one of the last walks from that function, only tensors and
-  other values that change are read. A region whose state did not change keeps one dict of readings,
-  which its recomputation compares by identity. Of installed packages, only code is read that a
-  region can run (``recorder/checkpoint/inspect_user_code.py``).
+- A walk over state is not repeated in the next step
+  (``recorder/checkpoint/state_walk_snapshot.py``): if each value has the same parts as in one of
+  the last walks from that function, only tensors and other values that change are read. A region
+  whose state did not change keeps one dict of readings, which its recomputation compares by
+  identity. Of installed packages, only code is read that a region can run
+  (``recorder/checkpoint/inspect_user_code.py``).
 - The state of a region is dropped when the object dies that holds what its recomputation needs.
 """
 

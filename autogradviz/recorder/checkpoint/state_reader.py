@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.recorder.checkpoint.repeated_walk import RepeatedWalk
 from autogradviz.recorder.checkpoint.state_walk import StateWalk
+from autogradviz.recorder.checkpoint.state_walk_snapshot import RepeatedWalk
 from autogradviz.recorder.checkpoint.value_repr import ObjectIds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.event_log.state_value_diff import Reading
-    from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
+    from autogradviz.event_log.state_value import Reading
     from autogradviz.recorder.checkpoint.state_walk import Path
+    from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
 
 Key: TypeAlias = "tuple[Any, ...]"
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_value_diff import Reading, StateValue
+from autogradviz.event_log.state_value import Reading, StateValue
 from autogradviz.recorder.checkpoint.inspect_user_code import (
     from_library,
     function_of,
@@ -30,11 +30,6 @@ from autogradviz.recorder.checkpoint.inspect_user_code import (
     names_of,
     slots,
     texts_of,
-)
-from autogradviz.recorder.checkpoint.module_attributes import (
-    TABLES,
-    is_hook_table,
-    is_user_attribute,
 )
 from autogradviz.recorder.checkpoint.value_repr import (
     BUILT_IN_CONTAINERS,
@@ -50,6 +45,11 @@ from autogradviz.recorder.checkpoint.value_repr import (
     read_value,
     tensor_facts,
     tensor_reading,
+)
+from autogradviz.recorder.checkpoint.walked_module_attributes import (
+    TABLES,
+    is_hook_table,
+    is_user_attribute,
 )
 from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
 from autogradviz.recorder.user_code_frames import is_library

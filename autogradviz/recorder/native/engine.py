@@ -33,8 +33,8 @@ from autogradviz.recorder.native.ids_and_saves import (
 )
 from autogradviz.recorder.native.nodes_and_runs import NativeModuleCalls, NativeNodes, NativeRuns
 from autogradviz.recorder.native.stacks import NativeStacks
+from autogradviz.recorder.native.state_walk_snapshot import take_snapshot
 from autogradviz.recorder.native.undecoded_rows import KINDS, UndecodedRows, frames_of
-from autogradviz.recorder.native.walk_snapshot import take_snapshot
 from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
     from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
-    from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
+    from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
     from autogradviz.recorder.engine_interface import WrapHooks
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.native.extension_types import Extension, Recording

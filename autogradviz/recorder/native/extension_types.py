@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.recorder.checkpoint.repeated_walk import Snapshot
+    from autogradviz.recorder.checkpoint.state_walk_snapshot import Snapshot
 
 
 class Batch(Protocol):

@@ -5,7 +5,7 @@
 #include "stack_methods.h"
 #include "table_methods.h"
 #include "checkpoint_hooks.h"
-#include "walk_snapshot.h"
+#include "state_walk_snapshot.h"
 
 #include <pthread.h>
 

@@ -31,10 +31,10 @@
 namespace agv {
 namespace {
 
-// The way in which the parts of an object are read; the numbers are those of ``walk_snapshot.py``.
+// The way in which the parts of an object are read; the numbers are those of ``state_walk_snapshot.py``.
 enum class Form { leaf, module, function, container, object, name_space, user_class, tensor, other };
 
-// The attributes of modules; the numbers are those of ``walk_snapshot.py``.
+// The attributes of modules; the numbers are those of ``state_walk_snapshot.py``.
 enum class AttributeRole { internal, own, hooks, parameters, buffers, modules };
 
 struct Fact {
@@ -56,7 +56,7 @@ struct Visit {
   PyObject* parts = nullptr;  // owned: where its parts were found then
 };
 
-// The numbers are those of ``walk_snapshot.py``.
+// The numbers are those of ``state_walk_snapshot.py``.
 enum class CodeOrigin { user, library, installed };
 
 // What is read from a code object once.
@@ -79,7 +79,7 @@ struct TensorFacts {
   bool requires_grad = false;
 };
 
-constexpr Py_ssize_t MAX_ITEMS = 12, MAX_KEPT = 4096;  // of value_repr.py, repeated_walk.py
+constexpr Py_ssize_t MAX_ITEMS = 12, MAX_KEPT = 4096;  // of value_repr.py, state_walk_snapshot.py
 enum Role : int64_t {
   CODE, CELL, DEFAULT, KEYWORD, ATTRIBUTE, GLOBAL, LIBRARY_MODULE, USER_MODULE, MODULE_ITEM, SIZE,
   ITEM, BASE, SKIPPED_BASE, METHOD, CLASS_ITEM, NAME, PART, TABLE_ITEM, MODULE_ATTRIBUTE,

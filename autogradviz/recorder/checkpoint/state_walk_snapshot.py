@@ -1,8 +1,9 @@
 """A walk over state that is repeated without building paths and readings again.
 
-The values that a walk queued depend only on the values before them. The native engine compares
-what each of them refers to with what it referred to before, see ``native/walk_snapshot.h``. If that
-is the same but for values that lead nowhere else, only those are read again, most of them tensors.
+The values that a walk queued depend only on the values before them. The native engine compares what
+each of them refers to with what it referred to before, see ``native/state_walk_snapshot.h``. If
+that is the same but for values that lead nowhere else, only those are read again, most of them
+tensors.
 
 NOTE [ Steady state ]
 In the fifth step, none of 10 checkpointed models of transformers, diffusers and timm walks. On a
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_value_diff import StateValue
+from autogradviz.event_log.state_value import StateValue
 from autogradviz.recorder.checkpoint.value_repr import (
     MAX_TEXT,
     PLAIN,
@@ -33,7 +34,7 @@ from autogradviz.recorder.checkpoint.value_repr import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from autogradviz.event_log.state_value_diff import Reading
+    from autogradviz.event_log.state_value import Reading
     from autogradviz.recorder.checkpoint.state_walk import Path, StateWalk
     from autogradviz.recorder.checkpoint.value_repr import TensorFacts
 

@@ -20,11 +20,6 @@ from autogradviz.recorder.checkpoint.inspect_user_code import (
     names_in_class,
     names_of,
 )
-from autogradviz.recorder.checkpoint.module_attributes import (
-    TABLES,
-    is_hook_table,
-    is_user_attribute,
-)
 from autogradviz.recorder.checkpoint.state_walk import MAX_DEPTH, StateWalk, reads_environment
 from autogradviz.recorder.checkpoint.value_repr import (
     BUILT_IN_CONTAINERS,
@@ -32,12 +27,17 @@ from autogradviz.recorder.checkpoint.value_repr import (
     WITH_PARTS,
     parts_of,
 )
+from autogradviz.recorder.checkpoint.walked_module_attributes import (
+    TABLES,
+    is_hook_table,
+    is_user_attribute,
+)
 from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
 from autogradviz.recorder.user_code_frames import is_library
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.checkpoint.repeated_walk import Readings, Snapshot
     from autogradviz.recorder.checkpoint.state_walk import Path
+    from autogradviz.recorder.checkpoint.state_walk_snapshot import Readings, Snapshot
     from autogradviz.recorder.checkpoint.value_repr import ObjectIds
     from autogradviz.recorder.native.extension_types import Extension
 
