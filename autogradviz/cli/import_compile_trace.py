@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import add_output
 from autogradviz.cli.output_path import print_written
-from autogradviz.compiled_graphs.import_compile_trace import import_compile_trace
 from autogradviz.event_log import save
+from autogradviz.export.import_compile_trace import import_compile_trace
 
 if TYPE_CHECKING:
     import argparse

@@ -8,8 +8,8 @@ import pytest
 
 from autogradviz import load
 from autogradviz.cli.entry_point import main
-from autogradviz.compiled_graphs.import_compile_trace import import_compile_trace
 from autogradviz.errors import NotATraceError
+from autogradviz.export.import_compile_trace import import_compile_trace
 from autogradviz.trace import Trace
 
 FORWARD = """\

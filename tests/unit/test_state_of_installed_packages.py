@@ -6,13 +6,13 @@ import textwrap
 
 import pytest
 import torch
-from autogradviz.recorder.native.choose_engine import choose_engine
 from torch import nn
 
 from autogradviz.recorder.checkpoint import state_walk
 from autogradviz.recorder.checkpoint.state_reader import MAX_FORMS, StateReader
+from autogradviz.recorder.choose_engine import choose_engine
 
-TAKE_SNAPSHOT = getattr(choose_engine("auto", reads_contents=False).services, "take_snapshot", None)
+TAKE_SNAPSHOT = choose_engine("auto", reads_contents=False).take_snapshot
 PACKAGE = "package_with_layers"
 LAYERS = """
 import logging
