@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from pathlib import Path
 
 import own_environment
@@ -27,6 +28,11 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(items):
+    for item in items:
+        for marker in item.iter_markers("one_in"):
+            # Chosen by name, so that every run of `make test` selects the same cases.
+            if zlib.crc32(item.name.encode()) % marker.args[0]:
+                item.add_marker(pytest.mark.slow(reason=marker.kwargs["reason"]))
     # The files with the longest tests begin first, so that no process ends with one of them.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)

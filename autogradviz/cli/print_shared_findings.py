@@ -68,7 +68,7 @@ class RankReport:
             time.sleep(_POLL_S)
         if self._claim():
             return self._merge()
-        printed = self._printed(deadline)
+        printed = self._printed()
         return [(text, 1) for key, text in report.items() if key not in printed]
 
     def _is_complete(self) -> bool:
@@ -100,10 +100,11 @@ class RankReport:
                 self._replace(_PRINTED, texts)
         return [(text, counts[key]) for key, text in texts.items()]
 
-    def _printed(self, deadline: float) -> Report:
-        """Return the report that another rank prints."""
+    def _printed(self) -> Report:
+        """Return the report that another rank prints, which has claimed to do so just now."""
         file = self._folder / _PRINTED
-        while self._folder.exists() and time.monotonic() < deadline + _POLL_S:
+        deadline = time.monotonic() + WAIT_S
+        while self._folder.exists() and time.monotonic() < deadline:
             with suppress(OSError, ValueError):
                 found: Report = json.loads(file.read_text(encoding="utf-8"))
                 return found

@@ -42,6 +42,7 @@ def pixels(stage):
     return stage.page.evaluate("document.querySelector('.agv-canvas').toDataURL()")
 
 
+@pytest.mark.one_in(3, reason="draws a page for each attribute")
 @pytest.mark.parametrize("color", ["module", "bytes", "time", "gradient"])
 def test_nodes_can_be_colored_by_every_attribute(open_page, picture, color):
     for theme in ("light", "dark"):
@@ -234,6 +235,7 @@ WORDS = {
 }
 
 
+@pytest.mark.one_in(3, reason="draws a page for each view")
 @pytest.mark.parametrize("view", sorted(WORDS))
 def test_each_view_can_be_exported_as_a_picture(open_page, tmp_path, view):
     scene = recordings.failing()

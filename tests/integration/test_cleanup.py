@@ -255,6 +255,7 @@ def _without_recording(code):
     return "\n".join(lines)
 
 
+@pytest.mark.slow(reason="graphs of a hundred thousand nodes")
 @pytest.mark.python_engine(reason="there is no depth limit")
 def test_growing_chains_of_several_backwards_do_not_crash():
     ran = run_python("""

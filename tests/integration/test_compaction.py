@@ -63,6 +63,7 @@ def facts(trace):
     ]
 
 
+@pytest.mark.slow(reason="a long recording")
 @pytest.mark.python_engine(reason="C++ keeps its events compressed anyway")
 def test_compressed_recording_gives_the_same_findings(early, tmp_path):
     plain = train(40)
@@ -167,6 +168,7 @@ def test_backwards_of_several_threads_are_compressed_completely(early):
     assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.exp.default"]) >= 60
 
 
+@pytest.mark.slow(reason="a long recording")
 def test_tables_of_the_recorder_do_not_grow_from_step_to_step(early):
     def sizes(recorder):
         return {

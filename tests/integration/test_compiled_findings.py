@@ -732,6 +732,7 @@ NATIVE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(reason="`make test-native-findings` runs all of them")
 @pytest.mark.parametrize("name", NATIVE)
 def test_native_engine_gives_the_same_finding(native, name):
     check(name, "native")

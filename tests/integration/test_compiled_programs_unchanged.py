@@ -87,6 +87,7 @@ def test_recording_changes_no_compiled_program(built):
     check(built, "aot_eager", "during", FAST)
 
 
+@pytest.mark.slow(reason="compiles the other programs; `make test` compiles some")
 def test_recording_changes_no_other_compiled_program(built):
     check(built, "aot_eager", "during", OTHERS)
 

@@ -47,6 +47,7 @@ def test_an_example_that_raises_without_showing_it_fails(tmp_path):
     assert run_examples(str(page)).returncode == 1
 
 
+@pytest.mark.slow(reason="test_explain.py runs the same examples")
 @needs_documented_torch
 def test_pages_of_findings_show_the_finding_of_their_example():
     result = run_examples("--findings")

@@ -232,6 +232,7 @@ def step_with_new_objects(step, kept):
     optimizer.step()
 
 
+@pytest.mark.slow(reason="a long recording")
 def test_tables_do_not_grow_in_long_recordings(monkeypatch):
     for name, limit in (
         ("engine_interface.MAX_STACKS", 400),

@@ -101,6 +101,7 @@ def test_dot_is_drawn_or_the_error_names_the_packages(monkeypatch):
         trace.graph().svg(engine="neato")
 
 
+@pytest.mark.slow(reason="draws a large graph")
 def test_rnn_of_a_thousand_steps_is_drawn_and_refused_by_dot():
     w = [nn.Parameter(torch.randn(4, 4) * 0.1) for _ in range(3)]
     h = torch.zeros(2, 4)

@@ -91,6 +91,7 @@ print(interrupted)
 """
 
 
+@pytest.mark.one_in(2, reason="interrupts a program at many places")
 @pytest.mark.parametrize("seed", range(4))
 def test_interrupts_at_any_time_remove_all_patches(seed):
     done = run_forked("-c", HAMMERED, os.path.dirname(__file__), seed, timeout=200)

@@ -128,6 +128,7 @@ def in_process(native):
     return run
 
 
+@pytest.mark.one_in(2, reason="starts several interpreters")
 @pytest.mark.parametrize("options", ["ops", "steps"])
 def test_interpreter_ends_while_a_daemon_thread_is_in_an_operator(in_process, options):
     plain = in_process(EXIT_WHILE_COMPUTING, "none")
@@ -135,6 +136,7 @@ def test_interpreter_ends_while_a_daemon_thread_is_in_an_operator(in_process, op
     assert in_process(EXIT_WHILE_COMPUTING, options) == plain
 
 
+@pytest.mark.slow(reason="starts several interpreters")
 def test_interpreter_ends_with_an_open_recording_and_a_graph(in_process):
     assert in_process(EXIT_WITH_A_GRAPH) == (0, "None 2\n", "")
 
@@ -149,6 +151,7 @@ def test_child_runs_backward_although_a_thread_held_the_lock_of_callbacks(in_pro
     assert in_process(FORK_WHILE_CALLBACKS_ARE_LOCKED, tests) == (0, expected, "")
 
 
+@pytest.mark.slow(reason="starts several interpreters")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_child_computes_and_records_although_threads_recorded_at_the_fork(native):
     ended, running = threading.Event(), threading.Barrier(3)

@@ -159,6 +159,7 @@ def test_show_says_which_engine_recorded_and_why(native, monkeypatch, tmp_path):
     assert shown("auto").startswith("Python (the native one is not built; run `autogradviz native")
 
 
+@pytest.mark.slow(reason="a graph of 150,000 nodes")
 def test_chain_of_150000_nodes_is_recorded_completely(native):
     x = torch.ones(1, requires_grad=True)
     with autogradviz.record(engine="native", ops=False) as trace:
@@ -542,6 +543,7 @@ def test_failure_to_record_a_save_of_checkpoint_is_reported(native, monkeypatch)
     assert "saved tensors" in {failure.hook_point for failure in trace.log.of(RecorderFailed)}
 
 
+@pytest.mark.slow(reason="starts several interpreters")
 def test_another_interpreter_in_the_process_changes_nothing(native):
     def output(how):
         command = [sys.executable, "-c", OTHER_INTERPRETER, how]
@@ -568,6 +570,7 @@ def run_cli(*arguments, cache, **environment):
     )
 
 
+@pytest.mark.slow(reason="builds the engine")
 def test_status_before_and_after_a_build(built, tmp_path):
     before = run_cli("status", cache=tmp_path)
     assert (before.returncode, before.stdout.split(":")[0]) == (0, "Python engine")
@@ -576,6 +579,7 @@ def test_status_before_and_after_a_build(built, tmp_path):
     assert (after.returncode, after.stdout.split(":")[0]) == (0, "native engine")
 
 
+@pytest.mark.slow(reason="starts several interpreters")
 def test_failing_compiler_is_reported(tmp_path):
     failed = run_cli("build", cache=tmp_path, CXX="false")
     assert failed.returncode == 2

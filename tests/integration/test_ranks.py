@@ -38,6 +38,7 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow(reason="another program of the same kind"))
 
 
+@pytest.mark.one_in(2, reason="starts two processes for each program")
 @pytest.mark.parametrize(
     "name",
     [

@@ -179,11 +179,13 @@ def own_lines(text):
     return [line for line in text.splitlines() if not line.startswith("autogradviz: ")]
 
 
+@pytest.mark.one_in(3, reason="starts two interpreters for each script")
 @pytest.mark.parametrize("name", sorted(SCRIPTS.keys() - NEW_ONLY))
 def test_script_behaves_as_without_autogradviz(tmp_path, name, start, run):
     check_script(tmp_path, name, start, run)
 
 
+@pytest.mark.one_in(2, reason="starts two interpreters for each script")
 @pytest.mark.parametrize("name", sorted(NEW_ONLY))
 def test_script_in_a_new_interpreter_behaves_as_without_autogradviz(tmp_path, name):
     check_script(tmp_path, name, start_new, run_in_new)

@@ -359,6 +359,7 @@ def test_guide_and_command_line_stop_in_a_real_terminal(tmp_path):
     assert (code, shown.strip()) == (0, expected)
 
 
+@pytest.mark.slow(reason="a terminal session; another test has one")
 def test_run_opens_the_debugger_at_the_finding_of_an_earlier_trace(tmp_path):
     lines = ["import sys, torch", "print(sys.argv[1:])", "x = torch.ones(2, requires_grad=True)",
              "y = x.exp()", "loss = y.sum()", "y.mul_(2)", "loss.backward()"]  # fmt: skip

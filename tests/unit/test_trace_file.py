@@ -61,6 +61,7 @@ def test_loaded_log_equals_the_saved_log(tmp_path, events):
     assert load(tmp_path / "t.agv") == log
 
 
+@pytest.mark.one_in(4, reason="a file for each kind")
 @settings(PER_TEST_FOLDER, max_examples=6)  # a file costs as much as hundreds of events
 @given(st.data())
 @pytest.mark.parametrize("kind", EVENT_TYPES)
