@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.causes.causal_graph import CausalGraph
+from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.causes.changes import find_changes
 from autogradviz.causes.cuts import find_cuts
 from autogradviz.causes.findings_as_facts import facts_of_findings

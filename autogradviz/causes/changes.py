@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis, SourceLocation
-    from autogradviz.causes.causal_graph import CausalGraph
+    from autogradviz.analysis.causal_graph import CausalGraph
 
 _SAMPLES: Final = 3
 

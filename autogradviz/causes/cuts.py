@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.causes.causal_graph import NO_OP, ZERO_DERIVATIVE
+from autogradviz.analysis.causal_graph import NO_OP, ZERO_DERIVATIVE
 from autogradviz.causes.entry import Fact, count, percent
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.source import source_index as source
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.causes.causal_graph import CausalGraph
+    from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import ModeChanged
 
@@ -311,17 +311,22 @@ class _Cuts:
             if place is not None:
                 users[place.filename, place.function].append((index, place))
         checked: set[SourceLocation] = set()
+        names_read: dict[SourceLocation, set[str]] = {}
         for index in reads:
             place = analysis.location(graph.stacks[index])
             if place is None or place in checked or not analysis.user_stack(graph.stacks[index]):
                 continue
             checked.add(place)
             names = _assigned(place) if _converted(place)[1] or _converted(place)[0] else set()
-            own = [(i, p) for i, p in users[place.filename, place.function] if i > index]
             # The number is computed with in the statement that reads it, or by name.
-            for at, where in own:
-                same = where.lineno == place.lineno and _computes_with_number(place)
-                if same or (where.lineno != place.lineno and names & _read(where)):
+            in_statement = _computes_with_number(place)
+            for at, where in users[place.filename, place.function]:
+                if at < index:
+                    continue
+                if where not in names_read:
+                    names_read[where] = _read(where)
+                same = where.lineno == place.lineno
+                if (same and in_statement) or (not same and names & names_read[where]):
                     self._add("numbers", index, at)
                     break
 

@@ -22,6 +22,7 @@ _PREFIXES: Final[tuple[tuple[str, Mechanism], ...]] = (
     ("gradient-of-non-leaf", "cut"),
     ("inference-tensor", "refuse"),
     ("inplace-refused", "refuse"),
+    ("operation-refused", "refuse"),
     ("gradients-discarded", "drop"),
     ("step-without", "drop"),
     ("gradients-not-cleared", "mix"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.causes.causal_graph import CausalGraph
+    from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _ADDING: Final = frozenset({"add", "add_"})
@@ -344,6 +344,7 @@ def _replay(events: list[tuple[int, str, _Part | None]]) -> _Life:
         elif kind == "step":
             if life.open and not used:
                 life.windows.append(list(life.open))
+                life.stale += life.open[:1] if life.open[0].added else []
             used = bool(life.open)
         else:  # cleared: in place, or before a step that found nothing
             later = (s for s, k, _ in events[place + 1 :] if k != "zero")
@@ -363,8 +364,7 @@ def _add(life: _Life, part: _Part, *, used: bool) -> bool:
             life.dropped += [(each, part.seq) for each in life.open]
         life.open = [part]
     elif used:
-        life.stale.append(part)
-        life.open = [part]
+        life.open = [part]  # it contains what a step has used
     else:
         life.open.append(part)
     return False

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.causes.causal_graph import CausalGraph
+    from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.causes.entry import Fact
     from autogradviz.diagnose.evidence.facts import Evidence
 

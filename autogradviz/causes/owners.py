@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from autogradviz.causes.causal_graph import NO_OP
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.causes.entry import Fact, count, percent
 from autogradviz.diagnose.source.parameter_assignments import optimizer_lines
 from autogradviz.diagnose.source.source_index import location as line_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.causes.causal_graph import CausalGraph
+    from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _INIT = "__init__"
@@ -156,8 +156,9 @@ def _constants(graph: CausalGraph) -> Iterator[tuple[int, int, int]]:
         for tensor_id in made:
             if graph.memory(tensor_id) not in keys:
                 made_in.setdefault(graph.memory(tensor_id), index)
-    for index in graph.slice_ops:
-        edges = graph.next_nodes.get(graph.node_of_op[index], ())
+    for index in sorted(graph.value_slice):
+        node_id = graph.node_of_op.get(index)
+        edges = () if node_id is None else graph.next_nodes.get(node_id, ())
         aligned = len(edges) == len(graph.inputs[index])
         for position, tensor_id in enumerate(graph.inputs[index]):
             key = graph.memory(tensor_id)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from autogradviz.causes.causal_graph import NO_OP
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.causes.entry import Fact
+from autogradviz.diagnose.evidence.operand_origins import (
+    failed_op,
+    is_odd_operand,
+    operand_origin,
+)
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
+from autogradviz.events import NO_ID, BackwardStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.causes.causal_graph import CausalGraph
-
-_MAX_CHAIN: Final = 200
+    from autogradviz.analysis.causal_graph import CausalGraph
 
 
 def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
@@ -23,7 +26,7 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
     error = graph.analysis.error
     if error is None:
         return
-    failed = next((i for i in range(len(graph.op_seqs) - 1, -1, -1) if graph.failed[i]), None)
+    failed = failed_op(graph)
     message = error.message.strip().splitlines()[0] if error.message.strip() else ""
     kind = error.type_name.rpartition(".")[2]
     lines: list[str | SourceLocation | None] = [f"{kind}: {message}", error.location]
@@ -31,16 +34,19 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
     operands: list[tuple[int, SourceLocation, str, bool]] = []
     if failed is not None:
         for position, tensor_id in enumerate(graph.inputs[failed]):
-            place, why = _origin(graph, failed, position)
+            place, why = operand_origin(graph, failed, position)
             tensor = describe_tensor(graph.analysis.tensors[tensor_id])
-            name = (graph.analysis.parameters.get(tensor_id) or ("",))[0]
+            name = graph.owner_name(tensor_id)
+            place = None if name else place
             what = f"Operand {position + 1} of {graph.op_names[failed]} is {tensor}"
             origin = f". It has its {why} from this line:" if place else "."
             lines.append(f"{what}{f', {name}' if name else ''}{origin}")
             lines.append(place)
-            if place is not None and not name:
-                operands.append((position, place, why, _is_odd(graph, failed, position)))
+            if place is not None:
+                operands.append((position, place, why, is_odd_operand(graph, failed, position)))
                 origins.append(place)
+    if failed is None:
+        yield from _differentiated(graph, error.location)
     places = sorted(operands, key=lambda each: not each[3])
     others = tuple(dict.fromkeys(place for _, place, _, _ in places))
     seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
@@ -77,41 +83,29 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
         )
 
 
-def _is_odd(graph: CausalGraph, index: int, position: int) -> bool:
-    """Return whether an operand differs in dtype or device from most operands."""
-    tensors = [graph.analysis.tensors[t] for t in graph.inputs[index]]
-    kinds = Counter((tensor.dtype, tensor.device) for tensor in tensors)
-    own = tensors[position]
-    return len(kinds) > 1 and kinds[own.dtype, own.device] < max(kinds.values())
-
-
-def _origin(graph: CausalGraph, index: int, position: int) -> tuple[SourceLocation | None, str]:
-    """Return the line that gave an operand what distinguishes it, and what that is.
-
-    The value is followed back while its producers read a tensor of the same dtype and, if the
-    dtypes of all operands agree, of the same last dimension.
-    """
-    analysis = graph.analysis
-    tensors = analysis.tensors
-    odd = _is_odd(graph, index, position)
-    at, place, last = index, position, None
-    for _ in range(_MAX_CHAIN):
-        tensor = tensors[graph.inputs[at][place]]
-        view, producer = graph.views(at)[place], graph.producers(at)[place]
-        source = max(view, producer)
-        if source == NO_OP:
-            break
-        last = source
-        given = [
-            p
-            for p, t in enumerate(graph.inputs[source])
-            if (tensors[t].dtype, tensors[t].device) == (tensor.dtype, tensor.device)
-            and (odd or tensors[t].shape[-1:] == tensor.shape[-1:])
-            and (graph.memory(t) not in graph.registered_memory)
-        ]
-        if not given:
-            break
-        at, place = source, given[0]
-    if last is None:
-        return None, ""
-    return analysis.location(graph.stacks[last]), "dtype and device" if odd else "shape"
+def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterator[Fact]:
+    """Yield a fact for each tensor without a graph that the last backward was asked about."""
+    starts = graph.analysis.log.of(BackwardStarted)
+    if not starts:
+        return
+    start = starts[-1]
+    roots = [t for t, node in zip(start.root_tensor_ids, start.root_ids, strict=False)
+             if node == NO_ID]  # fmt: skip
+    for tensor_id in dict.fromkeys((*roots, *start.input_tensor_ids)):
+        if tensor_id == NO_ID:
+            continue
+        made = graph.producer_before(tensor_id, start.seq)
+        line = graph.analysis.location(graph.stacks[made]) if made != NO_OP else None
+        if line is None or line == place:
+            continue
+        what = describe_tensor(graph.analysis.tensors[tensor_id])
+        role = "the root" if tensor_id in roots else "an input"
+        yield Fact(
+            mechanism="refuse",
+            location=line,
+            effect=f"makes {role} ({what}) of the backward that raised at {short_location(place)}",
+            weight=1.9,
+            lines=["The tensor is made here:", line, "Backward needed its gradient here:", place],
+            confidence="hint",
+            events=(start.seq, graph.op_seqs[made]),
+        )

@@ -6,7 +6,7 @@ import difflib
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.causes.causal_graph import CausalGraph
+from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count
 from autogradviz.causes.explanation import Explanation, ExplanationStep

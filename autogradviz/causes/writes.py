@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.causes.entry import Fact, count
 from autogradviz.diagnose.text_formatting import describe_tensor
+from autogradviz.events import BackwardStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.causes.causal_graph import CausalGraph
+    from autogradviz.analysis.causal_graph import CausalGraph
 
 _LIFE: Final = frozenset({"detach_", "requires_grad_", "set_", "resize_", "lift_fresh"})
 """Ops that count as writes and change no value."""
@@ -35,7 +36,9 @@ def find_writes(graph: CausalGraph) -> Iterator[Fact]:
         if location is not None:
             groups[location].append(write)
     for location, writes in groups.items():
-        yield _fact(graph, location, writes)
+        fact = _fact(graph, location, writes)
+        if fact is not None:
+            yield fact
 
 
 def _writes(graph: CausalGraph) -> Iterator[_Write]:
@@ -51,9 +54,14 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
     keys -= graph.registered_memory
     if not keys:
         return
+    roots = {
+        graph.memory(each)
+        for ids in graph.analysis.log.column(BackwardStarted, "root_tensor_ids")
+        for each in ids
+    }
     created: dict[int, int] = {}
     readers: dict[int, list[int]] = defaultdict(list)
-    needed = set(graph.slice_ops)
+    needed = graph.value_slice
     for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
         for tensor_id in given:
             key = graph.memory(tensor_id)
@@ -65,24 +73,31 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
         for key in {graph.memory(t) for t in graph.written[index]} & keys:
             found = [at for at in readers[key] if at != index]
             after = [at for at in found if at > index]
-            if not after or not graph.is_users(index):
+            if not (after or key in roots) or not graph.is_users(index):
                 continue
             made_at = created.get(key, -1)
             inside = made_at >= 0 and graph.inside_call(made_at, graph.call_ids[index])
             yield _Write(index, sum(at < index for at in found), after, not inside)
 
 
-def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) -> Fact:
+def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) -> Fact | None:
     first = writes[0]
     before, foreign = any(w.before for w in writes), any(w.foreign for w in writes)
     behind = graph.parameters_behind(first.at)
+    if not (before or foreign or behind):
+        return None  # data, which nothing else has read
     share = graph.size(behind) / graph.trained_elements
-    reader = graph.analysis.location(graph.stacks[first.after[0]])
+    reader = graph.analysis.location(graph.stacks[first.after[0]]) if first.after else None
     tensor = graph.analysis.tensors[graph.written[first.at][0]]
     old = f"{count(first.before, 'op')} had read the old values, " if first.before else ""
     whose = "a tensor from outside its module call" if foreign else "a tensor"
-    effect = f"writes {whose} ({describe_tensor(tensor)}): {old}{count(len(first.after), 'op')} "
-    effect += f"{'reads' if len(first.after) == 1 else 'read'} the new ones"
+    effect = f"writes {whose} ({describe_tensor(tensor)}): {old}"
+    effect += (
+        f"{count(len(first.after), 'op')} {'reads' if len(first.after) == 1 else 'read'} the new "
+        "ones"
+        if first.after
+        else "a backward starts from the new ones"
+    )
     if len(writes) > 1:
         effect += f"; {count(len(writes), 'time')}"
     return Fact(
@@ -90,10 +105,15 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
         location=location,
         effect=effect,
         weight=0.5 if foreign and before else 0.2 if before or foreign else 0.04,
-        lines=["This line writes in place:", location, "The new values are read here:", reader],
+        lines=[
+            "This line writes in place:",
+            location,
+            "The new values are read here:" if reader is not None else "",
+            reader,
+        ],
         confidence="hint",
         parameters=tuple(graph.parameters[each] for each in sorted(behind)),
         share=share,
-        events=tuple(graph.op_seqs[index] for index in (first.at, first.after[0])),
+        events=tuple(graph.op_seqs[index] for index in (first.at, *first.after[:1])),
         fix="# write out of place, or clone() the tensor first",
     )

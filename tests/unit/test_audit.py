@@ -143,8 +143,13 @@ def test_a_gradient_that_is_cleared_before_a_step_is_dropped():
 
 
 def test_a_gradient_that_a_step_used_and_backward_adds_to_is_mixed():
-    recorded = trace(leaf(9, WEIGHT), gradient(1), stepped(WEIGHT), gradient(2, added=True))
-    assert ("mix", "t.py:9") in listed(recorded)
+    steps = [gradient(1), stepped(WEIGHT), gradient(2, added=True), stepped(WEIGHT)]
+    assert ("mix", "t.py:9") in listed(trace(leaf(9, WEIGHT), steps))
+
+
+def test_a_gradient_that_is_added_to_a_used_one_and_cleared_is_not_mixed():
+    steps = [gradient(1), stepped(WEIGHT), gradient(2, added=True), gradient(3), stepped(WEIGHT)]
+    assert "mix" not in [mechanism for mechanism, _ in listed(trace(leaf(9, WEIGHT), steps))]
 
 
 def test_gradients_of_micro_batches_are_no_entry():

@@ -186,6 +186,18 @@ class CausalGraph:
         """The trained parameter in each memory."""
         return {self.memory(tensor_id): tensor_id for tensor_id in self.parameters}
 
+    def owner_name(self, tensor_id: int) -> str:
+        """Return the name of the parameter or buffer that a tensor is, or is a view of, or ""."""
+        return self._owners.get(self.memory(tensor_id), "")
+
+    @cached_property
+    def _owners(self) -> dict[int, str]:
+        """The first name of the parameter or buffer in each memory."""
+        found: dict[int, str] = {}
+        for tensor_id, names in self.analysis.parameters.items():
+            found.setdefault(self.memory(tensor_id), names[0])
+        return found
+
     @cached_property
     def registered_memory(self) -> set[int]:
         """The memory of all registered parameters and buffers, and of tensors of optimizers."""
@@ -276,6 +288,35 @@ class CausalGraph:
         return {each for each in found if each is not None and each in self.parameters}
 
     # --- slices of values -------------------------------------------------------------------
+
+    @cached_property
+    def value_slice(self) -> set[int]:
+        """The ops whose results the ops of the gradient slice were computed from, with these.
+
+        It ends at parameters and buffers, and has the ops inside custom Functions.
+        """
+        found = set(self.slice_ops)
+        waiting = list(found)
+        registered = self.registered_memory
+        while waiting:
+            index = waiting.pop()
+            producers = self.producers(index)
+            for position in self.value_inputs(index):
+                producer = producers[position]
+                if producer == NO_OP or producer in found:
+                    continue
+                if self.memory(self.inputs[index][position]) not in registered:
+                    found.add(producer)
+                    waiting.append(producer)
+        return found
+
+    def producer_before(self, tensor_id: int, seq: int) -> int:
+        """Return the last op before an event that returned or wrote a tensor, ``NO_OP`` if none."""
+        key = self.memory(tensor_id)
+        for index in range(bisect_right(self.op_seqs, seq) - 1, -1, -1):
+            if any(self.memory(each) == key for each in self.outputs[index]):
+                return index
+        return NO_OP
 
     def parameters_behind(self, index: int, positions: Iterable[int] | None = None) -> set[int]:
         """Return the trained parameters that the inputs of an op were computed from.
