@@ -42,7 +42,7 @@ def ranked_facts(analysis: Analysis, findings: Sequence[Finding]) -> list[Fact]:
         lambda: find_owners(graph, evidence),
         lambda: find_changes(graph),
         lambda: find_not_finite(graph, evidence),
-        lambda: find_kept(graph, evidence),
+        lambda: find_kept(graph),
         lambda: find_writes(graph),
     )
     found = sorted(

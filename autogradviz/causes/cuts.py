@@ -18,8 +18,9 @@ from autogradviz.analysis.causal_graph import NO_OP, ZERO_DERIVATIVE
 from autogradviz.causes.entry import Fact, count, percent
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.statement_names import names_assigned, names_read
 from autogradviz.diagnose.text_formatting import join_names
-from autogradviz.events import NO_ID, NormRead
+from autogradviz.events import NO_ID, BackwardStarted, NormRead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,11 +89,23 @@ class _Cuts:
                 continue
             for position in self._unconnected(index):
                 self._explore(index, position, index)
+        self._roots_without_graph()
         self._numbers_in_statements()
         for line in self._lines.values():
             fact = self._fact(line)
             if fact is not None:
                 yield fact
+
+    def _roots_without_graph(self) -> None:
+        """Follow the roots of backwards that have no node."""
+        graph = self._graph
+        for start in graph.analysis.log.of(BackwardStarted):
+            for tensor_id, node_id in zip(start.root_tensor_ids, start.root_ids, strict=False):
+                if node_id == NO_ID and tensor_id != NO_ID:
+                    made = graph.producer_before(tensor_id, start.seq)
+                    if made != NO_OP and graph.numbers[made] is None:
+                        for each in self._inputs_of(made, made):
+                            self._explore(*each, made)
 
     def _unconnected(self, index: int) -> Iterator[int]:
         """Yield the inputs of an op of the gradient slice to which no gradient flows."""
@@ -290,7 +303,7 @@ class _Cuts:
                 if (frame.filename, frame.function) == (place.filename, place.function):
                     if frame.lineno == place.lineno and direct:
                         return at
-                    if frame.lineno != place.lineno and _assigned(frame) & names:
+                    if frame.lineno != place.lineno and names_assigned(frame) & names:
                         return at
                     break
         return None
@@ -311,22 +324,22 @@ class _Cuts:
             if place is not None:
                 users[place.filename, place.function].append((index, place))
         checked: set[SourceLocation] = set()
-        names_read: dict[SourceLocation, set[str]] = {}
+        read: dict[SourceLocation, set[str]] = {}
         for index in reads:
             place = analysis.location(graph.stacks[index])
             if place is None or place in checked or not analysis.user_stack(graph.stacks[index]):
                 continue
             checked.add(place)
-            names = _assigned(place) if _converted(place)[1] or _converted(place)[0] else set()
+            names = names_assigned(place) if _converted(place)[1] or _converted(place)[0] else set()
             # The number is computed with in the statement that reads it, or by name.
             in_statement = _computes_with_number(place)
             for at, where in users[place.filename, place.function]:
                 if at < index:
                     continue
-                if where not in names_read:
-                    names_read[where] = _read(where)
+                if where not in read:
+                    read[where] = names_read(where)
                 same = where.lineno == place.lineno
-                if (same and in_statement) or (not same and names & names_read[where]):
+                if (same and in_statement) or (not same and names & read[where]):
                     self._add("numbers", index, at)
                     break
 
@@ -422,24 +435,6 @@ def _converted(place: SourceLocation) -> tuple[frozenset[str], bool]:
                 direct |= any(isinstance(part, ast.BinOp) for part in ast.walk(operand))
                 names |= {p.id for p in ast.walk(operand) if isinstance(p, ast.Name)}
     return frozenset(names), direct
-
-
-def _assigned(place: SourceLocation) -> set[str]:
-    return {
-        part.id
-        for statement in source.simple_statements(place)
-        for part in ast.walk(statement)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    }
-
-
-def _read(place: SourceLocation) -> set[str]:
-    return {
-        part.id
-        for statement in source.simple_statements(place)
-        for part in ast.walk(statement)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
-    }
 
 
 def _computes_with_number(place: SourceLocation) -> bool:

@@ -11,56 +11,37 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose import Finding
 
-_PREFIXES: Final[tuple[tuple[str, Mechanism], ...]] = (
-    ("gradient-missing", "cut"),
-    ("loss-term-constant", "cut"),
-    ("backward-without-graph", "cut"),
-    ("step-function", "cut"),
-    ("reentrant-no-grad", "cut"),
-    ("reentrant-needs", "cut"),
-    ("parameter-frozen", "cut"),
-    ("gradient-of-non-leaf", "cut"),
-    ("inference-tensor", "refuse"),
-    ("inplace-refused", "refuse"),
-    ("operation-refused", "refuse"),
-    ("gradients-discarded", "drop"),
-    ("step-without", "drop"),
-    ("gradients-not-cleared", "mix"),
-    ("nested-backward", "mix"),
-    ("reentrant-shared", "mix"),
-    ("graph-kept", "keep"),
-    ("ctx-or-hook", "keep"),
-    ("graph-freed", "free"),
-    ("reentrant-captured", "free"),
-    ("exec-group", "free"),
-    ("compiled-region-backward", "free"),
-    ("compiled-double", "free"),
-    ("not-finite", "value"),
-    ("gradient-magnitude", "value"),
-    ("parameter-not-updated", "own"),
-    ("leaf-data", "own"),
-    ("scaling", "order"),
-    ("unscale", "order"),
-    ("clipping", "order"),
-    ("gradient-scal", "order"),
-    ("function-or-hook", "change"),
-    ("function-input", "write"),
-    ("pack", "change"),
-    ("saved-tensor-hooks", "change"),
-    ("checkpoint", "diverge"),
-    ("recomput", "diverge"),
-    ("compiled", "diverge"),
-    ("custom-function", "diverge"),
-    ("fsdp", "diverge"),
-    ("reentrant", "diverge"),
-    ("selective", "diverge"),
-)
+_BY_MECHANISM: Final[dict[Mechanism, tuple[str, ...]]] = {
+    "cut": (
+        "gradient-missing", "gradient-of-non-leaf", "gradient-zero", "graph-lost",
+        "leaf-frozen-early", "leaf-never-thawed", "loss-term-constant", "reentrant-needs-backward",
+        "reentrant-no-grad-input", "saved-tensor-detached",
+    ),
+    "drop": ("gradients-discarded", "step-without-gradients"),
+    "mix": ("gradient-counted-twice", "gradients-not-cleared"),
+    "keep": ("context-keeps-tensor", "graph-kept", "hooks-pile-up"),
+    "free": (
+        "compiled-double-backward", "exec-group-overlap", "graph-freed", "reentrant-captured-graph",
+    ),
+    "change": ("gradient-refused", "hooks-mix-up"),
+    "value": ("gradient-exploding", "gradient-vanishing", "not-finite"),
+    "own": ("parameter-not-updated",),
+    "order": (
+        "clip-after-step", "clip-before-unscale", "clip-without-gradients", "scaler-without-scale",
+    ),
+    "refuse": ("inference-tensor", "inplace-refused", "operation-refused"),
+}  # fmt: skip
+_OF_SLUG: Final = {slug: kind for kind, slugs in _BY_MECHANISM.items() for slug in slugs}
+_DIVERGING: Final = (
+    "checkpoint", "compiled", "fsdp", "handmade", "recompile", "reentrant", "selective",
+)  # fmt: skip
 _WEIGHTS: Final = {"certain": 3.0, "likely": 2.5, "hint": 1.2}
 
 
 def mechanism_of(slug: str) -> Mechanism:
-    """Return the mechanism of a kind of finding; writes to saved tensors are the rest."""
-    return next((kind for prefix, kind in _PREFIXES if slug.startswith(prefix)), "write")
+    """Return the mechanism of a kind of finding."""
+    found = _OF_SLUG.get(slug)
+    return found or ("diverge" if slug.startswith(_DIVERGING) else "write")
 
 
 def facts_of_findings(findings: Iterable[Finding]) -> Iterator[Fact]:

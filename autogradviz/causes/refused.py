@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.causes.entry import Fact
@@ -11,6 +11,7 @@ from autogradviz.diagnose.evidence.operand_origins import (
     is_odd_operand,
     operand_origin,
 )
+from autogradviz.diagnose.source.statement_names import names_assigned, names_read
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
 from autogradviz.events import NO_ID, BackwardStarted
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
+
+
+_LOOK_BACK: Final = 2000  # ops before the exception
 
 
 def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
@@ -47,6 +51,7 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
                 origins.append(place)
     if failed is None:
         yield from _differentiated(graph, error.location)
+        yield from _by_name(graph, error.location, error.seq)
     places = sorted(operands, key=lambda each: not each[3])
     others = tuple(dict.fromkeys(place for _, place, _, _ in places))
     seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
@@ -109,3 +114,31 @@ def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterato
             confidence="hint",
             events=(start.seq, graph.op_seqs[made]),
         )
+
+
+def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iterator[Fact]:
+    """Yield a fact for each variable that the statement which raised reads: its last assignment."""
+    if place is None:
+        return
+    names = names_read(place)
+    for index in range(len(graph.op_seqs) - 1, max(-1, len(graph.op_seqs) - _LOOK_BACK), -1):
+        if not names or graph.op_seqs[index] > seq:
+            break
+        for frame in graph.analysis.user_stack(graph.stacks[index]):
+            if (frame.filename, frame.function) != (place.filename, place.function):
+                continue
+            found = names_assigned(frame) & names
+            if found and frame.lineno != place.lineno and graph.outputs[index]:
+                names -= found
+                tensor = describe_tensor(graph.analysis.tensors[graph.outputs[index][0]])
+                yield Fact(
+                    mechanism="refuse",
+                    location=frame,
+                    effect=f"computes {', '.join(sorted(found))} ({tensor}), which the statement "
+                    f"that raised at {short_location(place)} reads",
+                    weight=1.6,
+                    lines=["The variable is computed here:", frame, "It raised here:", place],
+                    confidence="hint",
+                    events=(graph.op_seqs[index],),
+                )
+            break
