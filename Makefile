@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
+.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench mutants calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,8 @@ test-all: programs native lint test-viewer ## every test, those marked slow as w
 # What differs between machines and runs: instructions of the processor, hash seed, order of the
 # tests, time zone, locale, width of the terminal, caches. SEED=2 and WORKERS=1 make other runs.
 SEED ?= 1
+# The number of bugs that `make mutants` plants.
+COUNT ?= 60
 test-hermetic: programs native lint test-viewer ## every test in another environment and order: as in CI
 	$(BIN)/python tests/fill_compile_caches.py
 	ATEN_CPU_CAPABILITY=default PYTHONHASHSEED=$(SEED) TZ=Pacific/Kiritimati LC_ALL=C COLUMNS=61 \
@@ -128,6 +130,9 @@ bench: native $(VENV)/.developing ## measure the cost of recording, ours and oth
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/viewer.py
 	$(BIN)/python tests/bench/large_logs.py
+
+mutants: native $(VENV)/.developing ## plant bugs in correct programs and ask for the line; SEED=2 COUNT=60
+	$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT)
 
 calibrate: $(VENV)/.developing ## measure how often each confidence level is right, into assets/calibration.md
 	$(BIN)/python tests/calibration/calibrate.py

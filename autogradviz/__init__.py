@@ -9,6 +9,7 @@ _NAMES_BY_MODULE = {
     ),
     "breakpoints.stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",
+    "causes": "Audit AuditEntry Explanation ExplanationStep",
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
@@ -16,7 +17,7 @@ _NAMES_BY_MODULE = {
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "
         "OutputExistsError ProgramNotFoundError RecordingStateError UnknownFormatError "
-        "UnknownRegionError UnknownSlugError UnsupportedTorchError"
+        "UnknownRegionError UnknownSlugError UnknownTargetError UnsupportedTorchError"
     ),
     "event_log": "Log RankSummary",
     "explanations.read_pages": "Page explain",

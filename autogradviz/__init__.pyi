@@ -15,6 +15,10 @@ from autogradviz.breakpoints.stop import LiveSave as LiveSave
 from autogradviz.breakpoints.stop import Stop as Stop
 from autogradviz.breakpoints.stop_condition import StopCondition as StopCondition
 from autogradviz.breakpoints.stop_condition import watch as watch
+from autogradviz.causes import Audit as Audit
+from autogradviz.causes import AuditEntry as AuditEntry
+from autogradviz.causes import Explanation as Explanation
+from autogradviz.causes import ExplanationStep as ExplanationStep
 from autogradviz.comparison.compare_traces import compare as compare
 from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
@@ -42,6 +46,7 @@ from autogradviz.errors import RecordingStateError as RecordingStateError
 from autogradviz.errors import UnknownFormatError as UnknownFormatError
 from autogradviz.errors import UnknownRegionError as UnknownRegionError
 from autogradviz.errors import UnknownSlugError as UnknownSlugError
+from autogradviz.errors import UnknownTargetError as UnknownTargetError
 from autogradviz.errors import UnsupportedTorchError as UnsupportedTorchError
 from autogradviz.event_log import Log as Log
 from autogradviz.event_log import RankSummary as RankSummary

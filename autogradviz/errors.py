@@ -175,6 +175,18 @@ class UnknownRegionError(AutogradvizError, ValueError):
     slug = "unknown-region"
 
 
+class UnknownTargetError(AutogradvizError, ValueError):
+    """No parameter or node of the trace has that name or number.
+
+    Example:
+        >>> trace.why("wieght")
+        Traceback (most recent call last):
+        autogradviz.errors.UnknownTargetError: ...
+    """
+
+    slug = "unknown-target"
+
+
 class MissingExtraError(AutogradvizError, ImportError):
     """An optional package is not installed; the message names the extra for pip.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
+from autogradviz.causes import Audit, explain_target, ranked_facts
 from autogradviz.diagnose import diagnose
 from autogradviz.errors import RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
         TensorHistory,
     )
     from autogradviz.analysis.predict_memory import SavedMemoryModel
+    from autogradviz.causes import Explanation
+    from autogradviz.causes.entry import Fact
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
     from autogradviz.render.live_widget import LiveWidget
@@ -141,6 +144,58 @@ class Trace:
             ['saved-tensor-mutated']
         """
         return list(self._findings)
+
+    def audit(self) -> Audit:
+        """Return the lines that changed gradients, or memory that they need, and their effects.
+
+        One entry for each line and mechanism, those with the largest effect first: values that go
+        on without their gradient, writes that are read afterwards, gradients that are dropped or
+        mixed, parameters that no optimizer has. Many entries are meant; each states its effect in
+        numbers. What reaches no loss does not appear: initialization, logging, evaluation.
+
+        Raises:
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> x = torch.rand(3, requires_grad=True)
+            >>> optimizer = torch.optim.SGD([x], lr=0.1)
+            >>> with autogradviz.record() as recorded:
+            ...     scale = x.sum().detach()
+            ...     (x * scale).sum().backward()
+            ...     optimizer.step()
+            >>> [(entry.mechanism, entry.statement) for entry in recorded.audit()]
+            [('cut', 'scale = x.sum().detach()')]
+        """
+        return Audit([fact.entry() for fact in self._facts])
+
+    def why(
+        self, target: str | int | Finding | BaseException, question: str | None = None
+    ) -> Explanation:
+        """Return the way from a symptom to the line that caused it.
+
+        Args:
+            target: the name of a parameter, with or without the name of the model; the number or
+                name of a node; a finding; the exception that left the block, or "error".
+            question: "no gradient", "the gradient is zero", "the gradient is NaN or infinite",
+                "no optimizer has it", "raised" or "how it got its gradient". By default, the
+                first of them that is true.
+
+        Returns:
+            An ``Explanation``. Its last step is the line to change. Where the recording does not
+            show the cause, it says which option of ``record()`` would record it.
+
+        Raises:
+            UnknownTargetError: if no parameter or node has that name.
+            ValueError: if there is no such question.
+            TypeError: if the target is of another type.
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> print(trace.why("down.weight"))
+            down.weight: how it got its gradient
+            ...
+        """
+        return explain_target(self.analysis, self._facts, target, question)
 
     def saved_tensors(self) -> list[SavedTensor]:
         """Return all tensors saved for backward, in the order in which they were saved.
@@ -301,6 +356,10 @@ class Trace:
     @cached_property
     def _findings(self) -> tuple[Finding, ...]:
         return diagnose(self.analysis)
+
+    @cached_property
+    def _facts(self) -> list[Fact]:
+        return ranked_facts(self.analysis, self._findings)
 
     @cached_property
     def _memory_model(self) -> SavedMemoryModel:

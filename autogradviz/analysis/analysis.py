@@ -101,6 +101,10 @@ class Analysis:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack."""
         return self._stacks.in_optimizer(stack_id)
 
+    def op_at(self, seq: int) -> Op | None:
+        """Return the operator call of an event number, None if the event is none."""
+        return self._op_by_seq.get(seq)
+
     def history(self, storage_id: int | None) -> TensorHistory | None:
         """Return the history of one storage; None if it was never saved or cloned."""
         return None if storage_id is None else self._history_by_storage.get(storage_id)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import autogradviz
 from autogradviz._version import __version__
 from autogradviz.cli import (
+    audit,
     compare,
     demo,
     diagnose,
@@ -23,6 +24,7 @@ from autogradviz.cli import (
     show,
     svg,
     watch,
+    why,
 )
 from autogradviz.cli.common_arguments import describe_error
 from autogradviz.errors import AutogradvizError
@@ -40,8 +42,8 @@ INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in a shell."""
 
 COMMANDS: Final = (
-    demo, run, export, import_compile_trace, compare, show, diagnose, svg, html, watch, explain,
-    native,
+    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, svg, html, watch,
+    explain, native,
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 

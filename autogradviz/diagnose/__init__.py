@@ -40,6 +40,8 @@ def diagnose(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[F
     evidence = Evidence(analysis)
     rules = all_rules() if rules is None else rules
     found = [(rule, finding) for rule in rules for finding in _run_rule(rule, evidence)]
+    if any(not rule.fallback for rule, _ in found):
+        found = [(rule, finding) for rule, finding in found if not rule.fallback]
     found.sort(key=lambda pair: _RANK[pair[1].confidence])
     kept = add_culprit_runs(analysis, tuple(_drop_superseded(found)))
     if analysis.cells:

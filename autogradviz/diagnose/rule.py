@@ -208,6 +208,7 @@ class Rule:
             these kinds in the same region are dropped.
         only_new_lines: drop a finding whose culprit and region an earlier finding names already.
         at_most: the number of findings after which ``find`` is stopped; None is no limit.
+        fallback: keep its findings only if no other rule finds anything.
         origin: the plug-in that it comes from, "" if autogradviz; not an argument of ``rule``.
     """
 
@@ -221,6 +222,7 @@ class Rule:
     supersedes: tuple[str, ...] = ()
     only_new_lines: bool = False
     at_most: int | None = 1
+    fallback: bool = False
     origin: str = ""
 
     @property
@@ -290,6 +292,7 @@ def rule(
     supersedes: tuple[str, ...] = (),
     only_new_lines: bool = False,
     at_most: int | None = 1,
+    fallback: bool = False,
 ) -> Callable[[Callable[[Evidence], Iterator[Draft]]], Rule]:
     """Return a decorator that makes a ``Rule`` of a generator function.
 
@@ -309,6 +312,7 @@ def rule(
             supersedes=supersedes,
             only_new_lines=only_new_lines,
             at_most=at_most,
+            fallback=fallback,
         )
 
     return decorate

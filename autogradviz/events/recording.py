@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autogradviz.events.base import Event
-from autogradviz.events.field_types import BackwardId, EventSeq, NodeId, ValueText, event
+from autogradviz.events.field_types import (
+    BackwardId,
+    EventSeq,
+    NodeId,
+    TensorId,
+    ValueText,
+    event,
+)
 
 
 @event(lasting=True)
@@ -112,6 +119,14 @@ class RecorderLimited(Event):
 
     hook_point: str  # the part of the recorder
     message: str
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorsAlive(Event):
+    """The memory of some tensors was alive when the recording ended."""
+
+    tensor_ids: tuple[TensorId, ...]  # of recorded tensors, also of parameters and inputs
 
 
 @event()

@@ -13,14 +13,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.display import display
 
+from autogradviz.errors import UnknownTargetError
 from autogradviz.notebook.record_every_cell import AutomaticRecording, is_own_magic
 from autogradviz.recording.record_context import check_model, record
 from autogradviz.render.terminal_text import as_text, render_findings
+from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult
-
-    from autogradviz.trace import Trace
 
 _NAME: Final = re.compile(r"(?:^|\s)--name(?:\s+|=|$)(\S*)")
 
@@ -46,14 +46,16 @@ class AutogradvizMagics(Magics):
     def commands(self, line: str) -> None:
         """Explain a cell that failed, or record every cell.
 
-        ``%autogradviz why [MODEL]`` runs the last cell that raised again, records it, and shows the
-        finding. ``%autogradviz on`` records every cell from now on: the traceback of one that
-        raises has the finding. ``%autogradviz last`` displays the trace of the last such cell,
-        ``%autogradviz off`` ends it.
+        ``%autogradviz why NAME`` explains a parameter or node of the last trace, which is in the
+        variable ``trace``. ``%autogradviz why [MODEL]`` runs the last cell that raised again,
+        records it, and shows the finding. ``%autogradviz on`` records every cell from now on: the
+        traceback of one that raises has the finding. ``%autogradviz last`` displays the trace of the
+        last such cell, ``%autogradviz off`` ends it.
         """
         command, _, rest = line.strip().partition(" ")
         if command == "why":
-            self._explain(rest.strip())
+            if not self._explain_target(rest.strip()):
+                self._explain(rest.strip())
         elif command == "on" and not rest:
             self._automatic.begin()
         elif command == "off" and not rest:
@@ -66,6 +68,22 @@ class AutogradvizMagics(Magics):
         else:
             message = f"%autogradviz takes why, on, off or last, not {line.strip()!r}"
             raise UsageError(message)
+
+    def _explain_target(self, name: str) -> bool:
+        """Display why a parameter or node of the last trace is as it is; return if there is one."""
+        shell = self.shell
+        assert shell is not None, "magics run in a shell"
+        trace = self._automatic.trace or shell.user_ns.get("trace")
+        if not name or not isinstance(trace, Trace):
+            return False
+        try:
+            explanation = trace.why(name)
+        except UnknownTargetError as error:
+            if self._failed is None:
+                raise UsageError(str(error)) from None
+            return False
+        sys.stdout.write(f"{explanation}\n")
+        return True
 
     def _explain(self, expression: str) -> None:
         """Run the last cell that raised again, recorded, and display what was found."""

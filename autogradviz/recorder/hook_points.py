@@ -10,7 +10,7 @@ import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.events import ErrorRaised
+from autogradviz.events import ErrorRaised, TensorsAlive
 from autogradviz.recorder.backward.backward_calls import BackwardTable, observe_backward
 from autogradviz.recorder.backward.custom_function_saves import (
     CustomFunctionTable,
@@ -156,8 +156,12 @@ class HookPoints:
         guarded("leaves", self.gradients.read_norms)
         guarded("leaves", self.gradients.report_unread)
         guarded("steps", self.steps.find_optimizers)
+        guarded("tensors", self._emit_alive)
         if error is not None:
             guarded("error", self._emit_error, error)
+
+    def _emit_alive(self) -> None:
+        self._session.emit(TensorsAlive, tuple(sorted(self._engine.live_tensor_ids())))
 
     def _walk_recent(self) -> None:
         with DisableTorchFunction():

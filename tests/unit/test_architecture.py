@@ -27,6 +27,7 @@ LAYERS = {
     "analysis": 2,
     "recorder": 2,
     "diagnose": 3,
+    "causes": 4,
     "scene": 4,
     "render": 5,
     "export": 6,

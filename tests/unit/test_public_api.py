@@ -106,6 +106,7 @@ def public(thing):
 def test_completion_on_a_trace_lists_only_public_names():
     assert public(autogradviz.Trace(make_log())) == [
         "analysis",
+        "audit",
         "checkpoints",
         "compiled_graph",
         "compiled_regions",
@@ -131,6 +132,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "title",
         "to_pandas",
         "version_bumps",
+        "why",
         "widget",
     ]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.statement_names import names_assigned, names_read
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Op, SourceLocation
@@ -49,17 +48,7 @@ def find_carrying_variable(
     if lines is None:
         return None
     made, _, used = lines
-    assigned = _names(made, ast.Store)
-    for name in sorted(assigned & _names(used, ast.Load)):
+    assigned = names_assigned(made)
+    for name in sorted(assigned & names_read(used)):
         return Carried(name, made, made.lineno == used.lineno)
     return None
-
-
-def _names(place: SourceLocation, context: type[ast.expr_context]) -> set[str]:
-    """Return the variables that the statement on a line assigns, or reads."""
-    return {
-        part.id
-        for node in source.simple_statements(place)
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, context)
-    }

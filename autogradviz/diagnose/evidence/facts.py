@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.source.import_graph import with_imported
 from autogradviz.events import (
     BackwardStarted,
+    ErrorRaised,
     FrameSeen,
     NodeFinished,
     ParameterSeen,
@@ -324,6 +325,11 @@ class Evidence:
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an op was called by an optimizer."""
         return self.analysis.in_optimizer(op.stack_id)
+
+    def error_stack(self) -> tuple[SourceLocation, ...]:
+        """Return the traceback of the exception that left the block, innermost line first."""
+        raised = self.analysis.log.of(ErrorRaised)
+        return self.analysis.stack(raised[-1].stack_id) if raised else ()
 
     def raised_at(self) -> SourceLocation | None:
         """Return the innermost line of the user's own code in the error's traceback."""

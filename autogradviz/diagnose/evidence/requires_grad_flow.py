@@ -216,10 +216,14 @@ class Flow:
 
     def disabling_mode(self, op: Op) -> ModeChanged | None:
         """Return the event that disabled gradients for an op, None if they were enabled."""
+        return self.mode_off(op.thread, op.seq)
+
+    def mode_off(self, thread: int, seq: int) -> ModeChanged | None:
+        """Return the event that disabled gradients for a thread at an event, None if enabled."""
         found = None
         for mode, off in (("grad", "off"), ("inference", "on")):
-            events = self._mode_events[op.thread, mode]
-            index = bisect_left(events, op.seq, key=lambda event: event.seq)
+            events = self._mode_events[thread, mode]
+            index = bisect_left(events, seq, key=lambda event: event.seq)
             if index and events[index - 1].after == off:
                 found = events[index - 1]
         return found

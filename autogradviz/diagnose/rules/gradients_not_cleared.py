@@ -106,8 +106,10 @@ def _is_sum(
     """Return whether all gradients between two uses were added to the one of the first use."""
     start, end = found.used.seq, found.again.seq
     adding = set()
+    before = start  # the gradient before, to which an op of an earlier backward added
     for event in between(events, start, end):
-        ours = [op for op in adds.get(event.node_id, ()) if start < op.seq < event.seq]
+        ours = [op for op in adds.get(event.node_id, ()) if before < op.seq < event.seq]
+        before = event.seq
         if not any(storages(op.inputs) & memory for op in ours):
             return False  # it had been removed
         adding |= {op.seq for op in ours}

@@ -10,6 +10,7 @@ from make_log import (
     fact,
     finished,
     leaf,
+    make_log,
     node,
     op,
     parameter,
@@ -19,10 +20,12 @@ from make_log import (
     recomputed,
     saved,
     started,
+    tensor,
     unpacked,
 )
 from run_rule import lines, run_rule
 
+import autogradviz
 from autogradviz import events as e
 from autogradviz.diagnose.rules.allow_mutation_context_exited import mutation_context_left
 from autogradviz.diagnose.rules.backward_twice_graph_freed import graph_freed
@@ -30,6 +33,7 @@ from autogradviz.diagnose.rules.checkpoint_saved_tensor_unpacked_twice import (
     saved_tensors_read_twice,
 )
 from autogradviz.diagnose.rules.exec_group_overlap import exec_group_overlap
+from autogradviz.diagnose.rules.operation_refused import operation_refused
 from autogradviz.diagnose.rules.selective_checkpoint_backward_twice import selective_backward_twice
 
 ONCE = "Unpack is being triggered for a tensor that was already unpacked once. "
@@ -164,3 +168,38 @@ def test_second_backward_over_a_selective_region_is_reported():
     )
     assert finding.slug == "selective-backward-twice"
     assert lines(finding) == ("t.py:11", "t.py:2")
+
+
+# --- operation-refused --------------------------------------------------------------------------
+
+CONVERTED = (
+    tensor(3, dtype="float64"),
+    op("_to_copy", (3,), inputs=(2,), at="t.py:2"),
+    op("relu", (4,), inputs=(3,), at="t.py:3"),
+    tensor(4, dtype="float64"),
+    op("addmm", inputs=(1, 4, 1), failed=True, at="t.py:5"),
+)
+
+
+def test_exception_names_the_line_that_converted_an_operand():
+    error = raised("RuntimeError", "must have the same dtype", at="t.py:5")
+    [finding] = run_rule(operation_refused, CONVERTED, error)
+    assert (finding.slug, *lines(finding)) == ("operation-refused", "t.py:2", "t.py:5")
+    assert finding.confidence == "hint"
+
+
+def test_exception_of_a_backward_is_at_the_line_that_raised():
+    failed = [backward(at="t.py:4"), backward_ended(failed=True)]
+    [finding] = run_rule(operation_refused, failed, raised("RuntimeError", "no", at="t.py:4"))
+    assert lines(finding) == ("t.py:4", "t.py:4")
+
+
+def test_exception_of_the_user_has_no_finding():
+    assert run_rule(operation_refused, raised("ValueError", "bad input", at="t.py:4")) == []
+
+
+def test_exception_that_another_rule_explains_has_no_second_finding():
+    error = raised("RuntimeError", SECOND_TIME, at="t.py:4")
+    log = make_log(backward(at="t.py:4"), backward_ended(failed=True), error)
+    slugs = [finding.slug for finding in autogradviz.Trace(log).diagnose()]
+    assert slugs == ["graph-freed"]

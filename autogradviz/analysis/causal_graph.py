@@ -1,0 +1,377 @@
+"""The causal graph of a recording: ops, the values that they read and write, and gradient paths.
+
+Ops are numbered by their position among ``OpCalled`` events. A value is a storage at a moment; its
+producer is the last op that wrote the storage before that moment. A gradient path is an edge
+between autograd nodes. Everything is read from the columns of the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import short_op_name
+from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
+from autogradviz.events import (
+    NO_ID,
+    BackwardStarted,
+    GradAccumulated,
+    ModuleEntered,
+    NodeSeen,
+    OpCalled,
+    OptimizerStepped,
+    ParameterSeen,
+    RequiresGradChanged,
+    TensorSeen,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from autogradviz.analysis import Analysis
+
+NO_OP: Final = -1
+
+_FILLS: Final = frozenset(
+    {
+        "zero_", "fill_", "copy_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_",
+        "log_normal_", "cauchy_", "geometric_", "eye_", "arange", "_foreach_zero_",
+        "_foreach_copy_",
+    }
+)  # fmt: skip
+"""Ops that write values which do not depend on the old ones."""
+
+_SHAPE_ONLY: Final = ("_like", "new_")
+"""Ops that read shape and dtype of their input, not its values."""
+
+_FLOATS: Final = ("float", "bfloat", "complex")
+ZERO_DERIVATIVE: Final = frozenset(
+    {"round", "floor", "ceil", "trunc", "sign", "heaviside", "fix", "floor_divide", "sgn"}
+)
+"""Ops whose derivative is zero wherever it exists."""
+
+
+class CausalGraph:
+    """Values, ops and nodes of one recording, with slices through them."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        log = analysis.log
+        self.op_seqs: list[int] = log.column(OpCalled, "seq")
+        self.op_names = [short_op_name(name) for name in log.column(OpCalled, "op")]
+        self.phases: list[str] = log.column(OpCalled, "phase")
+        self.inputs: list[tuple[int, ...]] = log.column(OpCalled, "inputs")
+        self.outputs: list[tuple[int, ...]] = log.column(OpCalled, "outputs")
+        self.written: list[tuple[int, ...]] = log.column(OpCalled, "written")
+        self.numbers: list[int | None] = log.column(OpCalled, "sequence_nr")
+        self.stacks: list[int | None] = log.column(OpCalled, "stack_id")
+        self.threads: list[int] = log.column(OpCalled, "thread")
+        self.call_ids: list[int | None] = log.column(OpCalled, "call_id")
+        self.region_ids: list[int | None] = log.column(OpCalled, "region_id")
+        self.backward_nodes: list[int | None] = log.column(OpCalled, "node_id")
+        self.failed: list[bool] = log.column(OpCalled, "failed")
+
+    # --- values -----------------------------------------------------------------------------
+
+    @cached_property
+    def _storage(self) -> dict[int, int]:
+        """A key of the memory of each tensor: its storage, or itself if it has none."""
+        pairs = self.analysis.log.fields(TensorSeen, "tensor_id", "storage_id")
+        return {
+            tensor_id: ~tensor_id if storage_id is None else storage_id
+            for tensor_id, storage_id in pairs
+        }
+
+    def memory(self, tensor_id: int) -> int:
+        """Return the key of the memory that a tensor is in."""
+        return self._storage.get(tensor_id, ~tensor_id)
+
+    @cached_property
+    def differentiable(self) -> set[int]:
+        """The tensors of a dtype that can have a gradient."""
+        return {
+            tensor_id
+            for tensor_id, dtype in self.analysis.log.fields(TensorSeen, "tensor_id", "dtype")
+            if dtype.startswith(_FLOATS)
+        }
+
+    @cached_property
+    def _dependencies(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """For each op and input, the producer of its value, and the last op that made a view.
+
+        The latter is the last op that returned this tensor, without writing, from the same memory:
+        ``detach``, ``view``.
+        """
+        writers: dict[int, int] = {}
+        viewers: dict[int, int] = {}
+        producers: list[tuple[int, ...]] = []
+        views: list[tuple[int, ...]] = []
+        memory = self._storage
+        for index, (given, made, written) in enumerate(
+            zip(self.inputs, self.outputs, self.written, strict=True)
+        ):
+            keys = [memory.get(t, ~t) for t in given]
+            producers.append(tuple([writers.get(key, NO_OP) for key in keys]))
+            views.append(tuple([viewers.get(t, NO_OP) for t in given]))
+            for tensor_id in written:
+                writers[memory.get(tensor_id, ~tensor_id)] = index
+            for tensor_id in made:
+                key = memory.get(tensor_id, ~tensor_id)
+                if key not in keys:
+                    writers[key] = index
+                elif not written:
+                    viewers[tensor_id] = index
+        return producers, views
+
+    def producers(self, index: int) -> tuple[int, ...]:
+        """Return the op that produced the value of each input of an op, ``NO_OP`` if unknown."""
+        return self._dependencies[0][index]
+
+    def views(self, index: int) -> tuple[int, ...]:
+        """Return the op that returned each input of an op as a view, ``NO_OP`` for none."""
+        return self._dependencies[1][index]
+
+    def is_view(self, index: int) -> bool:
+        """Return whether an op writes nothing and returns views of its inputs."""
+        if self.written[index] or not self.outputs[index]:
+            return False
+        keys = {self.memory(each) for each in self.inputs[index]}
+        return all(self.memory(each) in keys for each in self.outputs[index])
+
+    def reads_values(self, index: int) -> bool:
+        """Return whether an op reads the values of its inputs, and not only their shapes."""
+        name = self.op_names[index]
+        return not (name.endswith(_SHAPE_ONLY[0]) or name.startswith(_SHAPE_ONLY[1]))
+
+    def value_inputs(self, index: int) -> Iterator[int]:
+        """Yield the positions of the inputs whose values an op's result depends on."""
+        if not self.reads_values(index):
+            return
+        fills = self.op_names[index] in _FILLS
+        written = {self.memory(each) for each in self.written[index]} if fills else ()
+        for position, tensor_id in enumerate(self.inputs[index]):
+            if not fills or self.memory(tensor_id) not in written:
+                yield position
+
+    # --- parameters -------------------------------------------------------------------------
+
+    @cached_property
+    def parameters(self) -> dict[int, str]:
+        """The parameters that are trained, with their names, by tensor id."""
+        log = self.analysis.log
+        wanted = {
+            tensor_id: required
+            for tensor_id, buffer, required in log.fields(
+                ParameterSeen, "tensor_id", "buffer", "requires_grad"
+            )
+            if not buffer
+        }
+        for tensor_id, required in log.fields(RequiresGradChanged, "tensor_id", "requires_grad"):
+            if tensor_id in wanted:
+                wanted[tensor_id] = required
+        for ids in log.column(OptimizerStepped, "tensor_ids"):
+            for tensor_id in ids:
+                wanted.setdefault(tensor_id, True)
+        names = self.analysis.parameters
+        return {
+            tensor_id: (names.get(tensor_id) or ("a parameter without a name",))[0]
+            for tensor_id, required in wanted.items()
+            if required
+        }
+
+    @cached_property
+    def parameter_memory(self) -> dict[int, int]:
+        """The trained parameter in each memory."""
+        return {self.memory(tensor_id): tensor_id for tensor_id in self.parameters}
+
+    def owner_name(self, tensor_id: int) -> str:
+        """Return the name of the parameter or buffer that a tensor is, or is a view of, or ""."""
+        return self._owners.get(self.memory(tensor_id), "")
+
+    @cached_property
+    def _owners(self) -> dict[int, str]:
+        """The first name of the parameter or buffer in each memory."""
+        found: dict[int, str] = {}
+        for tensor_id, names in self.analysis.parameters.items():
+            found.setdefault(self.memory(tensor_id), names[0])
+        return found
+
+    @cached_property
+    def registered_memory(self) -> set[int]:
+        """The memory of all registered parameters and buffers, and of tensors of optimizers."""
+        known = set(self.analysis.log.column(ParameterSeen, "tensor_id")) | set(self.parameters)
+        return {self.memory(tensor_id) for tensor_id in known}
+
+    def size(self, tensor_ids: Iterable[int]) -> int:
+        """Return the number of elements of some tensors."""
+        total = 0
+        for tensor_id in tensor_ids:
+            count = 1
+            for length in self.analysis.tensors[tensor_id].shape:
+                count *= length
+            total += count
+        return total
+
+    @cached_property
+    def trained_elements(self) -> int:
+        """The number of elements of all parameters that are trained, at least 1."""
+        return max(1, self.size(self.parameters))
+
+    @cached_property
+    def got_gradient(self) -> dict[int, list[int]]:
+        """The backwards that gave each leaf a gradient."""
+        found: dict[int, list[int]] = defaultdict(list)
+        pairs = self.analysis.log.fields(GradAccumulated, "tensor_id", "backward_id")
+        for tensor_id, backward_id in pairs:
+            found[tensor_id].append(backward_id)
+        return found
+
+    # --- nodes ------------------------------------------------------------------------------
+
+    @cached_property
+    def next_nodes(self) -> dict[int, tuple[int, ...]]:
+        """The nodes to which each node passes gradients, NO_ID for none."""
+        return dict(self.analysis.log.fields(NodeSeen, "node_id", "next_node_ids"))
+
+    @cached_property
+    def node_names(self) -> dict[int, str]:
+        """The names of all nodes."""
+        return dict(self.analysis.log.fields(NodeSeen, "node_id", "node_name"))
+
+    @cached_property
+    def leaves(self) -> dict[int, int]:
+        """The tensor of each node that accumulates a gradient."""
+        pairs = self.analysis.log.fields(NodeSeen, "node_id", "tensor_id")
+        return {node_id: tensor_id for node_id, tensor_id in pairs if tensor_id is not None}
+
+    @cached_property
+    def op_of_node(self) -> dict[int, int]:
+        """The op that made each node."""
+        matches = match_ops_to_nodes(self.analysis.log)
+        place = {seq: index for index, seq in enumerate(self.op_seqs)}
+        return {node: place[seq] for node, seq in matches.op_of_node.items() if seq in place}
+
+    @cached_property
+    def node_of_op(self) -> dict[int, int]:
+        """The node that each op made, of those that a backward or the end of a recording saw."""
+        return {index: node_id for node_id, index in self.op_of_node.items()}
+
+    def reachable(self, start: Iterable[int]) -> set[int]:
+        """Return the nodes to which gradients flow from some nodes, with these."""
+        found = {node_id for node_id in start if node_id != NO_ID}
+        waiting = list(found)
+        after = self.next_nodes
+        while waiting:
+            for node_id in after.get(waiting.pop(), ()):
+                if node_id != NO_ID and node_id not in found:
+                    found.add(node_id)
+                    waiting.append(node_id)
+        return found
+
+    @cached_property
+    def gradient_slice(self) -> set[int]:
+        """The nodes that any backward of the recording reaches."""
+        roots = self.analysis.log.column(BackwardStarted, "root_ids")
+        return self.reachable(node_id for ids in roots for node_id in ids)
+
+    @cached_property
+    def slice_ops(self) -> list[int]:
+        """The ops that made the nodes of the gradient slice, in order."""
+        found = self.gradient_slice
+        return sorted(index for node, index in self.op_of_node.items() if node in found)
+
+    def reached_leaves(self, node_id: int) -> set[int]:
+        """Return the trained parameters to which gradients flow from a node."""
+        found = (self.leaves.get(each) for each in self.reachable([node_id]))
+        return {each for each in found if each is not None and each in self.parameters}
+
+    # --- slices of values -------------------------------------------------------------------
+
+    @cached_property
+    def value_slice(self) -> set[int]:
+        """The ops whose results the ops of the gradient slice were computed from, with these.
+
+        It ends at parameters and buffers, and has the ops inside custom Functions.
+        """
+        found = set(self.slice_ops)
+        waiting = list(found)
+        registered = self.registered_memory
+        while waiting:
+            index = waiting.pop()
+            producers = self.producers(index)
+            for position in self.value_inputs(index):
+                producer = producers[position]
+                if producer == NO_OP or producer in found:
+                    continue
+                if self.memory(self.inputs[index][position]) not in registered:
+                    found.add(producer)
+                    waiting.append(producer)
+        return found
+
+    def producer_before(self, tensor_id: int, seq: int) -> int:
+        """Return the last op before an event that returned or wrote a tensor, ``NO_OP`` if none."""
+        key = self.memory(tensor_id)
+        for index in range(bisect_right(self.op_seqs, seq) - 1, -1, -1):
+            if any(self.memory(each) == key for each in self.outputs[index]):
+                return index
+        return NO_OP
+
+    def parameters_behind(self, index: int, positions: Iterable[int] | None = None) -> set[int]:
+        """Return the trained parameters that the inputs of an op were computed from.
+
+        The slice ends at parameters and buffers: how they got their values is another question.
+        """
+        found: set[int] = set()
+        seen: set[int] = set()
+        waiting = [(index, positions)]
+        parameters, registered = self.parameter_memory, self.registered_memory
+        while waiting:
+            at, chosen = waiting.pop()
+            producers = self.producers(at)
+            for position in self.value_inputs(at):
+                if chosen is not None and position not in chosen:
+                    continue
+                key = self.memory(self.inputs[at][position])
+                if key in parameters:
+                    found.add(parameters[key])
+                if key in registered:
+                    continue
+                producer = producers[position]
+                if producer not in seen and producer != NO_OP:
+                    seen.add(producer)
+                    waiting.append((producer, None))
+        return found
+
+    # --- places -----------------------------------------------------------------------------
+
+    @cached_property
+    def _parent_calls(self) -> dict[int, int | None]:
+        return dict(self.analysis.log.fields(ModuleEntered, "call_id", "parent_call_id"))
+
+    def inside_call(self, index: int, call_id: int | None) -> bool:
+        """Return whether an op ran inside a module call; None is the whole recording."""
+        if call_id is None:
+            return True
+        at = self.call_ids[index]
+        while at is not None and at != call_id:
+            at = self._parent_calls.get(at)
+        return at is not None
+
+    def is_users(self, index: int) -> bool:
+        """Return whether the user's code called an op directly, and not through a function."""
+        stack = self.analysis.stack(self.stacks[index])
+        own = self.analysis.user_stack(self.stacks[index])
+        return bool(own) and stack[0] == own[0]
+
+    @cached_property
+    def _backward_starts(self) -> tuple[list[int], list[int | None]]:
+        rows = list(self.analysis.log.fields(BackwardStarted, "seq", "stack_id"))
+        return [seq for seq, _ in rows], [stack for _, stack in rows]
+
+    def backward_stack(self, index: int) -> int | None:
+        """Return the stack that started the backward in which an op ran."""
+        starts, stacks = self._backward_starts
+        place = bisect_right(starts, self.op_seqs[index]) - 1
+        return stacks[place] if place >= 0 else None

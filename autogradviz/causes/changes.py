@@ -1,0 +1,123 @@
+"""Hooks and custom Functions that decide on gradients."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.causes.cuts import final_norms
+from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.events import FrameSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+
+_SAMPLES: Final = 3
+
+
+def find_changes(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield facts about hooks that changed gradients, and about hand-written backwards."""
+    yield from _hooks(graph)
+    yield from _functions(graph)
+
+
+def _zero(graph: CausalGraph, leaves: set[int]) -> str:
+    """Return a clause about parameters whose final gradient is zero, "" for none."""
+    norms = final_norms(graph)
+    zero = {leaf for leaf in leaves if norms.get(leaf) == 0}
+    if not zero:
+        return ""
+    return f"; the final gradient of {count(len(zero), 'of them')} is zero".replace(
+        "of thems", "of them"
+    )
+
+
+def _hooks(graph: CausalGraph) -> Iterator[Fact]:
+    groups: dict[SourceLocation, list[tuple[int, int, set[int], int]]] = defaultdict(list)
+    leaf_nodes = {tensor_id: node for node, tensor_id in graph.leaves.items()}
+    for hook in graph.analysis.hooks:
+        if hook.location is None or not hook.changed:
+            continue
+        nodes = [*hook.node_ids[:_SAMPLES]]
+        if hook.tensor_id is not None and hook.tensor_id in leaf_nodes:
+            nodes.append(leaf_nodes[hook.tensor_id])
+        leaves = {leaf for node in nodes for leaf in graph.reached_leaves(node)}
+        groups[hook.location].append((hook.changed, hook.runs, leaves, hook.hook_id))
+    for place, hooks in groups.items():
+        leaves = {leaf for _, _, found, _ in hooks for leaf in found}
+        share = graph.size(leaves) / graph.trained_elements
+        changed, runs = sum(h[0] for h in hooks), sum(h[1] for h in hooks)
+        zero = _zero(graph, leaves)
+        yield Fact(
+            mechanism="change",
+            location=place,
+            effect=f"a hook changes the gradient in {changed} of {count(runs, 'run')}; "
+            f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
+            f"{'gets' if len(leaves) == 1 else 'get'} gradients through it{zero}",
+            weight=0.45 + 0.2 * share + (0.5 if zero else 0),
+            lines=["A hook was registered here, and returned another gradient than it got:", place],
+            confidence="hint",
+            parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
+            share=share,
+            events=(),
+            fix="# return None from the hook to leave the gradient as it is",
+        )
+
+
+def _functions(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each custom Function whose backward a loss needs."""
+    analysis = graph.analysis
+    groups: dict[str, list[int]] = defaultdict(list)
+    for node_id in graph.gradient_slice:
+        name = graph.node_names.get(node_id, "")
+        if name.endswith("Backward") and node_id not in graph.op_of_node:
+            groups[name].append(node_id)
+    for name, nodes in groups.items():
+        place = _backward_line(analysis, name.removesuffix("Backward"))
+        if place is None:
+            continue
+        nodes.sort()
+        leaves = {leaf for node in nodes[:_SAMPLES] for leaf in graph.reached_leaves(node)}
+        if not leaves:
+            continue
+        share = graph.size(leaves) / graph.trained_elements
+        zero = _zero(graph, leaves)
+        yield Fact(
+            mechanism="change",
+            location=place,
+            effect=f"the hand-written backward of {name.removesuffix('Backward')} gives "
+            f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
+            f"gradients, {count(len(nodes), 'time')}; the recording does not check its formula"
+            f"{zero}",
+            weight=0.15 + 0.1 * share + (0.5 if zero else 0),
+            lines=[
+                "A custom Function computes gradients here:",
+                place,
+                "torch.autograd.gradcheck compares them with finite differences.",
+            ],
+            confidence="hint",
+            parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
+            share=share,
+            events=(),
+            fix="torch.autograd.gradcheck(Function.apply, inputs)  # in float64",
+        )
+
+
+def _backward_line(analysis: Analysis, name: str) -> SourceLocation | None:
+    """Return the last return statement in the backward of a custom Function of the user."""
+    files = dict.fromkeys(f.filename for f in analysis.log.of(FrameSeen) if not f.library)
+    for filename in files:
+        for function, owner in source.functions(filename):
+            parts = function.split(".")
+            if parts[-1] == "backward" and len(parts) > 1 and parts[-2] == name:
+                returns = [
+                    node.lineno for node in source.own_nodes(owner) if isinstance(node, ast.Return)
+                ]
+                if returns:
+                    return source.location(filename, max(returns), function)
+    return None

@@ -1,0 +1,198 @@
+"""The entries of an audit: one line of the user's code and what it did to gradients or memory."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, overload
+
+from autogradviz.diagnose.text_formatting import quote_source
+
+if TYPE_CHECKING:
+    from autogradviz.analysis.types import SourceLocation
+    from autogradviz.diagnose.finding import Confidence
+
+Mechanism: TypeAlias = Literal[
+    "cut", "write", "drop", "mix", "keep", "free", "change", "value", "diverge", "own", "order",
+    "refuse",
+]  # fmt: skip
+"""A way in which a gradient, or the memory that it needs, can differ from what was meant:
+
+- ``cut``: a value that depends on parameters goes on without its gradient.
+- ``write``: memory is written that is read afterwards.
+- ``drop``: a gradient is computed and never used.
+- ``mix``: one gradient has parts of several losses or steps.
+- ``keep``: a graph or a tensor outlives its step.
+- ``free``: a backward needs a graph that was freed.
+- ``change``: a hook or a custom Function decides on a gradient.
+- ``value``: NaN or infinity.
+- ``diverge``: a recomputation or a compiled region does something else than the original.
+- ``own``: no optimizer has a parameter, or no module.
+- ``order``: calls are in another order than their effects need.
+- ``refuse``: PyTorch raised an exception.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """The effect of one line on gradients, or on memory that they need, by one mechanism.
+
+    Attributes:
+        mechanism: see ``Mechanism``.
+        location: the line; None if the recording does not show it.
+        statement: the source text of the line, "" if it is unknown.
+        effect: what it changed, in numbers.
+        explanation: how, with other lines concerned.
+        confidence: "certain" if recorded events prove line and effect, "likely" if another line
+            could be the cause, "hint" if the code may be right as it is.
+        parameters: the names of the parameters concerned.
+        share: of the elements of all trained parameters, from 0 to 1.
+        others: lines that are as good a place for a change.
+        events: the sequence numbers of the events that show it.
+        fix: the change to make if it is not meant, as code or a comment; "" if unknown.
+
+    Example:
+        >>> trace.audit()
+        <Audit: nothing that needs a look>
+    """
+
+    mechanism: Mechanism
+    location: SourceLocation | None
+    statement: str
+    effect: str
+    explanation: str
+    confidence: Confidence
+    parameters: tuple[str, ...] = ()
+    share: float = 0.0
+    others: tuple[SourceLocation, ...] = ()
+    events: tuple[int, ...] = ()
+    fix: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.location}" if self.location is not None else "an unknown line"
+        lines = [
+            f"{self.mechanism:8s}{place}",
+            f"        {self.statement}" if self.statement else "",
+        ]
+        return "\n".join([*(line for line in lines if line), f"        {self.effect}"])
+
+
+_COLUMNS: Final = ("mechanism", "line", "statement", "effect")
+
+
+class Audit(Sequence[AuditEntry]):
+    """The entries of a recording, those with the largest effect first.
+
+    It is a sequence. ``print(audit)`` lists the entries, a notebook shows them as a table.
+
+    Example:
+        >>> audit = trace.audit()
+        >>> len(audit), audit.to_json()
+        (0, '[]')
+    """
+
+    def __init__(self, entries: Sequence[AuditEntry]) -> None:
+        self._entries = tuple(entries)
+
+    @overload
+    def __getitem__(self, index: int) -> AuditEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[AuditEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> AuditEntry | tuple[AuditEntry, ...]:
+        return self._entries[index]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return self._entries == tuple(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def of(self, mechanism: Mechanism) -> tuple[AuditEntry, ...]:
+        """Return the entries of one mechanism.
+
+        Example:
+            >>> trace.audit().of("cut")
+            ()
+        """
+        return tuple(entry for entry in self._entries if entry.mechanism == mechanism)
+
+    def to_json(self) -> str:
+        """Return the entries as JSON, a list of objects with the attributes of ``AuditEntry``.
+
+        Example:
+            >>> trace.audit().to_json()
+            '[]'
+        """
+        return json.dumps([asdict(entry) for entry in self._entries], indent=2)
+
+    def __repr__(self) -> str:
+        if not self._entries:
+            return "<Audit: nothing that needs a look>"
+        return "\n".join(str(entry) for entry in self._entries)
+
+    def _repr_html_(self) -> str:
+        return _table(_COLUMNS, [_cells(entry) for entry in self._entries])
+
+
+def _cells(entry: AuditEntry) -> list[str]:
+    place = f"{entry.location}" if entry.location is not None else "an unknown line"
+    return [entry.mechanism, place, entry.statement, entry.effect]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f"<th>{html.escape(head)}</th>" for head in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{top}</tr>{body}</table>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """An entry before it is merged with others of its line, and the weight of its effect."""
+
+    mechanism: Mechanism
+    location: SourceLocation | None
+    effect: str
+    weight: float  # larger is earlier in the audit
+    lines: Sequence[str | SourceLocation | None] = ()  # of the explanation
+    confidence: Confidence = "hint"
+    parameters: tuple[str, ...] = ()
+    share: float = 0.0
+    others: tuple[SourceLocation, ...] = ()
+    events: tuple[int, ...] = ()
+    fix: str = ""
+
+    def entry(self) -> AuditEntry:
+        """Return the entry."""
+        parts = [part if isinstance(part, str) else quote_source(part) for part in self.lines]
+        return AuditEntry(
+            mechanism=self.mechanism,
+            location=self.location,
+            statement=self.location.text if self.location is not None else "",
+            effect=self.effect,
+            explanation="\n".join(part for part in parts if part),
+            confidence=self.confidence,
+            parameters=self.parameters,
+            share=self.share,
+            others=self.others,
+            events=self.events,
+            fix=self.fix,
+        )
+
+
+_ONE_PERCENT: Final = 0.01
+
+
+def count(number: int, noun: str) -> str:
+    """Return "1 parameter", "3 parameters"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """Return "43 %", "under 1 %"."""
+    return "under 1 %" if 0 < share < _ONE_PERCENT else f"{share:.0%}".replace("%", " %")

@@ -1,0 +1,93 @@
+"""The answer to a question: the way from a symptom to the line that caused it."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autogradviz.analysis.types import SourceLocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplanationStep:
+    """One step of an explanation.
+
+    Attributes:
+        text: what happened.
+        location: the line where it happened; None if no line is concerned or known.
+        statement: the source text of the line, "" if it is unknown.
+        events: the sequence numbers of the events that show it.
+
+    Example:
+        >>> trace.why("down.weight").steps[0].text
+        'down.weight got a gradient, 1 time'
+    """
+
+    text: str
+    location: SourceLocation | None
+    statement: str
+    events: tuple[int, ...]
+
+    def __str__(self) -> str:
+        lines = [self.text]
+        if self.location is not None:
+            lines += [
+                f"    {self.location}",
+                *([f"        {self.statement}"] * bool(self.statement)),
+            ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why something is as it is: steps from the symptom to the cause.
+
+    Attributes:
+        target: what was asked about, "encoder.weight".
+        question: what was asked, "no gradient".
+        steps: from the symptom to the cause; the last one is the line to change.
+        alternatives: other lines that may be the cause, where the recording does not decide.
+        to_record: the option of ``record()`` that would record what is missing; "" if nothing is.
+
+    Example:
+        >>> print(trace.why("down.weight"))
+        down.weight: how it got its gradient
+        ...
+    """
+
+    target: str
+    question: str
+    steps: tuple[ExplanationStep, ...]
+    alternatives: tuple[ExplanationStep, ...] = ()
+    to_record: str = ""
+
+    def to_json(self) -> str:
+        """Return the explanation as JSON, an object with the attributes of this class.
+
+        Example:
+            >>> trace.why("down.weight").to_json()[:1]
+            '{'
+        """
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        parts = [f"{self.target}: {self.question}"]
+        parts += [f"{number}. {_indented(step)}" for number, step in enumerate(self.steps, 1)]
+        if self.alternatives:
+            parts.append("It may also be:")
+            parts += [f" - {_indented(step)}" for step in self.alternatives]
+        if self.to_record:
+            parts.append(f"To find out more: {self.to_record}")
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def _indented(step: ExplanationStep) -> str:
+    return str(step).replace("\n", "\n   ")

@@ -1,0 +1,373 @@
+"""The life of each leaf's gradient: computed, added to, cleared, used by a step.
+
+A gradient that is cleared before any step used it is dropped. One that a step used, and to which
+the next backward adds, is mixed with that of another step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
+    gradient_storages,
+    gradients_in_use,
+)
+from autogradviz.diagnose.text_formatting import short_location
+from autogradviz.events import BackwardStarted, GradAccumulated, OptimizerStepped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_ADDING: Final = frozenset({"add", "add_"})
+_ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
+
+
+class _Part(NamedTuple):
+    """A gradient that one backward gave a leaf."""
+
+    seq: int
+    backward_id: int
+    added: bool  # to the gradient that the leaf had
+
+
+@dataclass(slots=True)
+class _Life:
+    """The gradients of one leaf: computed, cleared, used."""
+
+    dropped: list[tuple[_Part, int | None]] = field(default_factory=list)  # with what cleared it
+    stale: list[_Part] = field(default_factory=list)  # added to one that a step had used
+    windows: list[list[_Part]] = field(default_factory=list)  # what each step used
+    open: list[_Part] = field(default_factory=list)  # what no later step used, and nothing cleared
+
+
+def find_lifetimes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+    """Yield facts about dropped and mixed gradients, and steps before any gradient."""
+    lives = _Lives(graph, evidence)
+    if lives.steps:
+        yield from lives.dropped()
+        yield from lives.stale()
+        yield from lives.mixed()
+        yield from lives.without_gradient()
+
+
+class _Lives:
+    def __init__(self, graph: CausalGraph, evidence: Evidence) -> None:
+        self._graph = graph
+        self._evidence = evidence
+        log = evidence.analysis.log
+        self.steps = sorted(log.of(OptimizerStepped), key=lambda event: event.seq)
+        self._starts = {event.backward_id: event for event in log.of(BackwardStarted)}
+        self._held = {each for event in self.steps for each in event.tensor_ids}
+        self._memory = gradient_storages(evidence) if self.steps else {}
+        self._by_leaf = self._read() if self.steps else {}
+
+    def _read(self) -> dict[int, _Life]:
+        """Replay the events of each leaf that an optimizer has."""
+        events: dict[int, list[tuple[int, str, _Part | None]]] = defaultdict(list)
+        adds = self._adds()
+        for seq, backward_id, node_id, leaf in self._evidence.analysis.log.fields(
+            GradAccumulated, "seq", "backward_id", "node_id", "tensor_id"
+        ):
+            if leaf in self._held:
+                start = self._starts.get(backward_id)
+                first = start.seq if start is not None else 0
+                added = any(first < each < seq for each in adds.get(node_id, ()))
+                events[leaf].append((seq, "part", _Part(seq, backward_id, added)))
+        for step in self.steps:
+            lost = step.gradient_count == 0
+            for leaf in step.tensor_ids:
+                if leaf in events:
+                    events[leaf].append((step.seq, "empty" if lost else "step", None))
+        for leaf, seqs in self._zeroed().items():
+            if leaf in events:
+                events[leaf] += [(seq, "zero", None) for seq in seqs]
+        return {leaf: _replay(sorted(each, key=lambda e: e[0])) for leaf, each in events.items()}
+
+    def _adds(self) -> dict[int, list[int]]:
+        graph = self._graph
+        nodes = set(self._evidence.analysis.log.column(GradAccumulated, "node_id"))
+        found: dict[int, list[int]] = defaultdict(list)
+        for index, node_id in enumerate(graph.backward_nodes):
+            if node_id in nodes and graph.op_names[index] in _ADDING and node_id is not None:
+                found[node_id].append(graph.op_seqs[index])
+        return found
+
+    def _zeroed(self) -> dict[int, list[int]]:
+        """Return the events that zeroed the gradient of each leaf in place."""
+        graph = self._graph
+        leaf_of = {s: leaf for leaf, found in self._memory.items() for s in found}
+        found: dict[int, list[int]] = defaultdict(list)
+        for index, name in enumerate(graph.op_names):
+            if name in _ZEROING and graph.phases[index] == "forward":
+                for tensor_id in graph.written[index]:
+                    leaf = leaf_of.get(graph.memory(tensor_id))
+                    if leaf is not None:
+                        found[leaf].append(graph.op_seqs[index])
+        return found
+
+    @cached_property
+    def _read_by_code(self) -> set[int]:
+        """The leaves whose gradients something else than an optimizer uses."""
+        every = {s for found in self._memory.values() for s in found}
+        used = gradients_in_use(self._evidence, every)
+        return {leaf for leaf, found in self._memory.items() if found & used}
+
+    def _line(self, backward_id: int) -> SourceLocation | None:
+        start = self._starts.get(backward_id)
+        return self._evidence.analysis.location(start.stack_id) if start is not None else None
+
+    # --- facts ----------------------------------------------------------------------------------
+
+    def dropped(self) -> Iterator[Fact]:
+        """Yield a fact for each backward line whose gradients are cleared before a step."""
+        groups: dict[tuple[SourceLocation, int | None], list[tuple[int, _Part]]] = defaultdict(list)
+        for leaf, life in self._by_leaf.items():
+            if leaf in self._read_by_code:
+                continue
+            for part, cause in life.dropped:
+                line = self._line(part.backward_id)
+                if line is not None:
+                    stack = self._stack_after(part, cause)
+                    groups[line, stack].append((leaf, part))
+        merged: dict[SourceLocation, list[tuple[int, _Part, int | None]]] = defaultdict(list)
+        for (line, stack), found in groups.items():
+            merged[line] += [(leaf, part, stack) for leaf, part in found]
+        for line, parts in merged.items():
+            yield self._dropped(line, parts)
+
+    def _stack_after(self, part: _Part, cause: int | None) -> int | None:
+        """Return the stack of the step, or next backward, before which a gradient was cleared."""
+        if cause is None:
+            return None
+        for step in self.steps:
+            if step.seq == cause:
+                return step.stack_id
+        later = [s for s in self._starts.values() if part.seq < s.seq <= cause]
+        return later[-1].stack_id if later else None
+
+    def _dropped(self, line: SourceLocation, parts: list[tuple[int, _Part, int | None]]) -> Fact:
+        graph, analysis = self._graph, self._evidence.analysis
+        leaves = {leaf for leaf, _, _ in parts}
+        # Gradients of other lines reach the same leaves and are used: a part is dropped.
+        used_lines = {
+            self._line(part.backward_id)
+            for leaf in leaves
+            for window in self._by_leaf[leaf].windows
+            for part in window
+        }
+        total = sum(self._line_of_part(leaf, line) for leaf in leaves) or len(parts)
+        share = graph.size(leaves) / graph.trained_elements
+        other_loss = bool(used_lines) and line not in used_lines
+        start = self._starts.get(parts[0][1].backward_id)
+        stack = next((stack for _, _, stack in parts if stack is not None), None)
+        cleared = (
+            gradients_cleared_at(self._evidence, start.stack_id, stack)
+            if start is not None and stack is not None
+            else None
+        )
+        step = next((s for s in self.steps if s.seq > parts[0][1].seq), self.steps[-1])
+        stepped = analysis.location(step.stack_id)
+        fraction = min(1.0, len(parts) / max(1, total))
+        weight = share * (0.12 if other_loss else 0.9 * fraction)
+        names = [graph.parameters[leaf] for leaf in sorted(leaves)]
+        return Fact(
+            mechanism="drop",
+            location=cleared or line,
+            effect=f"{count(len(parts), 'gradient')} of {count(len(leaves), 'parameter')} "
+            f"({percent(share)} of the elements) computed at {short_location(line)} "
+            f"{'is' if len(parts) == 1 else 'are'} cleared before a step uses "
+            f"{'it' if len(parts) == 1 else 'them'}",
+            weight=weight if not used_lines else weight * 0.9,
+            lines=[
+                "This backward computes gradients:",
+                line,
+                "They are cleared here, and no optimizer has used them:"
+                if cleared
+                else "They were cleared before any optimizer used them, on a line without ops.",
+                cleared,
+                "The next step of an optimizer that has these parameters:",
+                stepped,
+                *(
+                    ("Gradients of another loss reach the same parameters and are used.",)
+                    if other_loss
+                    else ()
+                ),
+            ],
+            confidence="likely" if not used_lines and cleared is not None else "hint",
+            parameters=tuple(names),
+            share=share,
+            others=tuple(each for each in (line, stepped) if each is not None),
+            events=(parts[0][1].seq, step.seq),
+            fix="# call zero_grad() after step(), or before the first backward of the step",
+        )
+
+    def _line_of_part(self, leaf: int, line: SourceLocation) -> int:
+        life = self._by_leaf[leaf]
+        parts = [part for window in life.windows for part in window]
+        parts += [part for part, _ in life.dropped]
+        return sum(self._line(part.backward_id) == line for part in parts)
+
+    def stale(self) -> Iterator[Fact]:
+        """Yield a fact for each step whose gradients the next backward adds to."""
+        groups: dict[SourceLocation | None, list[tuple[int, _Part]]] = defaultdict(list)
+        for leaf, life in self._by_leaf.items():
+            for part in life.stale:
+                groups[self._line(part.backward_id)].append((leaf, part))
+        graph, analysis = self._graph, self._evidence.analysis
+        for line, parts in groups.items():
+            leaves = {leaf for leaf, _ in parts}
+            share = graph.size(leaves) / graph.trained_elements
+            before = [s for s in self.steps if s.seq < parts[0][1].seq]
+            stepped = analysis.location(before[-1].stack_id) if before else None
+            yield Fact(
+                mechanism="mix",
+                location=stepped or line,
+                effect=f"the gradients of {count(len(leaves), 'parameter')} ({percent(share)} of "
+                f"the elements) contain those of earlier steps, {count(len(parts), 'time')}",
+                weight=0.95 * share,
+                lines=[
+                    "A step used the gradients here:",
+                    stepped,
+                    "They were not cleared, and this backward added the next ones to them:",
+                    line,
+                ],
+                confidence="likely",
+                parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
+                share=share,
+                others=(line,) if line is not None and line != stepped else (),
+                events=(parts[0][1].seq, *([before[-1].seq] if before else [])),
+                fix="optimizer.step()\noptimizer.zero_grad()",
+            )
+
+    def mixed(self) -> Iterator[Fact]:
+        """Yield a fact for each set of backward lines whose gradients one step uses as a sum."""
+        groups: dict[tuple[SourceLocation, ...], set[int]] = defaultdict(set)
+        examples: dict[tuple[SourceLocation, ...], list[_Part]] = {}
+        for leaf, life in self._by_leaf.items():
+            for window in life.windows:
+                lines = tuple(
+                    dict.fromkeys(
+                        line for p in window if (line := self._line(p.backward_id)) is not None
+                    )
+                )
+                if len(lines) > 1:
+                    groups[lines].add(leaf)
+                    examples.setdefault(lines, window)
+        graph = self._graph
+        for lines, leaves in groups.items():
+            parts = examples[lines]
+            roots = [self._starts[p.backward_id].root_tensor_ids for p in parts]
+            twice = len(set(roots)) < len(roots)
+            share = graph.size(leaves) / graph.trained_elements
+            what = "the same loss twice" if twice else f"{len(lines)} losses"
+            several = len({event.tensor_ids for event in self.steps}) > 1
+            yield Fact(
+                mechanism="mix",
+                location=lines[-1],
+                effect=f"the gradients of {count(len(leaves), 'parameter')} ({percent(share)} of "
+                f"the elements) are sums over {what} when a step uses them",
+                weight=share * (0.9 if twice else 0.3 if several else 0.1),
+                lines=["These backwards add to the same gradients before one step:", *lines],
+                confidence="hint",
+                parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
+                share=share,
+                others=lines[:-1],
+                events=tuple(part.seq for part in parts[:4]),
+                fix="# if the sum is not meant: zero_grad() before each backward",
+            )
+
+    def without_gradient(self) -> Iterator[Fact]:
+        """Yield a fact for each optimizer line whose first step had no gradient."""
+        seen: set[tuple[int, ...]] = set()
+        graph, analysis = self._graph, self._evidence.analysis
+        for step in self.steps:
+            if step.tensor_ids in seen:
+                continue
+            seen.add(step.tensor_ids)
+            leaves = [leaf for leaf in step.tensor_ids if leaf in self._by_leaf]
+            later = [p for leaf in leaves for p in self._parts(leaf) if p.seq > step.seq]
+            earlier = [p for leaf in leaves for p in self._parts(leaf) if p.seq < step.seq]
+            if step.gradient_count != 0 or earlier or not later:
+                continue
+            first = min(later, key=lambda part: part.seq)
+            stepped, line = analysis.location(step.stack_id), self._line(first.backward_id)
+            if stepped is None:
+                continue
+            share = graph.size(leaves) / graph.trained_elements
+            empty = sum(
+                s.gradient_count == 0 for s in self.steps if s.tensor_ids == step.tensor_ids
+            )
+            every = sum(s.tensor_ids == step.tensor_ids for s in self.steps)
+            yield Fact(
+                mechanism="order",
+                location=stepped,
+                effect=f"{empty} of {count(every, 'step')} of {step.optimizer_name} "
+                f"{'finds' if empty == 1 else 'find'} no gradient: the first step is before the "
+                "first backward",
+                weight=0.9 if empty == every else 0.5,
+                lines=[
+                    "The step:",
+                    stepped,
+                    "The first backward that reaches them is later:",
+                    line,
+                ],
+                confidence="likely",
+                parameters=tuple(graph.parameters[leaf] for leaf in leaves),
+                share=share,
+                others=(line,) if line is not None else (),
+                events=(step.seq, first.seq),
+                fix="loss.backward()\noptimizer.step()",
+            )
+
+    def _parts(self, leaf: int) -> list[_Part]:
+        life = self._by_leaf[leaf]
+        return (
+            [p for window in life.windows for p in window]
+            + [p for p, _ in life.dropped]
+            + (life.open)
+        )
+
+
+def _replay(events: list[tuple[int, str, _Part | None]]) -> _Life:
+    """Return the life that a leaf's events describe."""
+    life = _Life()
+    used = False
+    for place, (seq, kind, part) in enumerate(events):
+        if part is not None:
+            used = _add(life, part, used=used)
+        elif kind == "step":
+            if life.open and not used:
+                life.windows.append(list(life.open))
+                life.stale += life.open[:1] if life.open[0].added else []
+            used = bool(life.open)
+        else:  # cleared: in place, or before a step that found nothing
+            later = (s for s, k, _ in events[place + 1 :] if k != "zero")
+            cause = seq if kind == "empty" else next(later, None)
+            if not used:
+                life.dropped += [(each, cause) for each in life.open]
+            life.open, used = [], False
+    if used:
+        life.open = []
+    return life
+
+
+def _add(life: _Life, part: _Part, *, used: bool) -> bool:
+    """Add a gradient to a life; return False: no step has used it."""
+    if not part.added:  # the one before it had been cleared
+        if not used:
+            life.dropped += [(each, part.seq) for each in life.open]
+        life.open = [part]
+    elif used:
+        life.open = [part]  # it contains what a step has used
+    else:
+        life.open.append(part)
+    return False

@@ -1,0 +1,145 @@
+"""Tensors that outlive their step, and the statements that store them."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.causes.entry import Fact, count
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.events import OptimizerStepped, TensorsAlive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+
+_STORING: Final = frozenset(
+    {"append", "extend", "add", "insert", "appendleft", "setdefault", "update"}
+)
+_STEPS: Final = 2  # earlier steps from which tensors are alive; one may be a last state
+
+
+def find_kept(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each line whose tensors of several earlier steps were alive at the end."""
+    alive = {
+        graph.memory(tensor_id)
+        for ids in graph.analysis.log.column(TensorsAlive, "tensor_ids")
+        for tensor_id in ids
+    } - graph.registered_memory
+    ends = sorted(graph.analysis.log.column(OptimizerStepped, "seq"))
+    if not alive or len(ends) <= _STEPS:
+        return
+    groups: dict[int | None, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index in _creators(graph, alive):
+        step = bisect_right(ends, graph.op_seqs[index])
+        if step < len(ends) - 1:
+            groups[graph.stacks[index]][step].append(index)
+    merged: dict[SourceLocation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for stack_id, steps in groups.items():
+        place = graph.analysis.location(stack_id)
+        if place is not None and graph.analysis.user_stack(stack_id):
+            for step, found in steps.items():
+                merged[place][step] += found
+    for place, steps in merged.items():
+        if len(steps) >= _STEPS:
+            fact = _fact(graph, place, steps)
+            if fact is not None:
+                yield fact
+
+
+def _creators(graph: CausalGraph, alive: set[int]) -> Iterator[int]:
+    """Yield the forward ops that created memory which is alive."""
+    seen: set[int] = set()
+    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
+        for tensor_id in made:
+            key = graph.memory(tensor_id)
+            if key not in alive or key in seen or any(graph.memory(t) == key for t in given):
+                continue
+            seen.add(key)
+            stack_id = graph.stacks[index]
+            if graph.phases[index] == "forward" and not graph.analysis.in_optimizer(stack_id):
+                yield index
+
+
+def _fact(graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]]) -> Fact | None:
+    ops = [index for found in steps.values() for index in found]
+    tensors = {graph.memory(t): t for index in ops for t in graph.outputs[index]}
+    nbytes = sum(graph.analysis.tensors[t].storage_nbytes for t in tensors.values())
+    stored = _stored_at(graph, graph.stacks[ops[0]])
+    detached = stored is not None and "detach(" in stored.text
+    with_graph = not detached and any(graph.numbers[index] is not None for index in ops)
+    if not with_graph and graph.size(tensors.values()) == len(tensors):
+        return None  # single numbers: losses, counters
+    return Fact(
+        mechanism="keep",
+        location=stored or place,
+        effect=f"{count(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
+        f"{count(len(steps), 'earlier step')} {'is' if len(tensors) == 1 else 'are'} alive at the "
+        f"end{'; they were computed with a graph' if with_graph else ''}",
+        weight=0.7 if with_graph else 0.25,
+        lines=[
+            "Tensors that were made here are alive after the steps that made them:",
+            place,
+            "This statement stores the variable:" if stored is not None else "",
+            stored,
+        ],
+        confidence="hint",
+        others=(place,) if stored is not None and stored != place else (),
+        events=tuple(graph.op_seqs[index] for index in ops[:2]),
+        fix="kept.append(tensor.detach())  # or .item(); and drop what is not needed",
+    )
+
+
+def _stored_at(graph: CausalGraph, stack_id: int | None) -> SourceLocation | None:
+    """Return the first statement that stores a result, in the functions that were running."""
+    for frame in graph.analysis.user_stack(stack_id):
+        lines = storing_lines(frame)
+        if lines:
+            return lines[0]
+    return None
+
+
+def storing_lines(place: SourceLocation) -> list[SourceLocation]:
+    """Return the statements of a function that store what a line assigns in something lasting.
+
+    Args:
+        place: a line that assigns a variable, or stores its result itself.
+    """
+    own = source.simple_statements(place)
+    names = {
+        part.id
+        for statement in own
+        for part in ast.walk(statement)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+    if any(_is_storing_call(part) for statement in own for part in ast.walk(statement)):
+        return [place]
+    found = sorted(
+        getattr(node, "lineno", 0)
+        for function, node in source.nodes(place.filename)
+        if function == place.function.replace("<module>", "") and _stores(node, names)
+    )
+    return [source.location(place.filename, line, place.function) for line in found]
+
+
+def _is_storing_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _STORING
+
+
+def _stores(node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.Call):
+        return _is_storing_call(node) and any(_is_name(arg, names) for arg in node.args)
+    if isinstance(node, ast.Assign) and any(
+        isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets
+    ):
+        return _is_name(node.value, names)
+    return False
+
+
+def _is_name(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names

@@ -1,0 +1,171 @@
+"""Parameters that no optimizer has, and tensors of modules that are no parameters."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
+from autogradviz.diagnose.source.source_index import location as line_of
+from autogradviz.diagnose.text_formatting import describe_tensor, join_names
+from autogradviz.events import NO_ID, OptimizerStepped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_INIT = "__init__"
+
+
+def find_owners(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+    """Yield facts about parameters without optimizer and tensors that are no parameters."""
+    yield from _without_optimizer(graph, evidence)
+    yield from _no_parameters(graph, evidence)
+
+
+def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+    """Yield a fact for each line that made leaves with gradients that no optimizer has."""
+    analysis = evidence.analysis
+    steps = analysis.log.of(OptimizerStepped)
+    if not steps:
+        return
+    held = {each for event in steps for each in event.tensor_ids}
+    held_memory = {graph.memory(each) for each in held}
+    groups: dict[SourceLocation, list[int]] = defaultdict(list)
+    for leaf in graph.got_gradient:
+        if leaf in held or graph.memory(leaf) in held_memory:
+            continue
+        creator = analysis.creators.get(analysis.tensors[leaf].storage_id or -1)
+        made = None if creator is None else _made_at(evidence, creator.stack_id, leaf)
+        named = leaf in analysis.parameters
+        if made is not None and (named or _INIT in made.function):
+            groups[made].append(leaf)
+    lines = {
+        line_of(filename, lineno, function): None
+        for filename in evidence.user_files
+        for lineno, function in optimizer_lines(filename, {e.optimizer_name for e in steps})
+    }
+    total = graph.trained_elements
+    for made, leaves in groups.items():
+        names = [
+            (analysis.parameters.get(leaf) or ("a leaf without a name",))[0] for leaf in leaves
+        ]
+        extra = graph.size(each for each in leaves if each not in graph.parameters)
+        share = graph.size(leaves) / (total + extra)
+        registered = all(_is_registered(evidence, leaf) for leaf in leaves)
+        optimizers = [line for line in lines if line is not None]
+        place = optimizers[0] if registered and len(optimizers) == 1 else made
+        yield Fact(
+            mechanism="own",
+            location=place,
+            effect=f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
+            f"{'gets a gradient' if len(leaves) == 1 else 'get gradients'}, and no optimizer that "
+            f"stepped has {'it' if len(leaves) == 1 else 'them'}: {join_names(names)}",
+            weight=0.6 + share,
+            lines=["They were made here:", made, "Optimizers are made here:", *optimizers],
+            confidence="hint",
+            parameters=tuple(names),
+            share=share,
+            others=tuple(each for each in (made, *optimizers) if each != place),
+            events=(steps[0].seq,),
+            fix="# register them in a module (nn.Parameter, nn.ModuleList), before the optimizer "
+            "is made",
+        )
+
+
+def _is_registered(evidence: Evidence, leaf: int) -> bool:
+    """Return whether the name of a leaf is that of a submodule, and not of an unknown owner."""
+    names = evidence.analysis.parameters.get(leaf)
+    return bool(names) and not any("#" in name for name in names or ())
+
+
+def _made_at(evidence: Evidence, stack_id: int | None, leaf: int) -> SourceLocation | None:
+    """Return the line that made the module or tensor that a leaf belongs to.
+
+    The line inside the constructor of the innermost module that does not contain the leaf.
+    """
+    stack = evidence.analysis.user_stack(stack_id)
+    names = evidence.analysis.parameters.get(leaf) or ("",)
+    by_name = {module.name: module for module in evidence.analysis.modules.values()}
+    parts = names[0].split(".")
+    # Constructors of the modules above the leaf, as their types are named.
+    types = {
+        module.type_name
+        for length in range(1, len(parts))
+        if (module := by_name.get(".".join(parts[:length]))) is not None
+    }
+    root = by_name.get(parts[0])
+    unregistered = root is not None and len(parts) > 1
+    place = stack[0] if stack else None
+    if not unregistered:
+        return place
+    for frame in stack:
+        owner = frame.function.rpartition(f".{_INIT}")[0].rpartition(".")[2]
+        if owner and owner in types:
+            place = frame
+            continue
+        break
+    return place
+
+
+def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+    """Yield a fact for each tensor that a constructor made and that is read like a parameter."""
+    analysis = evidence.analysis
+    groups: dict[SourceLocation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, tensor_id, creator in _constants(graph):
+        stack = analysis.user_stack(graph.stacks[creator])
+        if stack and stack[0].function.endswith(f".{_INIT}"):
+            groups[stack[0]][tensor_id].append(index)
+    for place, tensors in groups.items():
+        elements = graph.size(tensors)
+        share = elements / (graph.trained_elements + elements)
+        reads = [index for found in tensors.values() for index in found]
+        shapes = join_names([describe_tensor(analysis.tensors[t]) for t in tensors])
+        yield Fact(
+            mechanism="own",
+            location=place,
+            effect=f"makes {count(len(tensors), 'tensor')} ({shapes}) in a constructor that "
+            f"{'is' if len(tensors) == 1 else 'are'} neither parameter nor buffer; "
+            f"{count(len(reads), 'op')} of the losses read {'it' if len(tensors) == 1 else 'them'}",
+            weight=0.35 + 0.3 * share,
+            lines=[
+                "The tensor is made here:",
+                place,
+                "It is read here, and gets no gradient:",
+                analysis.location(graph.stacks[reads[0]]),
+                "An attribute that is neither a parameter nor a buffer is not trained, not in "
+                "state_dict(), and not moved by to().",
+            ],
+            confidence="hint",
+            share=share,
+            events=(graph.op_seqs[reads[0]],),
+            fix="self.weight = torch.nn.Parameter(...)  # or register_buffer, if it is a constant",
+        )
+
+
+def _constants(graph: CausalGraph) -> Iterator[tuple[int, int, int]]:
+    """Yield op, tensor and creating op of each input of a loss that has no graph and no owner."""
+    made_in: dict[int, int] = {}
+    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
+        keys = {graph.memory(each) for each in given}
+        for tensor_id in made:
+            if graph.memory(tensor_id) not in keys:
+                made_in.setdefault(graph.memory(tensor_id), index)
+    for index in sorted(graph.value_slice):
+        node_id = graph.node_of_op.get(index)
+        edges = () if node_id is None else graph.next_nodes.get(node_id, ())
+        aligned = len(edges) == len(graph.inputs[index])
+        for position, tensor_id in enumerate(graph.inputs[index]):
+            key = graph.memory(tensor_id)
+            creator = made_in.get(key, NO_OP)
+            owned = creator == NO_OP or key in graph.registered_memory
+            reached = aligned and edges[position] != NO_ID
+            if owned or reached or tensor_id not in graph.differentiable:
+                continue
+            if graph.numbers[creator] is None:
+                yield index, tensor_id, creator

@@ -1,0 +1,144 @@
+"""Exceptions of PyTorch: where the shape, dtype and graph of each operand come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.causes.entry import Fact
+from autogradviz.diagnose.evidence.operand_origins import (
+    failed_op,
+    is_odd_operand,
+    operand_origin,
+)
+from autogradviz.diagnose.source.statement_names import names_assigned, names_read
+from autogradviz.diagnose.text_formatting import describe_tensor, short_location
+from autogradviz.events import NO_ID, BackwardStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+
+
+_LOOK_BACK: Final = 2000  # ops before the exception
+
+
+def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield facts about the exception that left the block: its line, and those of its operands."""
+    error = graph.analysis.error
+    if error is None:
+        return
+    failed = failed_op(graph)
+    message = error.message.strip().splitlines()[0] if error.message.strip() else ""
+    kind = error.type_name.rpartition(".")[2]
+    lines: list[str | SourceLocation | None] = [f"{kind}: {message}", error.location]
+    origins: list[SourceLocation] = []
+    operands: list[tuple[int, SourceLocation, str, bool]] = []
+    if failed is not None:
+        for position, tensor_id in enumerate(graph.inputs[failed]):
+            place, why = operand_origin(graph, failed, position)
+            tensor = describe_tensor(graph.analysis.tensors[tensor_id])
+            name = graph.owner_name(tensor_id)
+            place = None if name else place
+            what = f"Operand {position + 1} of {graph.op_names[failed]} is {tensor}"
+            origin = f". It has its {why} from this line:" if place else "."
+            lines.append(f"{what}{f', {name}' if name else ''}{origin}")
+            lines.append(place)
+            if place is not None:
+                operands.append((position, place, why, is_odd_operand(graph, failed, position)))
+                origins.append(place)
+    if failed is None:
+        yield from _differentiated(graph, error.location)
+        yield from _by_name(graph, error.location, error.seq)
+    places = sorted(operands, key=lambda each: not each[3])
+    others = tuple(dict.fromkeys(place for _, place, _, _ in places))
+    seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
+    yield Fact(
+        mechanism="refuse",
+        location=error.location,
+        effect=f"{kind}: {message}",
+        weight=2.0,
+        lines=lines,
+        confidence="likely",
+        others=others,
+        events=seqs,
+        fix="# give the operands the shapes, dtypes and graphs that the operator takes",
+    )
+    for position, place, why, odd in places:
+        if place == error.location:
+            continue
+        tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][position]])
+        yield Fact(
+            mechanism="refuse",
+            location=place,
+            effect=f"gives operand {position + 1} ({tensor}) of {graph.op_names[failed or 0]} its "
+            f"{why}; the op raised at {short_location(error.location)}",
+            weight=2.1 if odd else 1.5,
+            lines=[
+                f"The operand has its {why} from this line:",
+                place,
+                "It raised here:",
+                error.location,
+                f"{kind}: {message}",
+            ],
+            confidence="hint",
+            events=seqs,
+        )
+
+
+def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterator[Fact]:
+    """Yield a fact for each tensor without a graph that the last backward was asked about."""
+    starts = graph.analysis.log.of(BackwardStarted)
+    if not starts:
+        return
+    start = starts[-1]
+    roots = [t for t, node in zip(start.root_tensor_ids, start.root_ids, strict=False)
+             if node == NO_ID]  # fmt: skip
+    for tensor_id in dict.fromkeys((*roots, *start.input_tensor_ids)):
+        if tensor_id == NO_ID:
+            continue
+        made = graph.producer_before(tensor_id, start.seq)
+        line = graph.analysis.location(graph.stacks[made]) if made != NO_OP else None
+        if line is None or line == place:
+            continue
+        what = describe_tensor(graph.analysis.tensors[tensor_id])
+        role = "the root" if tensor_id in roots else "an input"
+        yield Fact(
+            mechanism="refuse",
+            location=line,
+            effect=f"makes {role} ({what}) of the backward that raised at {short_location(place)}",
+            weight=1.9,
+            lines=["The tensor is made here:", line, "Backward needed its gradient here:", place],
+            confidence="hint",
+            events=(start.seq, graph.op_seqs[made]),
+        )
+
+
+def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iterator[Fact]:
+    """Yield a fact for each variable that the statement which raised reads: its last assignment."""
+    if place is None:
+        return
+    names = names_read(place)
+    for index in range(len(graph.op_seqs) - 1, max(-1, len(graph.op_seqs) - _LOOK_BACK), -1):
+        if not names or graph.op_seqs[index] > seq:
+            break
+        for frame in graph.analysis.user_stack(graph.stacks[index]):
+            if (frame.filename, frame.function) != (place.filename, place.function):
+                continue
+            found = names_assigned(frame) & names
+            if found and frame.lineno != place.lineno and graph.outputs[index]:
+                names -= found
+                tensor = describe_tensor(graph.analysis.tensors[graph.outputs[index][0]])
+                yield Fact(
+                    mechanism="refuse",
+                    location=frame,
+                    effect=f"computes {', '.join(sorted(found))} ({tensor}), which the statement "
+                    f"that raised at {short_location(place)} reads",
+                    weight=1.6,
+                    lines=["The variable is computed here:", frame, "It raised here:", place],
+                    confidence="hint",
+                    events=(graph.op_seqs[index],),
+                )
+            break

@@ -1,0 +1,345 @@
+"""Answers: from a parameter, node, finding or exception back to the line that caused its state."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.causal_graph import CausalGraph
+from autogradviz.causes.cuts import final_norms
+from autogradviz.causes.entry import Fact, count
+from autogradviz.causes.explanation import Explanation, ExplanationStep
+from autogradviz.diagnose.finding import Finding
+from autogradviz.errors import UnknownTargetError
+from autogradviz.events import (
+    NO_ID,
+    BackwardStarted,
+    GradAccumulated,
+    OptimizerStepped,
+    ParameterSeen,
+    RecorderLimited,
+    RecordingStarted,
+    RequiresGradChanged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from autogradviz.analysis import Analysis, SourceLocation
+
+NO_GRADIENT: Final = "no gradient"
+ZERO: Final = "the gradient is zero"
+NOT_FINITE: Final = "the gradient is NaN or infinite"
+NO_OPTIMIZER: Final = "no optimizer has it"
+RAISED: Final = "raised"
+HOW: Final = "how it got its gradient"
+QUESTIONS: Final = (NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW)
+_MAX_ALTERNATIVES: Final = 4
+_CUTTING: Final = frozenset({"cut"})
+
+
+def explain_target(
+    analysis: Analysis, facts: Sequence[Fact], target: object, question: str | None
+) -> Explanation:
+    """Return why a target is as it is; see ``Trace.why``."""
+    return _Answers(analysis, facts).answer(target, question)
+
+
+class _Answers:
+    def __init__(self, analysis: Analysis, facts: Sequence[Fact]) -> None:
+        self._analysis = analysis
+        self._facts = facts
+        self._graph = CausalGraph(analysis)
+
+    def answer(self, target: object, question: str | None) -> Explanation:
+        """Return the explanation of a target."""
+        if question is not None and question not in QUESTIONS:
+            message = f"the question {question!r} is none of: {', '.join(QUESTIONS)}"
+            raise ValueError(message)
+        if isinstance(target, Finding):
+            return self._of_finding(target)
+        if isinstance(target, BaseException) or target == "error" or question == RAISED:
+            return self._of_error()
+        if isinstance(target, int) and not isinstance(target, bool):
+            return self._of_node(self._node(str(target)))
+        if isinstance(target, str):
+            tensor_id = self._parameter(target)
+            if tensor_id is not None:
+                return self._of_parameter(tensor_id, question)
+            return self._of_node(self._node(target))
+        message = (
+            "why() takes the name of a parameter, the number or name of a node, a Finding or an "
+            f"exception, not {type(target).__name__}"
+        )
+        raise TypeError(message)
+
+    # --- targets --------------------------------------------------------------------------------
+
+    @cached_property
+    def _names(self) -> dict[str, int]:
+        return {name: t for t, names in self._analysis.parameters.items() for name in names}
+
+    def _parameter(self, name: str) -> int | None:
+        """Return the parameter of a name, which may lack the name of the model."""
+        if name in self._names:
+            return self._names[name]
+        found = [t for full, t in self._names.items() if full.endswith(f".{name}")]
+        return found[0] if len(set(found)) == 1 else None
+
+    def _node(self, name: str) -> int:
+        """Return the node of a number or name; of several, the last."""
+        names = self._graph.node_names
+        if name.lstrip("#").isdigit() and int(name.lstrip("#")) in names:
+            return int(name.lstrip("#"))
+        found = [node for node, own in names.items() if own == name]
+        if found:
+            return max(found)
+        known = [*self._names, *dict.fromkeys(names.values())]
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        near = near or [full for full in known if name.lower() in full.lower()][:3]
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        message = f"no parameter or node is named {name!r}{hint}"
+        raise UnknownTargetError(message)
+
+    # --- parameters -----------------------------------------------------------------------------
+
+    def _of_parameter(self, tensor_id: int, question: str | None) -> Explanation:
+        name = self._analysis.parameters[tensor_id][0]
+        got = self._graph.got_gradient.get(tensor_id, [])
+        norm = final_norms(self._graph).get(tensor_id, 1.0)
+        held = {t for e in self._analysis.log.of(OptimizerStepped) for t in e.tensor_ids}
+        if question is None:
+            if not got:
+                question = NO_GRADIENT
+            elif norm is None:
+                question = NOT_FINITE
+            elif norm == 0:
+                question = ZERO
+            elif held and tensor_id not in held:
+                question = NO_OPTIMIZER
+            else:
+                question = HOW
+        if question == NO_GRADIENT:
+            return self._no_gradient(tensor_id, name)
+        own = [fact for fact in self._facts if name in fact.parameters]
+        symptom = {
+            ZERO: f"the last gradient of {name} is zero",
+            NOT_FINITE: f"the last gradient of {name} is NaN or infinite",
+            NO_OPTIMIZER: f"{name} gets gradients, and no optimizer that stepped has it",
+        }.get(question, f"{name} got a gradient, {count(len(got), 'time')}")
+        first = self._symptom(symptom, tensor_id)
+        wanted = {
+            ZERO: {"cut", "change", "drop"},
+            NOT_FINITE: {"value"},
+            NO_OPTIMIZER: {"own"},
+        }.get(question)
+        chosen = [f for f in own if wanted is None or f.mechanism in wanted]
+        if question == NOT_FINITE:
+            chosen = [f for f in self._facts if f.mechanism == "value"]
+        missing = ""
+        if question in {ZERO, NOT_FINITE} and "fingerprints" not in self._options:
+            missing = "record(fingerprints=True) records which op gave the first such value"
+        return self._chain(name, question, [first, *self._use(tensor_id)], chosen, missing)
+
+    def _symptom(self, text: str, tensor_id: int) -> ExplanationStep:
+        """Return the first step: the backward that reached a leaf last, or the last one of all."""
+        starts = self._analysis.log.of(BackwardStarted)
+        wanted = self._graph.got_gradient.get(tensor_id, [])
+        found = [e for e in starts if not wanted or e.backward_id == wanted[-1]]
+        start = found[-1] if found else None
+        seqs = [
+            seq
+            for seq, leaf in self._analysis.log.fields(GradAccumulated, "seq", "tensor_id")
+            if leaf == tensor_id
+        ]
+        place = self._analysis.location(start.stack_id) if start is not None else None
+        numbers = (*seqs[-1:], *([start.seq] if start is not None else []))
+        return _step(text, place, numbers)
+
+    def _use(self, tensor_id: int) -> list[ExplanationStep]:
+        """Return the step of the first op that reads a parameter's values."""
+        graph = self._graph
+        key = graph.memory(tensor_id)
+        for index, given in enumerate(graph.inputs):
+            if (
+                graph.phases[index] == "forward"
+                and not graph.written[index]
+                and any(graph.memory(each) == key for each in given)
+                and self._analysis.user_stack(graph.stacks[index])
+                and graph.reads_values(index)
+            ):
+                place = self._analysis.location(graph.stacks[index])
+                text = f"{graph.op_names[index]} is the first op that reads it"
+                return [_step(text, place, (graph.op_seqs[index],))]
+        return []
+
+    def _no_gradient(self, tensor_id: int, name: str) -> Explanation:
+        analysis, graph = self._analysis, self._graph
+        first = self._symptom(f"{name} got no gradient from any recorded backward", tensor_id)
+        starts = analysis.log.of(BackwardStarted)
+        if not starts:
+            end = _step("no backward was recorded", None, ())
+            missing = "call backward() inside the with block of record()"
+            return self._chain(name, NO_GRADIENT, [first, end], [], missing)
+        off = [e for e in analysis.log.of(RequiresGradChanged) if e.tensor_id == tensor_id]
+        seen = [e for e in analysis.log.of(ParameterSeen) if e.tensor_id == tensor_id]
+        required = off[-1].requires_grad if off else bool(seen) and seen[-1].requires_grad
+        if not required:
+            event = off[-1] if off else None
+            place = analysis.location(event.stack_id) if event is not None else None
+            end = _step(
+                "requires_grad is False, so backward computes no gradient for it",
+                place,
+                (event.seq,) if event is not None else (),
+            )
+            missing = "" if place is not None else "set requires_grad inside the recorded block"
+            return self._chain(name, NO_GRADIENT, [first, end], [], missing)
+        use = self._use(tensor_id)
+        if not use:
+            end = _step(
+                f"no recorded op reads {name}: its module was not called, or a branch was not taken"
+                if "ops" in self._options
+                else "ops were not recorded, so its uses are not known",
+                None,
+                (),
+            )
+            missing = "" if "ops" in self._options else "record(ops=True) records its uses"
+            if any(e.hook_point == "keep_steps" for e in analysis.log.of(RecorderLimited)):
+                missing = "record() without keep_steps keeps the events of all steps"
+            return self._chain(name, NO_GRADIENT, [first, end], [], missing)
+        own = [f for f in self._facts if f.mechanism in _CUTTING and name in f.parameters]
+        cutting = own or [
+            f for f in self._facts if f.mechanism in _CUTTING and name in "\n".join(_texts(f))
+        ]
+        steps = [first, *use]
+        if not cutting:
+            last = self._last_use(tensor_id)
+            if last is not None:
+                place = analysis.location(graph.stacks[last])
+                text = (
+                    f"{graph.op_names[last]} is the last op that is computed from it; nothing that "
+                    "a backward started from reads its result"
+                )
+                steps.append(_step(text, place, (graph.op_seqs[last],)))
+        return self._chain(name, NO_GRADIENT, steps, cutting, "")
+
+    def _last_use(self, tensor_id: int) -> int | None:
+        """Return the last forward op that is computed from a parameter."""
+        graph = self._graph
+        reached = {graph.memory(tensor_id)}
+        last = None
+        for index, given in enumerate(graph.inputs):
+            if graph.phases[index] != "forward" or self._analysis.in_optimizer(graph.stacks[index]):
+                continue
+            if any(graph.memory(each) in reached for each in given):
+                made = {graph.memory(t) for t in graph.outputs[index]} - graph.registered_memory
+                if made:
+                    reached |= made
+                    last = index
+        return last
+
+    # --- other targets --------------------------------------------------------------------------
+
+    def _of_error(self) -> Explanation:
+        error = self._analysis.error
+        if error is None:
+            end = _step("no exception left the recorded block", None, ())
+            missing = "let the exception leave the with block of record()"
+            return self._chain("exception", RAISED, [end], [], missing)
+        kind = error.type_name.rpartition(".")[2]
+        message = (error.message.strip().splitlines() or [""])[0]
+        first = _step(f"{kind}: {message}", error.location, (error.seq,))
+        findings = [f for f in self._facts if f.confidence != "hint" and f.mechanism != "refuse"]
+        refusals = [f for f in self._facts if f.mechanism == "refuse"]
+        chosen = [*findings, *(f for f in refusals if f.location != error.location)]
+        chosen = chosen or refusals
+        return self._chain(kind, RAISED, [first], chosen, "")
+
+    def _of_finding(self, finding: Finding) -> Explanation:
+        steps = []
+        if finding.victim is not None:
+            steps.append(_step("its effect appears here", finding.victim, finding.events[-1:]))
+        steps.append(_step(finding.title, finding.culprit, finding.events))
+        near = [
+            fact
+            for fact in self._facts
+            if fact.location in {finding.culprit, finding.victim} and fact.effect != finding.title
+        ]
+        missing = "" if finding.culprit is not None else "record(fingerprints=True)"
+        others = tuple(_of_fact(fact) for fact in near[:_MAX_ALTERNATIVES])
+        return Explanation(
+            target=finding.slug,
+            question=finding.title,
+            steps=tuple(steps),
+            alternatives=others,
+            to_record=missing,
+        )
+
+    def _of_node(self, node_id: int) -> Explanation:
+        graph, analysis = self._graph, self._analysis
+        node = analysis.graph.nodes[node_id]
+        label = f"{node.name} #{node_id}"
+        ran = f"ran {count(node.runs, 'time')}" if node.runs else "did not run in any backward"
+        steps = [_step(f"{label} {ran}", None, ())]
+        if node.location is not None:
+            made = f"{node.op.name} made it" if node.op is not None else "it was made here"
+            steps.append(_step(made, node.location, (node.op.seq,) if node.op is not None else ()))
+        leaves = {graph.parameters[each] for each in graph.reached_leaves(node_id)}
+        cut = [
+            f
+            for f in self._facts
+            if node.location is not None and node.location in {f.location, *f.others}
+        ]
+        own = cut or [f for f in self._facts if leaves & set(f.parameters)]
+        edges = graph.next_nodes.get(node_id, ())
+        none = sum(each == NO_ID for each in edges)
+        if none:
+            text = f"{count(none, 'input')} of {len(edges)} needs no gradient, or has no graph"
+            steps.append(_step(text, node.location, ()))
+        return self._chain(label, "its place in the graph", steps, own, "")
+
+    # --- chains ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _options(self) -> frozenset[str]:
+        for event in self._analysis.log.of(RecordingStarted)[:1]:
+            return frozenset(event.options)
+        return frozenset({"ops", "fingerprints"})
+
+    def _chain(
+        self,
+        target: str,
+        question: str,
+        steps: Sequence[ExplanationStep],
+        facts: Sequence[Fact],
+        missing: str,
+    ) -> Explanation:
+        """Return an explanation that ends at the line of the first fact."""
+        found = list(steps)
+        alternatives: list[ExplanationStep] = []
+        if facts:
+            best, *rest = facts
+            found.append(_of_fact(best))
+            alternatives = [_step("a line that is as good", each, ()) for each in best.others]
+            alternatives += [_of_fact(fact) for fact in rest]
+        return Explanation(
+            target=target,
+            question=question,
+            steps=tuple(found),
+            alternatives=tuple(alternatives[:_MAX_ALTERNATIVES]),
+            to_record=missing,
+        )
+
+
+def _of_fact(fact: Fact) -> ExplanationStep:
+    return _step(fact.effect, fact.location, fact.events)
+
+
+def _step(text: str, place: SourceLocation | None, seqs: Iterable[int]) -> ExplanationStep:
+    statement = place.text if place is not None else ""
+    return ExplanationStep(text=text, location=place, statement=statement, events=tuple(seqs))
+
+
+def _texts(fact: Fact) -> list[str]:
+    return [part for part in fact.lines if isinstance(part, str)]

@@ -1,0 +1,119 @@
+"""Writes in place to memory that others read: before the write, after it, or both."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.causes.entry import Fact, count
+from autogradviz.diagnose.text_formatting import describe_tensor
+from autogradviz.events import BackwardStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+
+_LIFE: Final = frozenset({"detach_", "requires_grad_", "set_", "resize_", "lift_fresh"})
+"""Ops that count as writes and change no value."""
+
+
+class _Write(NamedTuple):
+    """A write, and the ops of the gradient slice that read the memory."""
+
+    at: int
+    before: int  # ops that read the old values
+    after: list[int]  # ops that read the new ones
+    foreign: bool  # the memory was created outside the call of a module that wrote it
+
+
+def find_writes(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each line of the user's code whose writes are read by what a loss needs."""
+    groups: dict[SourceLocation, list[_Write]] = defaultdict(list)
+    for write in _writes(graph):
+        location = graph.analysis.location(graph.stacks[write.at])
+        if location is not None:
+            groups[location].append(write)
+    for location, writes in groups.items():
+        fact = _fact(graph, location, writes)
+        if fact is not None:
+            yield fact
+
+
+def _writes(graph: CausalGraph) -> Iterator[_Write]:
+    writers = [
+        index
+        for index, written in enumerate(graph.written)
+        if written
+        and graph.phases[index] == "forward"
+        and not graph.failed[index]
+        and graph.op_names[index] not in _LIFE
+    ]
+    keys = {graph.memory(t) for index in writers for t in graph.written[index]}
+    keys -= graph.registered_memory
+    if not keys:
+        return
+    roots = {
+        graph.memory(each)
+        for ids in graph.analysis.log.column(BackwardStarted, "root_tensor_ids")
+        for each in ids
+    }
+    created: dict[int, int] = {}
+    readers: dict[int, list[int]] = defaultdict(list)
+    needed = graph.value_slice
+    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
+        for tensor_id in given:
+            key = graph.memory(tensor_id)
+            if key in keys and index in needed and not graph.is_view(index):
+                readers[key].append(index)
+        for tensor_id in made:
+            created.setdefault(graph.memory(tensor_id), index)
+    for index in writers:
+        for key in {graph.memory(t) for t in graph.written[index]} & keys:
+            found = [at for at in readers[key] if at != index]
+            after = [at for at in found if at > index]
+            if not (after or key in roots) or not graph.is_users(index):
+                continue
+            made_at = created.get(key, -1)
+            inside = made_at >= 0 and graph.inside_call(made_at, graph.call_ids[index])
+            yield _Write(index, sum(at < index for at in found), after, not inside)
+
+
+def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) -> Fact | None:
+    first = writes[0]
+    before, foreign = any(w.before for w in writes), any(w.foreign for w in writes)
+    behind = graph.parameters_behind(first.at)
+    if not (before or foreign or behind):
+        return None  # data, which nothing else has read
+    share = graph.size(behind) / graph.trained_elements
+    reader = graph.analysis.location(graph.stacks[first.after[0]]) if first.after else None
+    tensor = graph.analysis.tensors[graph.written[first.at][0]]
+    old = f"{count(first.before, 'op')} had read the old values, " if first.before else ""
+    whose = "a tensor from outside its module call" if foreign else "a tensor"
+    effect = f"writes {whose} ({describe_tensor(tensor)}): {old}"
+    effect += (
+        f"{count(len(first.after), 'op')} {'reads' if len(first.after) == 1 else 'read'} the new "
+        "ones"
+        if first.after
+        else "a backward starts from the new ones"
+    )
+    if len(writes) > 1:
+        effect += f"; {count(len(writes), 'time')}"
+    return Fact(
+        mechanism="write",
+        location=location,
+        effect=effect,
+        weight=0.5 if foreign and before else 0.2 if before or foreign else 0.04,
+        lines=[
+            "This line writes in place:",
+            location,
+            "The new values are read here:" if reader is not None else "",
+            reader,
+        ],
+        confidence="hint",
+        parameters=tuple(graph.parameters[each] for each in sorted(behind)),
+        share=share,
+        events=tuple(graph.op_seqs[index] for index in (first.at, *first.after[:1])),
+        fix="# write out of place, or clone() the tensor first",
+    )

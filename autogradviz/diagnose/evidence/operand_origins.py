@@ -1,0 +1,61 @@
+"""Operands of an op that raised: the lines that gave them their shape, dtype and device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.causal_graph import NO_OP
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+
+_MAX_CHAIN: Final = 200
+
+
+def failed_op(graph: CausalGraph) -> int | None:
+    """Return the last op that raised, None if none did."""
+    return next((i for i in range(len(graph.op_seqs) - 1, -1, -1) if graph.failed[i]), None)
+
+
+def is_odd_operand(graph: CausalGraph, index: int, position: int) -> bool:
+    """Return whether an operand differs in dtype or device from most operands."""
+    tensors = [graph.analysis.tensors[t] for t in graph.inputs[index]]
+    kinds = Counter((tensor.dtype, tensor.device) for tensor in tensors)
+    own = tensors[position]
+    return len(kinds) > 1 and kinds[own.dtype, own.device] < max(kinds.values())
+
+
+def operand_origin(
+    graph: CausalGraph, index: int, position: int
+) -> tuple[SourceLocation | None, str]:
+    """Return the line that gave an operand what distinguishes it, and what that is.
+
+    The value is followed back while its producers read a tensor of the same dtype and, if the
+    dtypes of all operands agree, of the same last dimension.
+    """
+    analysis = graph.analysis
+    tensors = analysis.tensors
+    odd = is_odd_operand(graph, index, position)
+    at, place, last = index, position, None
+    for _ in range(_MAX_CHAIN):
+        tensor = tensors[graph.inputs[at][place]]
+        view, producer = graph.views(at)[place], graph.producers(at)[place]
+        source = max(view, producer)
+        if source == NO_OP:
+            break
+        last = source
+        given = [
+            p
+            for p, t in enumerate(graph.inputs[source])
+            if (tensors[t].dtype, tensors[t].device) == (tensor.dtype, tensor.device)
+            and (odd or tensors[t].shape[-1:] == tensor.shape[-1:])
+            and (graph.memory(t) not in graph.registered_memory)
+        ]
+        if not given:
+            break
+        at, place = source, given[0]
+    if last is None:
+        return None, ""
+    return analysis.location(graph.stacks[last]), "dtype and device" if odd else "shape"

@@ -1,0 +1,67 @@
+"""An exception of PyTorch that no other rule explains: where the operands come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.causal_graph import CausalGraph
+from autogradviz.diagnose.evidence.operand_origins import (
+    failed_op,
+    is_odd_operand,
+    operand_origin,
+)
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.text_formatting import describe_tensor
+from autogradviz.events import BackwardEnded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_TORCH: Final = "/torch/"
+_NOT_OURS: Final = ("AssertionError", "KeyboardInterrupt", "SystemExit", "StopIteration")
+
+
+@rule("operation-refused", when=ErrorMessage(), group="operation refused", fallback=True)
+def operation_refused(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for an exception that an op, a backward or a function of PyTorch raised."""
+    analysis, error = evidence.analysis, evidence.analysis.error
+    if error is None or error.type_name.endswith(_NOT_OURS):
+        return
+    graph = CausalGraph(analysis)
+    failed = failed_op(graph)
+    if not _is_of_torch(evidence, failed is not None):
+        return
+    message = next(iter(error.message.strip().splitlines()), "")
+    kind = error.type_name.rpartition(".")[2]
+    lines: list[str | SourceLocation | None] = ["This line raised:", error.location]
+    odd: SourceLocation | None = None
+    for position, tensor_id in enumerate(graph.inputs[failed] if failed is not None else ()):
+        assert failed is not None
+        name = graph.owner_name(tensor_id)
+        place, why = (None, "") if name else operand_origin(graph, failed, position)
+        what = f"Operand {position + 1} of {graph.op_names[failed]} is "
+        what += describe_tensor(analysis.tensors[tensor_id]) + (f", {name}" if name else "")
+        lines += [f"{what}. It has its {why} from this line:" if place else f"{what}.", place]
+        if place is not None and is_odd_operand(graph, failed, position):
+            odd = odd or place
+    yield Draft(
+        title=f"{kind}: {message}"[:200].rstrip(". "),
+        culprit=odd or error.location,
+        victim=error.location,
+        explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
+        fix="# give the operands the shapes, dtypes and graphs that the operator takes",
+        confidence="hint",
+        evidence=(error,),
+    )
+
+
+def _is_of_torch(evidence: Evidence, op_failed: bool) -> bool:  # noqa: FBT001
+    """Return whether PyTorch raised the exception, and not the user's code."""
+    ended = evidence.analysis.log.of(BackwardEnded)
+    if op_failed or (ended and ended[-1].failed):
+        return True
+    stack = evidence.error_stack()
+    return bool(stack) and _TORCH in stack[0].filename.replace("\\", "/")

@@ -1,0 +1,131 @@
+"""The audit and its answers, on recordings of programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import autogradviz
+from tests.mutants.run_program import run, warm_up
+
+PROGRAMS = sorted((Path(__file__).parents[1] / "mutants").glob("*/*.py"))
+CORRECT = [path for path in PROGRAMS if path.parent.name in {"programs", "kept_back"}]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    warm_up()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(3, 3)
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, x, change=lambda h: h):
+        h = torch.tanh(self.body(x))
+        h = change(h)
+        return self.head(h).square().mean()
+
+
+def train(change=lambda h: h, *, steps=3, after_backward=lambda model: None, kept=None):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        for _ in range(steps):
+            loss = model(torch.rand(4, 3), change)
+            if kept is not None:
+                kept.append(loss)
+            optimizer.zero_grad()
+            loss.backward()
+            after_backward(model)
+            optimizer.step()
+    return trace
+
+
+def listed(trace):
+    return [(entry.mechanism, entry.statement) for entry in trace.audit()]
+
+
+@pytest.mark.parametrize("path", CORRECT, ids=lambda path: path.stem)
+def test_correct_programs_have_few_entries_and_no_sure_ones(path):
+    answer = run(path, recorded=True)
+    assert answer["error"] is None
+    assert len(answer["audit"]) <= 8
+    assert [slug for slug, confidence, _ in answer["findings"] if confidence != "hint"] == []
+
+
+def test_a_correct_training_has_no_entry():
+    assert listed(train()) == []
+
+
+def test_values_that_pass_through_numpy_are_a_cut():
+    def change(h):
+        return torch.from_numpy(h.detach().numpy() * 2)
+
+    trace = train(change)
+    assert [mechanism for mechanism, _ in listed(trace)][:1] == ["cut"]
+    explanation = trace.why("body.weight")
+    assert explanation.question == "no gradient"
+    assert "numpy" in explanation.steps[-1].statement
+
+
+def test_values_that_pass_through_a_list_are_a_cut():
+    def change(h):
+        double = 2 * h
+        return torch.tensor(double.tolist())
+
+    [entry, *_] = train(change).audit()
+    assert (entry.mechanism, entry.statement) == ("cut", "return torch.tensor(double.tolist())")
+    assert set(entry.parameters) == {"body.weight", "body.bias"}
+
+
+def test_a_new_parameter_made_from_a_result_is_a_cut():
+    def change(h):
+        return nn.Parameter(h.clone())
+
+    assert ("cut", "return nn.Parameter(h.clone())") in listed(train(change))
+
+
+def test_a_hook_that_changes_a_gradient_is_an_entry_with_its_effect():
+    def change(h):
+        h.register_hook(lambda g: g * 0.5)
+        return h
+
+    [entry] = train(change).audit()
+    assert (entry.mechanism, entry.statement) == ("change", "h.register_hook(lambda g: g * 0.5)")
+    assert "3 of 3 runs" in entry.effect
+
+
+def test_a_gradient_that_is_cleared_before_the_step_is_an_entry():
+    trace = train(after_backward=lambda model: model.zero_grad())
+    assert "drop" in [mechanism for mechanism, _ in listed(trace)]
+
+
+def test_a_list_that_keeps_results_is_an_entry():
+    kept = []
+    trace = train(kept=kept, steps=4)
+    assert ("keep", "kept.append(loss)") in listed(trace)
+    assert len(kept) == 4
+
+
+def test_an_operand_of_another_dtype_is_named_with_the_line_that_made_it():
+    model = Net()
+    with pytest.raises(RuntimeError, match="dtype"), autogradviz.record(model) as trace:
+        wide = model.body(torch.rand(4, 3)).double()
+        model.head(wide)
+    assert trace.diagnose()[0].culprit.text == "wide = model.body(torch.rand(4, 3)).double()"
+    assert trace.why("error").steps[-1].statement == trace.diagnose()[0].culprit.text
+
+
+def test_audit_is_the_same_after_saving_and_loading(tmp_path):
+    trace = train(lambda h: h.detach())
+    trace.save(tmp_path / "step.agv")
+    loaded = autogradviz.load(tmp_path / "step.agv")
+    assert loaded.audit() == trace.audit()
+    assert loaded.why("body.weight") == trace.why("body.weight")
