@@ -26,7 +26,7 @@ _PUBLIC: Final = re.compile(r"[/\\]((?:torch|autogradviz)[/\\].*)$")
 def redact(log: Log) -> Log:
     """Return a log without source text, values of variables and folder names.
 
-    Fields are treated as their types in ``events.py`` say; of any other text, absolute paths are
+    Fields are treated as their types in ``events/`` say; of any other text, absolute paths are
     reduced to their last part: "train.py".
     """
     redacted = Log()

@@ -1,7 +1,7 @@
 """Conversion of rows of events to Arrow columns, and back.
 
 All kinds share one wide table: one column per field name, with the type of the annotations in
-``events.py``, and null for kinds without that field. In each batch the rows of one kind are
+``events/``, and null for kinds without that field. In each batch the rows of one kind are
 contiguous, in the order of ``EVENT_TYPES``.
 """
 

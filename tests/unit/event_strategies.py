@@ -13,7 +13,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def values_of(hint: Any, ints: st.SearchStrategy[int]) -> st.SearchStrategy[Any]:
-    """Return all values of an annotation in ``events.py``."""
+    """Return all values of an annotation in ``events/``."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return st.one_of(values_of(part, ints) for part in get_args(hint))
