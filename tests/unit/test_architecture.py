@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -97,9 +98,19 @@ def part_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
+def _tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path, *, top_level_only=False):
-    """Yield the modules that a file imports, with the names taken from them."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    """Return the modules that a file imports, with the names taken from them."""
+    return tuple(_imports(path, top_level_only=top_level_only))
+
+
+def _imports(path, *, top_level_only):
+    tree = _tree(path)
     nodes = _top_level(tree) if top_level_only else ast.walk(tree)
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -198,7 +209,7 @@ def test_parts_of_the_recorder_do_not_read_the_recorder():
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in (PACKAGE / "recorder").rglob("*.py")
         if path.name != "recorder.py"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(_tree(path))
         if (isinstance(node, ast.Name) and node.id == "recorder")
         or (isinstance(node, ast.Attribute) and node.attr in {"recorder", "_recorder"})
     ]
@@ -207,7 +218,7 @@ def test_parts_of_the_recorder_do_not_read_the_recorder():
 
 def private_torch_names(path):
     """Yield the private names that a file reads from torch: "_C", "_ops", "_checkpoint_hook"."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _tree(path)
     roots = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
