@@ -166,6 +166,13 @@ def test_why_runs_the_last_failed_cell_again_and_explains_it(shell):
     assert "it did not raise an exception this time" in run(shell, "%autogradviz why")[2]
 
 
+def test_why_with_a_name_explains_it_in_the_last_trace(shell):
+    run(shell, "%%autogradviz net['a b']\nnet['a b'](x).sum().backward()")
+    assert "weight: how it got its gradient" in run(shell, "%autogradviz why weight")[2]
+    with pytest.raises(UsageError, match="did you mean weight"):
+        shell.run_line_magic("autogradviz", "why wieght")
+
+
 def test_recorded_cells_have_the_finding_in_their_traceback(shell):
     shell.run_cell("%autogradviz on")
     _, _, printed = run(shell, FAILING)
