@@ -49,8 +49,8 @@ class AutogradvizMagics(Magics):
         ``%autogradviz why NAME`` explains a parameter or node of the last trace, which is in the
         variable ``trace``. ``%autogradviz why [MODEL]`` runs the last cell that raised again,
         records it, and shows the finding. ``%autogradviz on`` records every cell from now on: the
-        traceback of one that raises has the finding. ``%autogradviz last`` displays the trace of the last such cell,
-        ``%autogradviz off`` ends it.
+        traceback of one that raises has the finding. ``%autogradviz last`` displays the trace of
+        the last such cell, ``%autogradviz off`` ends it.
         """
         command, _, rest = line.strip().partition(" ")
         if command == "why":
