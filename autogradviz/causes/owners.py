@@ -40,7 +40,8 @@ def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]
     for leaf in graph.got_gradient:
         if leaf in held or graph.memory(leaf) in held_memory:
             continue
-        creator = analysis.creators.get(analysis.tensors[leaf].storage_id or -1)
+        storage_id = analysis.tensors[leaf].storage_id
+        creator = None if storage_id is None else analysis.creators.get(storage_id)
         made = None if creator is None else _made_at(evidence, creator.stack_id, leaf)
         named = leaf in analysis.parameters
         if made is not None and (named or _INIT in made.function):

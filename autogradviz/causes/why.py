@@ -84,8 +84,10 @@ class _Answers:
         """Return the parameter of a name, which may lack the name of the model."""
         if name in self._names:
             return self._names[name]
-        found = [t for full, t in self._names.items() if full.endswith(f".{name}")]
-        return found[0] if len(set(found)) == 1 else None
+        found = {t for full, t in self._names.items() if full.endswith(f".{name}")}
+        trained = found & self._graph.parameters.keys()
+        chosen = trained if len(found) > 1 else found  # of a model and its copies, the trained one
+        return next(iter(chosen)) if len(chosen) == 1 else None
 
     def _node(self, name: str) -> int:
         """Return the node of a number or name; of several, the last."""
@@ -134,9 +136,17 @@ class _Answers:
             NOT_FINITE: {"value"},
             NO_OPTIMIZER: {"own"},
         }.get(question)
-        chosen = [f for f in own if wanted is None or f.mechanism in wanted]
+        chosen = [
+            f
+            for f in self._facts
+            if wanted is not None and f.mechanism in wanted and (f in own or not f.parameters)
+        ]
         if question == NOT_FINITE:
             chosen = [f for f in self._facts if f.mechanism == "value"]
+        if wanted is None:  # findings do not list parameters
+            chosen = sorted(
+                (f for f in self._facts if f in own or not f.parameters), key=lambda f: -f.weight
+            )
         missing = ""
         if question in {ZERO, NOT_FINITE} and "fingerprints" not in self._options:
             missing = "record(fingerprints=True) records which op gave the first such value"

@@ -137,6 +137,24 @@ def test_diagnose_reports_the_line_to_change(folder, capsys):
     assert any(line.split()[:2] == ["culprit", "train.py:5,"] for line in lines)
 
 
+def test_audit_and_why_print_text_and_json(folder, capsys):
+    path = save_failing(folder / "x.agv")
+    trace = autogradviz.load(path)
+    assert run("audit", path) == 0
+    assert capsys.readouterr().out == f"{trace.audit()}\n"
+    assert run("audit", path, "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["mechanism"] == trace.audit()[0].mechanism
+    assert run("why", path, "error") == 0
+    assert capsys.readouterr().out == f"{trace.why('error')}\n"
+    assert run("why", path, "error", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["question"] == "raised"
+
+
+def test_why_suggests_a_name_or_says_that_there_is_none(folder, capsys):
+    assert run("why", save_failing(folder / "x.agv"), "wieght") == 2
+    assert "no parameter or node is named 'wieght'" in capsys.readouterr().err
+
+
 def test_diagnose_prints_findings_as_json(folder, capsys):
     path = save_failing(folder / "x.agv")
     assert run("diagnose", path, "--json") == 0
