@@ -161,7 +161,8 @@ class HookPoints:
             guarded("error", self._emit_error, error)
 
     def _emit_alive(self) -> None:
-        self._session.emit(TensorsAlive, tuple(sorted(self._engine.live_tensor_ids())))
+        if self.steps.count:  # without a step, no tensor outlives one
+            self._session.emit(TensorsAlive, tuple(sorted(self._engine.live_tensor_ids())))
 
     def _walk_recent(self) -> None:
         with DisableTorchFunction():
