@@ -13,7 +13,7 @@ from autogradviz.diagnose.text_formatting import describe_tensor, join_names
 from autogradviz.events import NO_ID, OptimizerStepped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
@@ -51,6 +51,10 @@ def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]
         for filename in evidence.user_files
         for lineno, function in optimizer_lines(filename, {e.optimizer_name for e in steps})
     }
+    if len(lines) == 1:  # what it was not given is one fact, wherever the parameters were made
+        forgotten = [place for place in groups if all(map(_registered_in(evidence), groups[place]))]
+        for place in forgotten[1:]:
+            groups[forgotten[0]] += groups.pop(place)
     total = graph.trained_elements
     for made, leaves in groups.items():
         names = [
@@ -77,6 +81,10 @@ def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]
             fix="# register them in a module (nn.Parameter, nn.ModuleList), before the optimizer "
             "is made",
         )
+
+
+def _registered_in(evidence: Evidence) -> Callable[[int], bool]:
+    return lambda leaf: _is_registered(evidence, leaf)
 
 
 def _is_registered(evidence: Evidence, leaf: int) -> bool:

@@ -76,8 +76,18 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
             if not (after or key in roots) or not graph.is_users(index):
                 continue
             made_at = created.get(key, -1)
+            if made_at >= 0 and _is_of_op(graph, index, made_at):
+                continue
             inside = made_at >= 0 and graph.inside_call(made_at, graph.call_ids[index])
             yield _Write(index, sum(at < index for at in found), after, not inside)
+
+
+def _is_of_op(graph: CausalGraph, index: int, made_at: int) -> bool:
+    """Return whether a write is a part of the op that made the memory, as in ``one_hot``."""
+    place = graph.analysis.location(graph.stacks[index])
+    text = place.text if place is not None else ""
+    shown = graph.op_names[index] in text or any(sign in text for sign in ("+=", "-=", "*=", "/="))
+    return graph.stacks[made_at] == graph.stacks[index] and bool(text) and not shown
 
 
 def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) -> Fact | None:
