@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import textwrap
 from dataclasses import fields
 from itertools import chain, pairwise
@@ -14,18 +15,6 @@ from sphinx.util.docutils import SphinxDirective
 
 from autogradviz import events
 from autogradviz.event_log.rows_to_arrow import schema
-from autogradviz.events import (
-    backward,
-    base,
-    checkpoint,
-    compiled,
-    definitions,
-    hooks,
-    modules_and_state,
-    operators,
-    recording,
-    saved_tensors,
-)
 from autogradviz.events.field_types import traits
 
 if TYPE_CHECKING:
@@ -34,24 +23,18 @@ if TYPE_CHECKING:
     from docutils import nodes
     from sphinx.application import Sphinx
 
-SUBJECTS = (
-    recording,
-    definitions,
-    operators,
-    saved_tensors,
-    backward,
-    hooks,
-    checkpoint,
-    modules_and_state,
-    compiled,
-)
+# The base class's module, then a module for each subject, in the order of the event types.
+MODULES = [
+    sys.modules[name]
+    for name in dict.fromkeys(kind.__module__ for kind in (events.Event, *events.EVENT_TYPES))
+]
 FIELD = re.compile(r"^    (\w+): .*?(?:  # (.*))?$")
 PRIVATE = {"path": "a path", "source": "source text", "value": "a value of the user"}
 
 
 def sections() -> Iterator[tuple[str, list[type[events.Event]]]]:
     """Yield the title of each subject with its event types, in the order of their definition."""
-    for module in SUBJECTS:
+    for module in MODULES[1:]:
         title = (module.__doc__ or "").split(":")[0].rstrip(".")
         yield title, [kind for kind in events.EVENT_TYPES if kind.__module__ == module.__name__]
 
@@ -59,7 +42,7 @@ def sections() -> Iterator[tuple[str, list[type[events.Event]]]]:
 def comments() -> dict[str, dict[str, str]]:
     """Return the comment of each field, by class and field."""
     found: dict[str, dict[str, str]] = {}
-    for module in (base, *SUBJECTS):
+    for module in MODULES:
         source = inspect.getsource(module)
         lines = source.splitlines()
         for node in ast.parse(source).body:
@@ -121,8 +104,7 @@ def description(kind: type[events.Event]) -> str:
 
 def literal_types() -> Iterator[str]:
     """Yield a definition of each named set of values, with its documentation."""
-    modules = (base, *SUBJECTS)
-    pairs = (pairwise(ast.parse(inspect.getsource(module)).body) for module in modules)
+    pairs = (pairwise(ast.parse(inspect.getsource(module)).body) for module in MODULES)
     for node, following in chain.from_iterable(pairs):
         if (
             isinstance(node, ast.AnnAssign)
