@@ -34,10 +34,10 @@ demo: $(VENV)/.installed native ## train, record and break a small GPT; results 
 	@$(BIN)/autogradviz demo -o $(OUTPUT)
 
 check: lint test-viewer ## lint, types and unit tests: two minutes
-	$(PYTEST) -m "not slow" tests/unit
+	$(PYTEST) -m "not slow and not ci" tests/unit
 
-test: programs native lint test-viewer ## the same, integration tests and a browser: twelve minutes
-	$(PYTEST) -m "not slow"
+test: programs native lint test-viewer ## the same, integration tests and a browser: eight minutes
+	$(PYTEST) -m "not slow and not ci"
 
 test-all: programs native lint test-viewer ## every test, those marked slow as well: half an hour
 	$(PYTEST)

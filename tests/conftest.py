@@ -27,19 +27,26 @@ def pytest_addoption(parser):
     )
 
 
+def skip_most(item, n, reason, in_ci=None):
+    """Leave one in ``n`` cases to `make test`, and one in ``in_ci`` to continuous integration."""
+    number = zlib.crc32(item.name.encode())  # the same cases in every run
+    if number % (in_ci or n):
+        item.add_marker(pytest.mark.slow(reason=reason))
+    elif number % n:
+        item.add_marker(pytest.mark.ci(reason=reason))
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         for marker in item.iter_markers("one_in"):
-            # Chosen by name, so that every run of `make test` selects the same cases.
-            if zlib.crc32(item.name.encode()) % marker.args[0]:
-                item.add_marker(pytest.mark.slow(reason=marker.kwargs["reason"]))
+            skip_most(item, marker.args[0], **marker.kwargs)
     # The files with the longest tests begin first, so that no process ends with one of them.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
     for item in items:
-        for marker in item.iter_markers("slow"):
+        for marker in (*item.iter_markers("slow"), *item.iter_markers("ci")):
             if not marker.kwargs.get("reason"):
-                message = f"{item.nodeid}: pytest.mark.slow needs reason=..."
+                message = f"{item.nodeid}: pytest.mark.{marker.name} needs reason=..."
                 raise pytest.UsageError(message)
         if ENGINE == "native":
             for marker in item.iter_markers("python_engine"):

@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autogradviz.support.parse_source import parse
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -224,6 +226,6 @@ def _is_main_guard(node: ast.If) -> bool:
 def _parse(filename: str) -> tuple[list[str], ast.Module | None]:
     try:
         text = Path(filename).read_text(encoding="utf-8")
-        return text.splitlines(), ast.parse(text)
+        return text.splitlines(), parse(text)
     except (OSError, ValueError, SyntaxError, RecursionError):
         return [], None

@@ -6,7 +6,7 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.support.pause_gc import collector_waiting
+from autogradviz.support.parse_source import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +54,7 @@ def name_in_source(code: CodeType, source: tuple[str, ...]) -> str:
 def _scopes(source: tuple[str, ...]) -> tuple[_Scope, ...]:
     """Return the functions and classes of a file, each before those in it."""
     try:
-        with collector_waiting():  # a finalizer that parses, too, makes CPython 3.11 raise an error
-            tree = ast.parse("".join(source))
+        tree = parse("".join(source))
     except (SyntaxError, ValueError, RecursionError):
         return ()
     found: list[_Scope] = []

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from autogradviz.scene.display_text import last_part
+from autogradviz.support.parse_source import parse
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -88,7 +89,7 @@ def assigned_name(line: str) -> str:
         ''
     """
     try:
-        [statement] = ast.parse(line.strip()).body
+        [statement] = parse(line.strip()).body
     except (SyntaxError, ValueError):
         return ""
     if isinstance(statement, ast.Assign):

@@ -154,7 +154,7 @@ def engine(request):
 
 @pytest.mark.parametrize("name", SOME_PROGRAMS)
 def test_engine_changes_no_result(engine, name):
-    check_unchanged(name, engine=engine)
+    check_unchanged(name, {engine: {"engine": engine}})
 
 
 def test_engine_follows_a_saved_tensor(engine):

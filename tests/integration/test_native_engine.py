@@ -58,7 +58,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.slow(reason="runs every program again; the engine is optional")
 @pytest.mark.parametrize("name", sorted(programs.PROGRAMS))
 def test_native_recording_changes_no_result(native, name):
-    check_unchanged(name, engine="native")
+    check_unchanged(name, {"native": {"engine": "native"}})
 
 
 def ops_of(trace):

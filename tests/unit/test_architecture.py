@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import autogradviz
-from autogradviz.support.pause_gc import collector_waiting
+from autogradviz.support.parse_source import parse
 
 PACKAGE = Path(autogradviz.__file__).parent
 LAYERS = {
@@ -101,9 +101,7 @@ def part_of(path):
 
 @cache
 def _tree(path):
-    # A finalizer that parses source meanwhile makes CPython 3.11 raise a SystemError.
-    with collector_waiting():
-        return ast.parse(path.read_text(encoding="utf-8"))
+    return parse(path.read_text(encoding="utf-8"))
 
 
 @cache

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.support.parse_source import parse
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
@@ -80,7 +81,7 @@ def _out_of_place(statement: ast.stmt, target: ast.expr | None) -> str | None:
         left = ast.parse(name, mode="eval").body
         return f"{name} = {ast.unparse(ast.BinOp(left, statement.op, statement.value))}"
     writer = _Writer()
-    changed = writer.visit(ast.parse(ast.unparse(statement)).body[0])
+    changed = writer.visit(parse(ast.unparse(statement)).body[0])
     if not writer.found or writer.failed:
         return None
     if not isinstance(statement, ast.Expr):

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis import SourceLocation
-from autogradviz.support.pause_gc import collector_waiting
+from autogradviz.support.parse_source import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +28,7 @@ _read: dict[str, list[str]] = {}
 def _tree(filename: str) -> ast.Module | None:
     _read[filename] = lines = linecache.getlines(filename)
     try:
-        with collector_waiting():  # a finalizer that parses, too, makes CPython 3.11 raise an error
-            return ast.parse("".join(lines))
+        return parse("".join(lines))
     except (SyntaxError, ValueError):
         return None
 
