@@ -18,7 +18,7 @@ from autogradviz.analysis.compiled_region_types import (
 )
 from autogradviz.analysis.compiled_save_reasons import reason_to_save, remedy_for_save
 from autogradviz.analysis.types import SourceLocation
-from autogradviz.compiled_graphs.compiler_value_names import is_packed, unpacked_name
+from autogradviz.compiled_graphs.compiler_name_patterns import is_packed, unpacked_name
 from autogradviz.compiled_graphs.plan_region import is_later_checkpoint
 from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.events import (
@@ -35,7 +35,7 @@ from autogradviz.events import (
     RegionRan,
     SlotPlanned,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,7 +18,7 @@ from autogradviz.events import (
     NodeSeen,
     NormRead,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

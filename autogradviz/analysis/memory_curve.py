@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from autogradviz.analysis.tensor_and_module_tables import Tensors

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
 from autogradviz.events import OpCalled, RegionEntered
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -28,7 +28,7 @@ from autogradviz.events import (
     RecomputeStopped,
     StepEnded,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -17,7 +17,7 @@ from autogradviz.events import (
     TensorUnpacked,
     VersionBumped,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from autogradviz.events import (
     TensorSaved,
     TensorUnpacked,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.analysis.timeline_marks import (
+from autogradviz.analysis.timeline_modes_and_markers import (
     find_compiles,
     find_event_markers,
     find_hook_pairs,
@@ -23,7 +23,7 @@ from autogradviz.events import (
     RecomputeStarted,
     RecomputeStopped,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.compiled_graphs.compiler_value_names import INPUT, ITEM, TANGENT, unpacked_name
+from autogradviz.compiled_graphs.compiler_name_patterns import INPUT, ITEM, TANGENT, unpacked_name
 from autogradviz.compiled_graphs.graph_op import calls
 from autogradviz.compiled_graphs.view_ops import is_view
 

@@ -10,7 +10,7 @@ import re
 from math import prod
 from typing import Any, Final
 
-from autogradviz.compiled_graphs.compiler_value_names import ITEM
+from autogradviz.compiled_graphs.compiler_name_patterns import ITEM
 from autogradviz.compiled_graphs.graph_op import GraphOp
 from autogradviz.compiled_graphs.source_lines import NO_LINE, Line, is_library
 

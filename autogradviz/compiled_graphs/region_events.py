@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autogradviz.compiled_graphs.compiler_value_names import INPUT
+from autogradviz.compiled_graphs.compiler_name_patterns import INPUT
 from autogradviz.compiled_graphs.plan_region import forward_names, recomputed_ops, saved_slots
 from autogradviz.events import (
     HookInlined,
@@ -17,8 +17,8 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from autogradviz.compiled_graphs.captured_region import RegionFacts
     from autogradviz.compiled_graphs.graph_op import GraphOp
-    from autogradviz.compiled_graphs.region_facts import RegionFacts
     from autogradviz.events import CompiledGraph, Event
 
 

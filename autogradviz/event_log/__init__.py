@@ -7,22 +7,23 @@ to count. A kind is read as columns, one list per field; ``Log.of`` builds froze
 them. Kinds that occur by the hundred thousand are read with ``Log.fields``, ``Log.column`` and
 ``Log.merged_fields``, which take a tenth of the time. A file is one wide Arrow table with one
 column per field name, of which four fifths are null in a batch; these columns are not decompressed
-(``event_log/decode_batches.py``). It is written in batches whose definitions precede their uses, so
-the readable part of a torn file is complete in itself.
+(``event_log/decode_file_batches.py``). It is written in batches whose definitions precede their
+uses, so the readable part of a torn file is complete in itself.
 
 When a recording has 16,384 rows at the end of a step (32,768 within a step), all but the newest
 4,096 are compressed: marshalled column by column and compressed per event type, to 14 bytes per
 event instead of 300 (``event_log/compressed_rows.py``, ``recorder/retention/compress_events.py``).
 This takes a quarter of the time of building Arrow columns, which is done only on saving. Only the
 process that recorded unmarshals; from a file, Arrow batches are read
-(``event_log/decode_batches.py``) and written again unchanged. Importing pandas, which Arrow does
-with its first array, is avoided during a step: arrays are built from buffers
+(``event_log/decode_file_batches.py``) and written again unchanged. Importing pandas, which Arrow
+does with its first array, is avoided during a step: arrays are built from buffers
 (``event_log/arrow_arrays.py``).
 
-Reading a trace creates hundreds of thousands of frozen records. ``support/fast_dataclass.py`` fills
-them before they are frozen, and ``support/pause_gc.py`` pauses the garbage collector meanwhile. A
-picture of the graph does not build the panels. Groups with equal links are arranged once. In a
-compressed payload, columns of ascending numbers hold differences (``scene/payload.py``).
+Reading a trace creates hundreds of thousands of frozen records.
+``support/fast_dataclass_constructor.py`` fills them before they are frozen, and
+``support/pause_gc.py`` pauses the garbage collector meanwhile. A picture of the graph does not
+build the panels. Groups with equal links are arranged once. In a compressed payload, columns of
+ascending numbers hold differences (``scene/payload.py``).
 """
 
 import autogradviz.event_log.load_pyarrow  # noqa: F401 - before all that imports pyarrow

@@ -1,7 +1,7 @@
 """Compressed rows of a long recording, marshalled kind by kind, at a twentieth of their size.
 
 They exist only in the process that records: saving converts them to the Arrow columns of a file
-(``decode_batches.py``). Marshalling takes a fifth of the time of Arrow.
+(``decode_file_batches.py``). Marshalling takes a fifth of the time of Arrow.
 """
 
 from __future__ import annotations

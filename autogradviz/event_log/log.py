@@ -19,7 +19,7 @@ from autogradviz.event_log.compressed_rows import CompressedRows
 from autogradviz.event_log.log_segments import Segments, rows_of_segment
 from autogradviz.event_log.uncompressed_rows import Rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.fork_safe_locks import new_lock
 from autogradviz.support.pause_gc import collector_waiting
 

@@ -37,7 +37,7 @@ from autogradviz.events import (
     StepUnfinished,
     TensorSeen,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from autogradviz.event_log.arrow_message_sizes import read_messages
-from autogradviz.event_log.decode_batches import open_stream
+from autogradviz.event_log.decode_file_batches import open_stream
 from autogradviz.event_log.rank_summary import SUMMARIZED, RankSummary, read_footer, summarize
 from autogradviz.event_log.rows_to_arrow import find_runs, to_rows
 from autogradviz.event_log.trace_file import UNREADABLE, check_beginning, read_content
 from autogradviz.events import Event, field_names
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -19,7 +19,7 @@ from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import file_layout
 from autogradviz.event_log.arrow_arrays import import_pandas
 from autogradviz.event_log.arrow_message_sizes import read_messages
-from autogradviz.event_log.decode_batches import Batch, read_batches
+from autogradviz.event_log.decode_file_batches import Batch, read_batches
 from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.log_segments import Segments

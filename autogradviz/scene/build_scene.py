@@ -33,7 +33,7 @@ from autogradviz.scene.memory_view import build_flame_tables, build_prediction_t
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.parts_opened_by_name import find_opened
 from autogradviz.scene.schema import Scene, SceneEdge
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:

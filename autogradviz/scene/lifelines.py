@@ -6,7 +6,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, short_location, source_line
-from autogradviz.scene.derivative_formulas import is_table_of, slot_sentence
 from autogradviz.scene.schema import (
     SceneCountedStorage,
     SceneSlotReason,
@@ -15,7 +14,8 @@ from autogradviz.scene.schema import (
 )
 from autogradviz.scene.tensor_shape_text import tensor_shape_text
 from autogradviz.scene.variable_names import name_storages
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.scene.why_slot_is_saved import is_table_of, slot_sentence
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

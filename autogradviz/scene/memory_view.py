@@ -12,7 +12,7 @@ from autogradviz.scene.schema import (
     SceneModuleCall,
     SceneStorageSize,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis

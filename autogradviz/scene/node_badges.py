@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import NotFiniteSeen, VersionBumped
 from autogradviz.scene.display_text import hook_description
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

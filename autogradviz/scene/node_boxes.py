@@ -11,7 +11,7 @@ from autogradviz.scene.parameter_badges import ParameterBadges
 from autogradviz.scene.saved_tensor_badges import SavedTensorBadges
 from autogradviz.scene.schema import SceneNode
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

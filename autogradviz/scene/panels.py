@@ -22,7 +22,7 @@ from autogradviz.scene.schema import (
     SceneSpan,
     SceneSummary,
 )
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

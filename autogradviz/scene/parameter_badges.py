@@ -8,7 +8,7 @@ from autogradviz.analysis.formatting import format_shape
 from autogradviz.scene.schema import ParameterBadge
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
 from autogradviz.scene.variable_names import name_storages
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis

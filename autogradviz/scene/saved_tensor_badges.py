@@ -8,7 +8,7 @@ from autogradviz.scene.display_text import saved_tensor_label
 from autogradviz.scene.schema import SavedTensorBadge
 from autogradviz.scene.tensor_shape_text import tensor_shape_text
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

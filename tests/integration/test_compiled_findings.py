@@ -112,7 +112,9 @@ def penalty_after_plain_steps(compiled):
 # --- two backwards through one region -----------------------------------------------------------
 
 
-@bug("compiled-region-is-one-node", raises=RuntimeError, words=["one autograd node", "exp", "sin"])
+@bug(
+    "compiled-region-backward-twice", raises=RuntimeError, words=["one autograd node", "exp", "sin"]
+)
 def two_losses_of_one_function(compiled):
     a, b = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
     both = compiled(lambda: (a.exp(), b.sin()))
@@ -131,7 +133,7 @@ class Shared(nn.Module):
         return {"left": self.left(h).exp(), "right": self.right(h).sigmoid()}
 
 
-@bug("compiled-region-is-one-node", raises=RuntimeError, words=["eager mode both need"])
+@bug("compiled-region-backward-twice", raises=RuntimeError, words=["eager mode both need"])
 def two_heads_on_a_trunk(compiled):
     heads = compiled(Shared())(torch.rand(3, 4))  # <two_heads_on_a_trunk victim>
     losses = [value.mean() for value in heads.values()]
@@ -139,7 +141,7 @@ def two_heads_on_a_trunk(compiled):
     losses[0].backward()
 
 
-@bug("compiled-region-is-one-node", raises=RuntimeError, words=["earlier step"])
+@bug("compiled-region-backward-twice", raises=RuntimeError, words=["earlier step"])
 def hidden_state_is_kept(compiled):
     cell = nn.GRUCell(3, 3)
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from documented_torch import needs_documented_torch
 from interpreters import run_forked
+from needs_documented_torch import needs_documented_torch
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))

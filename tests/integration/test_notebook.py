@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from documented_torch import needs_documented_torch
 from interpreters import run_forked
+from needs_documented_torch import needs_documented_torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 from compare_outputs import is_same_output

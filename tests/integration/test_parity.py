@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from parity_programs import PROGRAMS
+from one_process_and_parallel_programs import PROGRAMS
 from ranks import run_ranks
 
 import autogradviz
@@ -11,7 +11,7 @@ from autogradviz.cli.entry_point import main
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import DistributedTensorSeen, LeafGradientRead, OutputNormRead
 
-PROGRAM = Path(__file__).with_name("parity_programs.py")
+PROGRAM = Path(__file__).with_name("one_process_and_parallel_programs.py")
 CORRECT = ("tensor_parallel", "sharded", "replicated", "reduced_by_hand")
 SCALED = ("tensor_parallel_scaled", "sharded_scaled", "replicated_scaled")
 LINE = next(
@@ -59,7 +59,7 @@ def test_activation_that_one_rank_scales_is_the_first_difference(compared, name)
     first, *gradients = compared(name).differences
     assert (first.aspect, first.what) == ("parity", "first difference")
     assert "blocks.1" in first.before
-    assert f"mul, parity_programs.py:{LINE} on rank 1" in first.after
+    assert f"mul, one_process_and_parallel_programs.py:{LINE} on rank 1" in first.after
     assert "float32[8, 16]" in first.before  # the global shape
     assert ("Partial(sum)" if name.startswith("tensor") else "float32[4, 16]") in first.after
     assert {each.what for each in gradients} >= {"gradient of blocks.1.up.weight"}

@@ -28,7 +28,7 @@ from autogradviz.events import (
     StepEnded,
 )
 
-PROGRAM = Path(__file__).with_name("run_programs.py")
+PROGRAM = Path(__file__).with_name("rank_programs_with_mistakes.py")
 MISTAKES = (
     "correct", "branch", "not_finite", "missing", "mismatch", "drift", "skipped", "no_optimizer",
     "joined", "shorter", "sharded", "drift_zeroed",

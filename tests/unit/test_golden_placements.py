@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from documented_torch import needs_documented_torch
 from make_scene import Box, scene_of, tower
+from needs_documented_torch import needs_documented_torch
 
 from autogradviz.scene.layout.coordinates import place
 from autogradviz.scene.payload import to_payload

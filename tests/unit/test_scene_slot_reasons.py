@@ -10,12 +10,12 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.scene.derivative_formulas import (
+from autogradviz.scene.variable_names import assigned_name
+from autogradviz.scene.why_slot_is_saved import (
     parse_derivatives,
     read_derivatives,
     slot_sentence,
 )
-from autogradviz.scene.variable_names import assigned_name
 
 TABLE = """
 # a comment

@@ -9,7 +9,7 @@ import { formatCount, formatPlace, plural } from "../scene/format.js";
 import { VirtualCanvas } from "./virtual_canvas.js";
 
 /** @typedef {import("./types.js").CollectiveLanes} Lanes */
-/** @typedef {import("../canvas/charts.js").Drawing} Drawing */
+/** @typedef {import("../canvas/chart_parts.js").Drawing} Drawing */
 
 const ROW = 24;
 const TOP = 34;

@@ -18,7 +18,7 @@ import {
 import { VirtualCanvas } from "./virtual_canvas.js";
 
 /** @typedef {import("./run_state.js").RunState} RunState */
-/** @typedef {import("../canvas/charts.js").Drawing} Drawing */
+/** @typedef {import("../canvas/chart_parts.js").Drawing} Drawing */
 
 const AXIS = 20;
 const HEADER = 22;

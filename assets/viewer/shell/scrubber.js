@@ -2,7 +2,7 @@
 /** The bar below all views: the recording over time; dragging it replays the recording. */
 
 import { proportionalAxis } from "../scene/time_axis.js";
-import { paintTimes, paintTorn, startDrawing } from "../canvas/charts.js";
+import { paintTimes, paintTorn, startDrawing } from "../canvas/chart_parts.js";
 import { button, claim, h, listen } from "../dom.js";
 import { formatCount, formatDuration } from "../scene/format.js";
 import { icon } from "../canvas/icons.js";

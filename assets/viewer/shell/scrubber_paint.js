@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints the scrubber: phases, saved memory, the replayed time, the failure. */
 
-import { hueOfSpan, traceSteps } from "../canvas/charts.js";
+import { hueOfSpan, traceSteps } from "../canvas/chart_parts.js";
 import { formatBytes } from "../scene/format.js";
 import { paintGlyph } from "../canvas/icons.js";
 import { widthOf, write } from "../canvas/text.js";

@@ -43,7 +43,7 @@ import { timelineView } from "./timeline/index.js";
  * @property {HTMLElement} canvas whose size and font the picture has
  * @property {Palette} palette
  * @property {{width: number, height: number}} [size] of the content, if it is not the canvas
- * @property {(drawing: import("../canvas/charts.js").Drawing) => void} draw
+ * @property {(drawing: import("../canvas/chart_parts.js").Drawing) => void} draw
  */
 
 /** @type {View[]} in the order of the navigation rail; the first one is displayed first */

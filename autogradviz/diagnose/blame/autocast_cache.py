@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.recompute_cause import Cause
+from autogradviz.diagnose.blame.recompute_cause_record import Cause
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.events import ModeChanged

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.recompute_cause import Cause
+from autogradviz.diagnose.blame.recompute_cause_record import Cause
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import short_location
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.clock_iterator_or_file_read import (
+from autogradviz.diagnose.blame.cause_without_state_change import (
     find_unrecorded_cause,
     find_unrestored_rng,
 )
@@ -17,7 +17,7 @@ from autogradviz.diagnose.blame.find_state_writer import (
     other_thread,
 )
 from autogradviz.diagnose.blame.python_numpy_random import find_random_call
-from autogradviz.diagnose.blame.recompute_cause import Cause
+from autogradviz.diagnose.blame.recompute_cause_record import Cause
 from autogradviz.diagnose.blame.region_input_overwritten import find_overwritten_input
 from autogradviz.diagnose.blame.state_paths import (
     attribute_name,

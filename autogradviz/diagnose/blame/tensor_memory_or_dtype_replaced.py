@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.code_run_between import REACHABLE, RecomputeWindow, entered_stack
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
-from autogradviz.diagnose.blame.recompute_cause import Cause
+from autogradviz.diagnose.blame.recompute_cause_record import Cause
 from autogradviz.diagnose.blame.state_paths import attribute_name
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import short_location

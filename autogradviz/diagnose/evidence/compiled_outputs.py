@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.compiled_graphs.compiler_value_names import TANGENT
+from autogradviz.compiled_graphs.compiler_name_patterns import TANGENT
 from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.compiled_code import RanRegion, runs_by_node
 from autogradviz.diagnose.text_formatting import join_names, short_location

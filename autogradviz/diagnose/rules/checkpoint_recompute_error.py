@@ -7,7 +7,7 @@ from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.find_recompute_cause import find_cause
-from autogradviz.diagnose.blame.recompute_cause import cause_lines, confidence_of, with_cause
+from autogradviz.diagnose.blame.recompute_cause_record import cause_lines, confidence_of, with_cause
 from autogradviz.diagnose.rule import Draft, ErrorMessage, Place, rule
 from autogradviz.diagnose.text_formatting import (
     describe_op,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         SavedTensor,
         SourceLocation,
     )
-    from autogradviz.diagnose.blame.recompute_cause import Cause
+    from autogradviz.diagnose.blame.recompute_cause_record import Cause
     from autogradviz.diagnose.evidence.facts import Evidence
 
 MAX_SAVES: Final = 4  # saved tensors listed in an explanation

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.find_recompute_cause import find_cause
-from autogradviz.diagnose.blame.recompute_cause import cause_lines, confidence_of, with_cause
+from autogradviz.diagnose.blame.recompute_cause_record import cause_lines, confidence_of, with_cause
 from autogradviz.diagnose.evidence.recompute_value_diff import contents_known, first_changed_save
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_region, describe_tensor, slot_name

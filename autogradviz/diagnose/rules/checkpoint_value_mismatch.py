@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.find_recompute_cause import find_cause
-from autogradviz.diagnose.blame.recompute_cause import cause_lines, confidence_of, with_cause
+from autogradviz.diagnose.blame.recompute_cause_record import cause_lines, confidence_of, with_cause
 from autogradviz.diagnose.evidence.recompute_value_diff import (
     first_affected_line,
     first_changed_save,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Op, OpPair, Recomputation, Region
-    from autogradviz.diagnose.blame.recompute_cause import Cause
+    from autogradviz.diagnose.blame.recompute_cause_record import Cause
     from autogradviz.diagnose.evidence.facts import Evidence
 
 

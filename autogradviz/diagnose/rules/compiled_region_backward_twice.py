@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @rule(
-    "compiled-region-is-one-node",
+    "compiled-region-backward-twice",
     when=ErrorMessage("Trying to backward through the graph a second time"),
     group="backward raised",
     after="reentrant-captured-graph",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.nested_region_arguments_and_results import is_nested_argument
+from autogradviz.diagnose.blame.region_tensors_in_containers import is_nested_argument
 from autogradviz.diagnose.evidence.reentrant_regions import REENTRANT_FIX, find_captured_graph
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module

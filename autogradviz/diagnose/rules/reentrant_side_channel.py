@@ -6,7 +6,7 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.nested_region_arguments_and_results import is_nested_result
+from autogradviz.diagnose.blame.region_tensors_in_containers import is_nested_result
 from autogradviz.diagnose.evidence.reentrant_regions import (
     REENTRANT_FIX,
     REENTRANT_NODE,

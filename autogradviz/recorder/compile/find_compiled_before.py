@@ -14,12 +14,12 @@ from weakref import WeakKeyDictionary
 
 from torch.fx import GraphModule
 
-from autogradviz.compiled_graphs.read_graph_text import read_graph_text
-from autogradviz.compiled_graphs.region_facts import (
+from autogradviz.compiled_graphs.captured_region import (
     MISSING_IN_TEXT,
     RegionFacts,
     facts_of_cache_entry,
 )
+from autogradviz.compiled_graphs.read_graph_text import read_graph_text
 from autogradviz.recorder.compile.read_graph_module import read_graph
 from autogradviz.recorder.torch_internals.compiler_names import (
     cache_entries_of_code,

@@ -6,13 +6,13 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.compiled_graphs.compiler_value_names import TANGENT
-from autogradviz.compiled_graphs.graph_op import GraphOp, calls, plain_name
-from autogradviz.compiled_graphs.region_facts import (
+from autogradviz.compiled_graphs.captured_region import (
     InlinedHook,
     RegionFacts,
     facts_of_cache_entry,
 )
+from autogradviz.compiled_graphs.compiler_name_patterns import TANGENT
+from autogradviz.compiled_graphs.graph_op import GraphOp, calls, plain_name
 from autogradviz.events import CacheDecided
 from autogradviz.recorder.compile.current_backend import backend_name
 from autogradviz.recorder.compile.min_cut_reasons import blocked_ops

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.compiled_graphs.region_facts import RegionFacts
+    from autogradviz.compiled_graphs.captured_region import RegionFacts
     from autogradviz.recorder.session import Session
 
 _NO_CALLS: Final = {"placeholder", "get_attr", "output"}

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
     from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.ops.recent_outputs import RecentOutputs
+    from autogradviz.recorder.ops.recent_outputs_to_walk import RecentOutputs
     from autogradviz.recorder.python_engine.node_creators import CreatorTable
     from autogradviz.recorder.python_engine.stack_table import StackTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable

@@ -8,7 +8,7 @@ from autogradviz.recorder.engine_interface import GraphTables, Tables
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.ops.fingerprints import Fingerprints
-from autogradviz.recorder.ops.recent_outputs import RecentOutputs
+from autogradviz.recorder.ops.recent_outputs_to_walk import RecentOutputs
 from autogradviz.recorder.python_engine.dispatch_mode import OpMode
 from autogradviz.recorder.python_engine.graph_walk import NodeTable
 from autogradviz.recorder.python_engine.module_calls import ModuleCallTable

@@ -39,7 +39,7 @@ from autogradviz.scene.schema import (
     SceneCompiledSlot,
 )
 from autogradviz.scene.text_metrics import text_width
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.compiled_graphs.compiler_value_names import ITEM
+from autogradviz.compiled_graphs.compiler_name_patterns import ITEM
 from autogradviz.scene.compiled.source_line_columns import slot_hook
 from autogradviz.scene.display_text import plural
 from autogradviz.scene.text_metrics import elide

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.compiled_graphs.compiler_value_names import is_packed
+from autogradviz.compiled_graphs.compiler_name_patterns import is_packed
 from autogradviz.compiled_graphs.view_ops import is_view as is_view_target
 from autogradviz.scene.display_text import block_prefix
 

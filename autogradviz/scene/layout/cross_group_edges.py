@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.layout.rows_and_order import Arrangement, arrange
 from autogradviz.scene.schema import Cell, Link
-from autogradviz.support.fast_dataclass import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -129,7 +129,7 @@ def freed(*, second_output):
 
 def test_backwards_through_two_outputs_of_a_region_are_reported():
     (finding,) = freed(second_output=1)
-    assert finding.slug == "compiled-region-is-one-node"
+    assert finding.slug == "compiled-region-backward-twice"
     assert lines(finding) == ("t.py:6", "t.py:5")
 
 

@@ -27,7 +27,7 @@ from autogradviz.diagnose.rules.checkpoint_early_stop_caught import early_stop_c
 from autogradviz.diagnose.rules.checkpoint_recompute_error import checkpoint_mismatch
 from autogradviz.diagnose.rules.checkpoint_saves_misaligned import checkpoint_saves_misaligned
 from autogradviz.diagnose.rules.checkpoint_value_mismatch import checkpoint_value_mismatch
-from autogradviz.diagnose.rules.custom_function_recompute_differs import custom_recompute
+from autogradviz.diagnose.rules.handmade_checkpoint_differs import custom_recompute
 from autogradviz.diagnose.rules.selective_checkpoint_cache_mutated import selective_cache_mutated
 
 # --- checkpoint-state-changed, checkpoint-context-missing, checkpoint-not-repeatable ------------

@@ -1,7 +1,7 @@
 // @ts-check
 /** The memory that checkpointing or offloading modules would free, and the time it would add. */
 
-import { startDrawing, traceSteps } from "../../canvas/charts.js";
+import { startDrawing, traceSteps } from "../../canvas/chart_parts.js";
 import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format.js";

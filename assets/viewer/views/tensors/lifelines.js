@@ -1,7 +1,7 @@
 // @ts-check
 /** Lifelines: a row for each storage, with markers where it is saved, written, unpacked and released. */
 
-import { clipped, paintTimes, paintTorn, startDrawing } from "../../canvas/charts.js";
+import { clipped, paintTimes, paintTorn, startDrawing } from "../../canvas/chart_parts.js";
 import { claim, h, listen } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
@@ -112,7 +112,7 @@ export class Lifelines {
     this.paint(drawing);
   }
 
-  /** @param {import("../../canvas/charts.js").Drawing} drawing */
+  /** @param {import("../../canvas/chart_parts.js").Drawing} drawing */
   paint({ pen, width, height }) {
     const { scrollTop } = this.scroller;
     const x = (/** @type {number} */ time) => this.#x(time);

@@ -1,7 +1,7 @@
 // @ts-check
 /** Bands of forward, backward and recomputation above the lifelines, and faintly behind them. */
 
-import { hueOfSpan } from "../../canvas/charts.js";
+import { hueOfSpan } from "../../canvas/chart_parts.js";
 import { roundRect, widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 

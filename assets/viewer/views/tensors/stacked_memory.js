@@ -1,7 +1,7 @@
 // @ts-check
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
-import { paintTimes, startDrawing, ticks } from "../../canvas/charts.js";
+import { paintTimes, startDrawing, ticks } from "../../canvas/chart_parts.js";
 import { h, listen } from "../../dom.js";
 import { blockPrefix, formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
 import { proportionalAxis } from "../../scene/time_axis.js";

@@ -8,7 +8,7 @@ import {
   paintTorn,
   ticks,
   traceSteps,
-} from "../../canvas/charts.js";
+} from "../../canvas/chart_parts.js";
 import { formatBytes, formatDuration } from "../../scene/format.js";
 import { roundRect, widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
@@ -55,7 +55,7 @@ export function heightOf(tracks) {
 }
 
 /**
- * @param {import("../../canvas/charts.js").Drawing} drawing
+ * @param {import("../../canvas/chart_parts.js").Drawing} drawing
  * @param {import("../../store.js").Store} store
  * @param {Track[]} tracks
  * @param {import("../../shell/time_window.js").TimeWindow} window

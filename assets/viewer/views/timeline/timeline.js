@@ -1,7 +1,7 @@
 // @ts-check
 /** The timeline: bars of what ran, the saved-memory curve, and a profile of a time range. */
 
-import { startDrawing } from "../../canvas/charts.js";
+import { startDrawing } from "../../canvas/chart_parts.js";
 import { h, listen } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
@@ -132,7 +132,7 @@ export class Timeline {
     if (drawing) this.paint(drawing);
   }
 
-  /** @param {import("../../canvas/charts.js").Drawing} drawing */
+  /** @param {import("../../canvas/chart_parts.js").Drawing} drawing */
   paint(drawing) {
     paintTimeline(drawing, this.store, this.tracks, this.window, this.range);
   }

@@ -8,7 +8,7 @@ from autogradviz.diagnose.blame.autocast_cache import find_cached_cast
 from autogradviz.diagnose.blame.code_run_between import REACHABLE
 from autogradviz.diagnose.blame.context_fn_mismatch import find_unequal_contexts
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
-from autogradviz.diagnose.blame.recompute_cause import Cause
+from autogradviz.diagnose.blame.recompute_cause_record import Cause
 from autogradviz.diagnose.blame.region_input_overwritten import find_overwritten_input
 from autogradviz.diagnose.blame.tensor_memory_or_dtype_replaced import (
     find_data_reassignment_in_region,
