@@ -125,7 +125,7 @@ class ModuleTable:
             return []
         return [
             (self._names.get(number, ""), module)
-            for module, number in self._known.values()
+            for module, number in self._known.copy().values()
             if number >= module_id
         ]
 
@@ -153,10 +153,10 @@ class ModuleTable:
 
     def prune(self) -> None:
         """Remove dead modules."""
-        dead = [(key, number) for key, (module, number) in self._known.items() if module() is None]
-        for key, number in dead:
-            del self._known[key]
-            self._release_name(number)
+        for key, (module, number) in self._known.copy().items():
+            if module() is None:
+                self._known.pop(key, None)
+                self._release_name(number)
 
     def _release_name(self, module_id: int) -> None:
         """Remove a dead module's name, unless a call of the module is still open."""

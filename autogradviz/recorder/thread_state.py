@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakSet
+from weakref import ref
 
 from autogradviz.recorder.torch_internals.private_api import current_graph_task_id, get_sequence_nr
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling
@@ -85,7 +85,8 @@ class ThreadTable:
         self._lock = new_lock()
         self._attach = attach
         self._count = 0
-        self._states: WeakSet[ThreadState] = WeakSet()  # a state dies with its thread
+        # A state dies with its thread. A WeakSet cannot be read while other threads add to it.
+        self._states: dict[int, ref[ThreadState]] = {}
         self.local = _Local(self)
         """``local.state`` is the state of the current thread."""
 
@@ -96,9 +97,11 @@ class ThreadTable:
             state.suspended = True
             return state
         with self._lock:
-            state = ThreadState(self._count, get_sequence_nr())
+            number = self._count
+            state = ThreadState(number, get_sequence_nr())
             self._count += 1
-            self._states.add(state)
+            states = self._states
+            states[number] = ref(state, lambda _: states.pop(number, None))
         if self._attach is not None:
             state.number = self._attach(state)
         return state
@@ -109,7 +112,8 @@ class ThreadTable:
         return self._count
 
     def __iter__(self) -> Iterator[ThreadState]:
-        return iter(list(self._states))
+        references = list(self._states.values())
+        return (state for each in references if (state := each()) is not None)
 
 
 def is_worker() -> bool:

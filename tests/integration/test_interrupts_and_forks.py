@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from forked_child import run_in_child
 from interpreters import run_forked
 from interrupted_step import step
 from patch_points import all_patch_points
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
@@ -223,7 +225,7 @@ def test_many_threads_train_concurrently(options, tmp_path, monkeypatch):
         weight = torch.nn.Parameter(torch.full((3,), 1.0 + number))
         optimizer = torch.optim.SGD([weight], lr=0.001)
         for _ in range(20):
-            (weight * weight).sin().sum().backward()
+            checkpoint(torch.sin, weight * weight, use_reentrant=False).sum().backward()
             optimizer.step()
             gradients.setdefault(number, []).append(weight.grad.tolist())
             optimizer.zero_grad()
@@ -231,12 +233,17 @@ def test_many_threads_train_concurrently(options, tmp_path, monkeypatch):
     for number in range(4):
         train(number)
     plain, gradients = gradients, {}
-    with autogradviz.record(**options) as trace:
-        threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads change while a table is read
+    try:
+        with autogradviz.record(**options) as trace:
+            threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert gradients == plain
     assert trace.log.problem is None
     seqs = [event.seq for event in trace.log]

@@ -230,7 +230,7 @@ class GradientTable:
 
     def _emit_held(self) -> None:
         """Record the norms that another thread has read."""
-        for tensor_id, held in self._held.items():
+        for tensor_id, held in self._held.copy().items():
             if held is not None:
                 backward_id, norm, layout = held
                 if self.reached.get(tensor_id, backward_id) != backward_id:

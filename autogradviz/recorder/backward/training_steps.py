@@ -23,7 +23,6 @@ it, once a recording.
 
 from __future__ import annotations
 
-import gc
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +32,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from autogradviz.events import NoOptimizerFound, OptimizerStepped, StepEnded
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.support.live_objects import live_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,8 +171,7 @@ def _is_optimized(leaf: torch.Tensor) -> bool:
 
 def _optimizers() -> list[Optimizer]:
     """Return all optimizers of this process."""
-    kinds = set(map(id, _with_subclasses(Optimizer)))  # not hashed: a metaclass may define it
-    return [each for each in gc.get_objects() if id(type(each)) in kinds]
+    return live_objects(_with_subclasses(Optimizer))
 
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:

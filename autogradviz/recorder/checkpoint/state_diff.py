@@ -118,10 +118,9 @@ class StateTable:
         for region_id in list(self._entered):  # may shrink: an owner dies in another thread
             if self._entered.get(region_id, first_seq) < first_seq:
                 self.forget(region_id)
-        for recompute_id in [
-            key for key, (region, _) in self._recomputing.items() if region not in self._entered
-        ]:
-            del self._recomputing[recompute_id]
+        for recompute_id, (region_id, _) in self._recomputing.copy().items():
+            if region_id not in self._entered:
+                self._recomputing.pop(recompute_id, None)
 
     def _writer(self, path: Path, value: Reading | None, since: int) -> int | None:
         """Return the stack that wrote an attribute of a name since an event.

@@ -72,9 +72,17 @@ class StateReader:
             previous.follower = id(last)
         is_new = last not in walks
         self._walks[key] = [last, *[each for each in walks if each is not last][: MAX_FORMS - 1]]
-        while is_new and sum(map(len, self._walks.values())) > MAX_WALKS:
-            del self._walks[next(iter(self._walks))]
+        if is_new:
+            self._forget_oldest()
         return last.found
+
+    def _forget_oldest(self) -> None:
+        """Keep the newest walks; other threads may add some meanwhile."""
+        count = sum(map(len, self._walks.copy().values())) - MAX_WALKS
+        for key in list(self._walks) if count > 0 else ():
+            count -= len(self._walks.pop(key, ()))
+            if count <= 0:
+                break
 
     def prune(self) -> None:
         """Forget the oldest objects of a long recording, and the walks that found them."""

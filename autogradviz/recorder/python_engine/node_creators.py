@@ -137,7 +137,7 @@ class CreatorTable:
         """Forget the ops before an event, and all but the newest custom Functions."""
         self.ops = {
             number: ops
-            for number, ops in self.ops.items()
+            for number, ops in self.ops.copy().items()
             if (ops[-1] if isinstance(ops, list) else ops)[0] >= first_seq
         }
         self.wide &= self.ops.keys()

@@ -87,8 +87,8 @@ class NodeRuns:
         call = self._by_task.get(task)
         if call is None:
             # The first node of a task: the newest call without one, preferably this thread's.
-            known = {id(other) for other in self._by_task.values()}
-            fresh = [other for other in self.open.values() if id(other) not in known]
+            known = {id(other) for other in self._by_task.copy().values()}
+            fresh = [other for other in self.open.copy().values() if id(other) not in known]
             if not fresh:
                 return None
             own = [other for other in fresh if other.state is state]
@@ -122,11 +122,11 @@ class NodeRuns:
     def end(self, call: EngineCall, *, failed: bool) -> None:
         """Remove an engine call that has returned or raised; finish its last nodes."""
         self.open.pop(call.backward_id, None)
-        for task in [task for task, other in self._by_task.items() if other is call]:
+        for task in [task for task, other in self._by_task.copy().items() if other is call]:
             del self._by_task[task]
         found = self._hooked.pop(call.backward_id, None)
         if not failed and found is not None:
-            for state in found.threads.values():
+            for state in found.threads.copy().values():
                 self.finish(state, call)
 
     @skip_dynamo_recursive

@@ -102,8 +102,8 @@ class VersionTable:
 
     def prune_history(self, storages: AbstractSet[int], first_seq: int) -> None:
         """Keep the history of the storages given from an event on."""
-        for key in [key for key in self._reached if key not in storages]:
+        for key in [key for key in self._reached.copy() if key not in storages]:
             del self._reached[key]
-        for reached in self._reached.values():
+        for reached in self._reached.copy().values():
             place = bisect_left(reached, (first_seq, 0))
             del reached[: max(place - 1, 0)]

@@ -154,7 +154,7 @@ class SaveTable:
     def release(self, tensor: torch.Tensor) -> None:
         """Drop the weak references to a tensor."""
         self._ids.release(tensor)
-        for save in chain.from_iterable(self.packed_objects.values()):
+        for save in chain.from_iterable(self.packed_objects.copy().values()):
             save.release(tensor)
 
     def released(self, saved_id: int, thread: int) -> None:

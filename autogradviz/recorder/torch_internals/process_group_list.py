@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from autogradviz.support.live_objects import live_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +41,8 @@ def device_meshes() -> Iterator[Any]:
     """Yield the ``DeviceMesh`` objects that contain this process; PyTorch does not list them."""
     module = sys.modules.get("torch.distributed.device_mesh")
     if module is not None:
-        for found in gc.get_objects():
-            if type(found) is module.DeviceMesh and found.get_coordinate() is not None:
+        for found in live_objects([module.DeviceMesh]):
+            if found.get_coordinate() is not None:
                 yield found
 
 
