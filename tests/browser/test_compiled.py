@@ -99,6 +99,7 @@ def test_double_click_on_an_opened_region_shows_its_view(open_page):
     assert stage.page.text_content(".agv-step[aria-current] b") == first.name
 
 
+@pytest.mark.ci(reason="compiles for each page")
 def test_switch_shows_saved_values_before_the_hooks_in_the_graph_and_in_the_view(
     open_page, picture
 ):
@@ -123,6 +124,7 @@ def test_switch_shows_saved_values_before_the_hooks_in_the_graph_and_in_the_view
     assert page.evaluate(drawn) == after
 
 
+@pytest.mark.one_in(2, reason="draws each picture", in_ci=1)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [680, 1280])
 def test_picture_has_two_lanes_twins_and_ribbons(open_page, picture, theme, width):
@@ -147,6 +149,7 @@ def test_picture_has_two_lanes_twins_and_ribbons(open_page, picture, theme, widt
     assert min(sizes) >= 9.5
 
 
+@pytest.mark.ci(reason="draws many pictures")
 def test_texts_stay_inside_their_boxes(open_page):
     stage = show_compiled(open_page())
     stage.page.get_by_role("button", name="lines").click()

@@ -31,7 +31,7 @@ RECORD_TEXTS = """() => {
 PICTURES = {**PICTURES, "checkpointed": checkpointed_transformer}
 
 
-@pytest.mark.one_in(3, reason="draws each picture at every width")
+@pytest.mark.one_in(6, reason="draws each picture at every width", in_ci=3)
 @pytest.mark.parametrize("name", sorted(PICTURES))
 def test_first_picture_is_readable_at_every_width(open_page, picture, name):
     page = open_page(viewport={"width": 1000, "height": 760})

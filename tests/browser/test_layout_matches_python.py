@@ -68,6 +68,7 @@ def flat_script(placement):
     }
 
 
+@pytest.mark.one_in(3, reason="draws each graph", in_ci=1)
 @pytest.mark.parametrize(
     "name", ["plain", "checkpointed", "failing", "diverging", "dense", "empty"]
 )

@@ -34,6 +34,7 @@ def no_patch_stays_installed():
     assert patch_points() == before
 
 
+@pytest.mark.one_in(3, reason="collects garbage after each program", in_ci=1)
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_no_patch_stays_installed_and_no_result_stays_alive(name):
     before = patch_points()
@@ -214,6 +215,7 @@ def run_python(code):
     return run_forked("-c", textwrap.dedent(code))
 
 
+@pytest.mark.ci(reason="builds a graph of 150,000 nodes")
 @pytest.mark.parametrize(
     "chain",
     [
@@ -312,6 +314,7 @@ def test_user_patch_of_a_watched_method_stays():
         torch.nn.Module.__setattr__ = original
 
 
+@pytest.mark.ci(reason="starts the backend in a process")
 def test_lazy_backend_results_are_unchanged_by_recording():
     program = """
         import contextlib, torch, torch._lazy.ts_backend, autogradviz

@@ -92,6 +92,7 @@ def test_recording_changes_no_other_compiled_program(built):
     check(built, "aot_eager", "during", OTHERS)
 
 
+@pytest.mark.ci(reason="compiles all programs")
 def test_recording_changes_no_program_that_was_compiled_before(built):
     check(built, "aot_eager", "before", FAST)
 
@@ -173,6 +174,7 @@ def events_of(step, engine, monkeypatch, built):
     return kinds, Counter(event.op for event in trace.log.of(OpCalled)), nodes
 
 
+@pytest.mark.one_in(3, reason="compiles each program", in_ci=1)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "backend",

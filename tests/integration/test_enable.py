@@ -106,6 +106,7 @@ def test_bad_calls_are_refused(enabled, tmp_path):
         autogradviz.enable(tmp_path, keep_steps=0)
 
 
+@pytest.mark.ci(reason="starts many interpreters")
 def test_a_script_that_fails_ends_as_before(tmp_path):
     lines = Path(__file__).read_text(encoding="utf-8").partition("def fail():")[2]
     body = lines.partition("\n\n\n")[0]

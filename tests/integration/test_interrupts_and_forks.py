@@ -39,6 +39,7 @@ def no_patch_stays_installed():
     assert all_patch_points() == before
 
 
+@pytest.mark.one_in(3, reason="interrupts each kind of recording", in_ci=1)
 @pytest.mark.parametrize("where", ["forward", "backward", "hook", "pack"])
 @pytest.mark.parametrize("options", [{}, {"keep_steps": 1}, {"path": "x.agv"}], ids=str)
 def test_interrupt_removes_all_patches_and_keeps_a_readable_trace(
@@ -93,7 +94,7 @@ print(interrupted)
 """
 
 
-@pytest.mark.one_in(2, reason="interrupts a program at many places")
+@pytest.mark.one_in(4, reason="interrupts a program at many places", in_ci=2)
 @pytest.mark.parametrize("seed", range(4))
 def test_interrupts_at_any_time_remove_all_patches(seed):
     done = run_forked("-c", HAMMERED, os.path.dirname(__file__), seed, timeout=200)

@@ -72,6 +72,7 @@ class Allocations:
         return peak
 
 
+@pytest.mark.ci(reason="starts an interpreter for each measurement")
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("options", [{}, {"ops": False}], ids=["full", "graph only"])
 def test_recorded_step_has_the_same_peak_memory(options, checkpointed):

@@ -665,6 +665,7 @@ CORRECT = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(3, reason="trains each model", in_ci=1)
 @pytest.mark.parametrize("keep_steps", [None, 3])
 @pytest.mark.parametrize("work", CORRECT)
 def test_correct_training_gives_no_finding(work, keep_steps):

@@ -83,6 +83,7 @@ def test_output_that_a_rank_has_written_is_an_error_unless_it_may_be_replaced(tm
     assert [rank.code for rank in replaced] == [0, 0], replaced[0].err
 
 
+@pytest.mark.ci(reason="starts several processes")
 def test_restarted_run_writes_files_of_its_own(tmp_path):
     for count in ("0", "1"):
         start(tmp_path, TRAINS, "-o", "run/", env={"TORCHELASTIC_RESTART_COUNT": count})
@@ -90,6 +91,7 @@ def test_restarted_run_writes_files_of_its_own(tmp_path):
     assert files(tmp_path / "run") == names
 
 
+@pytest.mark.ci(reason="starts several processes")
 def test_only_rank_0_prints_progress_and_the_file(tmp_path):
     first, second = start(tmp_path, TRAINS, "-o", "run/")
     assert "1 step" in first.err
@@ -145,6 +147,7 @@ def test_process_without_a_launcher_is_rank_0_of_a_folder(tmp_path, monkeypatch)
     assert trace.log.of(RankSeen) == ()
 
 
+@pytest.mark.ci(reason="starts several processes")
 def test_findings_of_an_earlier_run_of_the_same_name_are_not_read(tmp_path):
     env = {"TORCHELASTIC_RUN_ID": "job"}
     only_rank_0 = "import os\nif os.environ['RANK'] == '1':\n    os._exit(3)\n" + WARNS
@@ -157,6 +160,7 @@ def test_findings_of_an_earlier_run_of_the_same_name_are_not_read(tmp_path):
     assert "".join(rank.err for rank in ended).count("found on 2 of 2 ranks") == 1
 
 
+@pytest.mark.ci(reason="starts several processes")
 def test_restart_that_torchrun_does_not_count_writes_files_of_its_own(tmp_path):
     for _ in range(2):  # on a host without a failure, the count stays 0
         ended = start(tmp_path, TRAINS, "-o", "run/", env={"TORCHELASTIC_RUN_ID": "job"})

@@ -88,6 +88,7 @@ def test_gathered_parameters_are_restored_on_both_engines(reports, tmp_path):
     assert len(logs[0].of(ParametersResharded)) == len(gathers[0])
 
 
+@pytest.mark.ci(reason="starts several processes")
 @pytest.mark.parametrize("name", ["fsdp2_checkpoint", "tensor_parallel", slow("fsdp2_bfloat16")])
 def test_norms_of_distributed_gradients_are_those_of_the_parts(reports, tmp_path, name):
     for rank, report in enumerate(reports(name, "python", "native", "written")):

@@ -179,7 +179,7 @@ def own_lines(text):
     return [line for line in text.splitlines() if not line.startswith("autogradviz: ")]
 
 
-@pytest.mark.one_in(3, reason="starts two interpreters for each script")
+@pytest.mark.one_in(6, reason="starts two interpreters for each script", in_ci=3)
 @pytest.mark.parametrize("name", sorted(SCRIPTS.keys() - NEW_ONLY))
 def test_script_behaves_as_without_autogradviz(tmp_path, name, start, run):
     check_script(tmp_path, name, start, run)

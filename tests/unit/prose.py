@@ -7,7 +7,7 @@ import io
 import json
 import re
 import tokenize
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,10 +97,15 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
+@lru_cache(maxsize=4)
+def _tokens(source: str) -> list[tokenize.TokenInfo]:
+    return list(tokenize.generate_tokens(io.StringIO(source).readline))
+
+
 def _python_comments(source: str) -> Iterator[Text]:
     """Yield comments; those on consecutive lines are one text."""
     begun, words, last = 0, [], -1
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in _tokens(source):
         if token.type != tokenize.COMMENT:
             continue
         line = token.start[0]
@@ -164,8 +169,8 @@ def identifiers(path: Path) -> Iterator[tuple[int, str]]:
     """Yield every identifier of a Python or JavaScript file, with the line of its first use."""
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        found = [(token.start[0], token.string) for token in tokens if token.type == tokenize.NAME]
+        names = [token for token in _tokens(source) if token.type == tokenize.NAME]
+        found = [(token.start[0], token.string) for token in names]
     elif path.suffix in {".js", ".mjs", ".ts"}:
         code = JAVASCRIPT.sub(_blank_lines, source)
         found = [

@@ -59,6 +59,7 @@ def test_child_of_a_thread_that_holds_a_lock_holds_it_too():
         assert run_in_child(release) == "False"
 
 
+@pytest.mark.ci(reason="forks for every lock")
 def test_every_lock_is_free_in_a_forked_child():
     kinds = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
     found = {
