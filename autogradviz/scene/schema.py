@@ -33,6 +33,7 @@ CompiledDetail: TypeAlias = Literal["blocks", "lines"]
 CompiledShape: TypeAlias = Literal["rect", "path", "text"]
 CompiledStepKind: TypeAlias = Literal["region", "break", "recompile"]
 CompiledSlotKind: TypeAlias = Literal["value", "input", "size"]
+AnswerSubject: TypeAlias = Literal["node", "parameter", "finding", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +219,45 @@ class SceneFinding:
     victim_text: str
     nodes: tuple[int, ...]  # indices into nodes
     region: int  # index into regions, -1 without one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCauseStep:
+    """What happened at one line. Steps that several answers or entries share are stored once."""
+
+    text: str
+    filename: str
+    lineno: int  # 0 if unknown
+    line: str  # "scale = x.detach().mean()"
+    nodes: tuple[int, ...]  # indices into nodes: those of its events, else those of its line
+    time_ns: int  # of its first event, -1 if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneAuditEntry:
+    """What one line did to gradients or memory by one mechanism."""
+
+    mechanism: str  # "cut"
+    meaning: str  # of the mechanism, one sentence
+    step: int  # index into cause_steps: the line and the effect
+    confidence: str
+    explanation: str
+    fix: str
+    others: tuple[int, ...]  # indices into cause_steps: lines that are as good
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneAnswer:
+    """Why something is as it is. Answers that are not stored are asked of Python, if it is there."""
+
+    subject: AnswerSubject
+    ref: int  # index of the node or finding, -1 for a parameter or the exception
+    target: str  # "encoder.weight"
+    question: str  # "no gradient"
+    ordinary: bool  # nothing is wrong
+    steps: tuple[int, ...]  # indices into cause_steps, from the symptom to the cause
+    alternatives: tuple[int, ...]  # indices into cause_steps
+    to_record: str  # what to record to find out more, "" if nothing is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,6 +524,7 @@ class SceneSummary:
     is_before: bool = False  # the earlier one of two recordings that are compared
     torn: bool = False  # the file is truncated or damaged
     idle_ns: tuple[int, ...] = ()  # start and end of each long interval in which nothing ran
+    audited: bool = False  # audit entries and answers are stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -612,3 +653,6 @@ class Scene:
     compiled_items: tuple[SceneCompiledItem, ...] = ()
     compiled_slots: tuple[SceneCompiledSlot, ...] = ()
     compiled_steps: tuple[SceneCompiledStep, ...] = ()
+    cause_steps: tuple[SceneCauseStep, ...] = ()
+    audit_entries: tuple[SceneAuditEntry, ...] = ()
+    answers: tuple[SceneAnswer, ...] = ()
