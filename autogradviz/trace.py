@@ -379,11 +379,11 @@ class Trace:
 
         return with_causes(self._scene, self.analysis, self._facts, self._findings)
 
-    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a question that a reader asks in a widget."""
+    def _answer(self, subject: str) -> dict[str, Any]:
+        """Return why something that a reader points at in a widget is as it is."""
         from autogradviz.scene.causes import answer_question
 
-        return answer_question(self._scene, self.analysis, self._facts, question)
+        return answer_question(self._scene, self.analysis, self._facts, subject)
 
     # --- parts ----------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ class TraceWidget(anywidget.AnyWidget):
 
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
 
-    _asked = traitlets.Dict().tag(sync=True)
-    """The question that the reader asks: ``subject``, ``ref``, ``target``."""
+    _asked = traitlets.Unicode().tag(sync=True)
+    """What the reader asks about, a subject as in ``SceneAnswer``."""
 
     _answer = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     """The last answer, empty before the first one; None if nobody answers."""
@@ -82,7 +82,7 @@ class TraceWidget(anywidget.AnyWidget):
         before: Scene | None = None,
         picture: Callable[[], str] | None = None,
         words: Callable[[], str] | None = None,
-        answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        answer: Callable[[str], dict[str, Any]] | None = None,
         **traits: Any,
     ) -> None:
         """Create a widget.
@@ -105,14 +105,11 @@ class TraceWidget(anywidget.AnyWidget):
             self._answer = {}
             self.observe(lambda change: self._reply(change["new"], answer), names="_asked")
 
-    def _reply(
-        self, question: dict[str, Any], answer: Callable[[dict[str, Any]], dict[str, Any]]
-    ) -> None:
+    def _reply(self, subject: str, answer: Callable[[str], dict[str, Any]]) -> None:
         try:
-            found = answer(question)
+            self._answer = answer(subject)
         except Exception as error:  # noqa: BLE001 - the reader gets it as the answer
-            found = {"problem": f"{type(error).__name__}: {error}"}
-        self._answer = {**question, **found}
+            self._answer = {"subject": subject, "question": f"{type(error).__name__}: {error}"}
 
     def select(self, what: str | int | None) -> None:
         """Select a node or a module, and bring it into view.

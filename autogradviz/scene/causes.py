@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import source_line
-from autogradviz.causes.why import HOW, RAISED, explain_targets
+from autogradviz.causes.why import HOW, explain_targets
 from autogradviz.events import (
     BackwardStarted,
     ErrorRaised,
@@ -30,14 +30,14 @@ from autogradviz.events import (
 from autogradviz.scene.schema import SceneAnswer, SceneAuditEntry, SceneCauseStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, SourceLocation
-    from autogradviz.causes import AuditEntry, Explanation, ExplanationStep
+    from autogradviz.causes import AuditEntry, Explanation
     from autogradviz.causes.entry import Fact
     from autogradviz.diagnose.finding import Finding
     from autogradviz.events import Event
-    from autogradviz.scene.schema import AnswerSubject, Scene
+    from autogradviz.scene.schema import Scene
 
 MAX_PARAMETERS: Final = 300
 """Parameters whose answers are stored."""
@@ -47,21 +47,48 @@ MAX_NODES: Final = 20
 
 MAX_STEP_NODES: Final = 8
 
-MEANINGS: Final = {
-    "cut": "goes on with a value that depends on parameters, without its gradient",
-    "write": "writes memory that is read afterwards",
-    "drop": "discards gradients that no step has used",
-    "mix": "adds gradients of several losses or steps",
-    "keep": "keeps tensors of earlier steps alive",
-    "free": "needs a graph that a backward freed",
-    "change": "changes gradients, with a hook or a custom Function",
-    "value": "may have given the first NaN or infinity",
-    "diverge": "recomputes or compiles something else than the original",
-    "own": "makes a parameter that no optimizer has, or that no module has",
-    "order": "calls in another order than their effects need",
-    "refuse": "raised an exception of PyTorch, or made its operand",
+MARKS: Final = {
+    "cut": (
+        "goes on with a value that depends on parameters, without its gradient",
+        "M1.5 8H6M10 8h4.5M6 4v8M10 4v8",
+    ),
+    "write": (
+        "writes memory that is read afterwards",
+        "M2.8 13.2l.8-3.3L10.7 2.8l2.5 2.5L6.1 12.4ZM9 4.5l2.5 2.5",
+    ),
+    "drop": ("discards gradients that no step has used", "M8 2v7M5 6l3 3 3-3M3 13.5h10"),
+    "mix": ("adds gradients of several losses or steps", "M3 2.5 8 8v5.5M13 2.5 8 8"),
+    "keep": (
+        "keeps tensors of earlier steps alive",
+        "M3.5 7.5h9v6h-9ZM5.5 7.5V5a2.5 2.5 0 0 1 5 0v2.5",
+    ),
+    "free": (
+        "needs a graph that a backward freed",
+        "M3.5 7.5h9v6h-9ZM5.5 7.5V4a2.5 2.5 0 0 1 5-.6",
+    ),
+    "change": (
+        "changes gradients, with a hook or a custom Function",
+        "M3 5.5h10l-3-3M13 10.5H3l3 3",
+    ),
+    "value": ("may have given the first NaN or infinity", "M8 2 14.5 13.5h-13ZM8 6v3.5M8 11.4v.2"),
+    "diverge": (
+        "recomputes or compiles something else than the original",
+        "M8 13.5V8L3 2.5M8 8l5-5.5",
+    ),
+    "own": (
+        "makes a parameter that no optimizer has, or that no module has",
+        "M10.5 5a2.5 2.5 0 1 1-5 0 2.5 2.5 0 0 1 5 0ZM3 13.5c0-6 10-6 10 0",
+    ),
+    "order": (
+        "calls in another order than their effects need",
+        "M5 3v10l-2.5-2.5M11 13V3l2.5 2.5",
+    ),
+    "refuse": (
+        "raised an exception of PyTorch, or made its operand",
+        "M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0ZM5.7 5.7l4.6 4.6M10.3 5.7l-4.6 4.6",
+    ),
 }
-"""What a line with a mark does, by mechanism."""
+"""By mechanism, what a line with its mark does, and the mark."""
 
 _TIMED: Final[tuple[type[Event], ...]] = (
     BackwardStarted, ErrorRaised, GradAccumulated, NodeStarted, OptimizerStepped,
@@ -84,10 +111,10 @@ def with_causes(
     steps = _Steps(scene, analysis)
     entries = tuple(steps.audit_entry(fact.entry()) for fact in facts)
     questions = list(_questions(scene, analysis, findings))
-    answered = explain_targets(analysis, facts, (target for _, _, target in questions))
+    answered = explain_targets(analysis, facts, (target for _, target in questions))
     answers = tuple(
-        steps.answer(subject, ref, found)
-        for (subject, ref, _), found in zip(questions, answered, strict=True)
+        steps.answer(subject, found)
+        for (subject, _), found in zip(questions, answered, strict=True)
     )
     return replace(
         scene,
@@ -99,42 +126,40 @@ def with_causes(
 
 
 def answer_question(
-    scene: Scene, analysis: Analysis, facts: Sequence[Fact], question: dict[str, Any]
+    scene: Scene, analysis: Analysis, facts: Sequence[Fact], subject: str
 ) -> dict[str, Any]:
-    """Return the answer to a question of the viewer, with its steps in place.
+    """Return why something in the viewer is as it is, with the steps in place.
 
     Args:
         scene: the view model of the recording.
         analysis: the recording.
         facts: those of its audit.
-        question: ``subject``, "node" or "parameter", and the index ``ref`` or the name ``target``.
+        subject: as in ``SceneAnswer``.
     """
-    is_node = question["subject"] == "node"
-    target = scene.nodes[question["ref"]].node_id if is_node else question["target"]
+    kind, _, name = subject.partition(" ")
+    target = scene.nodes[int(name)].node_id if kind == "node" else name
     steps = _Steps(scene, analysis)
     [found] = explain_targets(analysis, facts, [target])
-    row = asdict(steps.answer(question["subject"], question["ref"], found))
-    for name in ("steps", "alternatives"):
-        row[name] = [asdict(steps.rows[at]) for at in row[name]]
-    return row
+    row = asdict(steps.answer(subject, found))
+    return {**row, "steps": [asdict(steps.rows[at]) for at in row["steps"]]}
 
 
 def _questions(
     scene: Scene, analysis: Analysis, findings: Sequence[Finding]
-) -> Iterator[tuple[AnswerSubject, int, object]]:
+) -> Iterator[tuple[str, object]]:
     """Yield the subjects of the stored answers, and the arguments of ``why``."""
     for at, finding in enumerate(findings):
-        yield "finding", at, finding
+        yield f"finding {at}", finding
     if analysis.error is not None:
-        yield "error", -1, "error"
+        yield "error", "error"
     concerned = {node for finding in scene.findings for node in finding.nodes}
     failed = (n.index for n in scene.nodes if n.state == "failed" or n.error)
     for index in islice(dict.fromkeys([*failed, *sorted(concerned)]), MAX_NODES):
-        yield "node", index, scene.nodes[index].node_id
+        yield f"node {index}", scene.nodes[index].node_id
     good = {badge.name for badge in scene.parameter_badges if badge.grad == "ok"}
     names = [names[0] for names in analysis.parameters.values()]
     for name in sorted(dict.fromkeys(names), key=good.__contains__)[:MAX_PARAMETERS]:
-        yield "parameter", -1, name
+        yield f"parameter {name}", name
 
 
 class _Steps:
@@ -148,32 +173,34 @@ class _Steps:
 
     def audit_entry(self, entry: AuditEntry) -> SceneAuditEntry:
         """Return the row of an entry of the audit."""
-        others = [self._number("a line that is as good", each, ()) for each in entry.others]
+        meaning, glyph = MARKS[entry.mechanism]
         return SceneAuditEntry(
             mechanism=entry.mechanism,
-            meaning=MEANINGS[entry.mechanism],
-            step=self._number(entry.effect, entry.location, entry.events),
+            meaning=meaning,
+            glyph=glyph,
+            steps=(
+                self._number(entry.effect, entry.location, entry.events),
+                *(self._number("a line that is as good", each, ()) for each in entry.others),
+            ),
             confidence=entry.confidence,
             explanation=entry.explanation,
             fix=entry.fix,
-            others=tuple(others),
         )
 
-    def answer(self, subject: AnswerSubject, ref: int, found: Explanation) -> SceneAnswer:
+    def answer(self, subject: str, found: Explanation) -> SceneAnswer:
         """Return the row of an answer."""
         return SceneAnswer(
             subject=subject,
-            ref=ref,
             target=found.target,
             question=found.question,
-            ordinary=found.question == HOW or (subject == "node" and found.question != RAISED),
-            steps=self._all(found.steps),
-            alternatives=self._all(found.alternatives),
+            ordinary=found.question == HOW or subject.startswith("node "),
+            steps=tuple(
+                self._number(each.text, each.location, each.events)
+                for each in (*found.steps, *found.alternatives)
+            ),
+            alternatives=len(found.alternatives),
             to_record=found.to_record,
         )
-
-    def _all(self, steps: Iterable[ExplanationStep]) -> tuple[int, ...]:
-        return tuple(self._number(each.text, each.location, each.events) for each in steps)
 
     def _number(
         self, text: str, location: SourceLocation | None, events: tuple[int, ...]

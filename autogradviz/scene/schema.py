@@ -33,7 +33,6 @@ CompiledDetail: TypeAlias = Literal["blocks", "lines"]
 CompiledShape: TypeAlias = Literal["rect", "path", "text"]
 CompiledStepKind: TypeAlias = Literal["region", "break", "recompile"]
 CompiledSlotKind: TypeAlias = Literal["value", "input", "size"]
-AnswerSubject: TypeAlias = Literal["node", "parameter", "finding", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,30 +233,29 @@ class SceneCauseStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneAnswer:
+    """Why something is as it is. A widget asks Python for answers that are not stored."""
+
+    subject: str  # "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
+    target: str  # "encoder.weight"
+    question: str  # "no gradient"
+    ordinary: bool  # nothing is wrong
+    steps: tuple[int, ...]  # indices into cause_steps: the symptom, …, the cause, alternatives
+    alternatives: int  # number of alternatives among the steps
+    to_record: str  # what to record to find out more, "" if nothing is missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneAuditEntry:
     """What one line did to gradients or memory by one mechanism."""
 
     mechanism: str  # "cut"
-    meaning: str  # of the mechanism, one sentence
-    step: int  # index into cause_steps: the line and the effect
+    meaning: str  # of the mechanism, "discards gradients that no step has used"
+    glyph: str  # lines on a 16×16 grid, as the data of an SVG path
+    steps: tuple[int, ...]  # indices into cause_steps: line and effect, lines that are as good
     confidence: str
     explanation: str
     fix: str
-    others: tuple[int, ...]  # indices into cause_steps: lines that are as good
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SceneAnswer:
-    """Why something is as it is. Answers that are not stored are asked of Python, if it is there."""
-
-    subject: AnswerSubject
-    ref: int  # index of the node or finding, -1 for a parameter or the exception
-    target: str  # "encoder.weight"
-    question: str  # "no gradient"
-    ordinary: bool  # nothing is wrong
-    steps: tuple[int, ...]  # indices into cause_steps, from the symptom to the cause
-    alternatives: tuple[int, ...]  # indices into cause_steps
-    to_record: str  # what to record to find out more, "" if nothing is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

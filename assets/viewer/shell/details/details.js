@@ -11,6 +11,7 @@ import { icon } from "../../canvas/icons.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
 import { contentsText, savedText } from "../../scene/saved_bytes.js";
 import { storageDetails } from "./storage.js";
+import { makeTrail, whyButton } from "./trail.js";
 import { recordingDetails } from "./recording.js";
 import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tables.js";
 
@@ -24,6 +25,8 @@ import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tabl
  */
 export function makeDetails(store) {
   const panel = h("aside", { class: "agv-details", attrs: { "aria-label": "Details" } });
+  const body = h("div");
+  panel.append(makeTrail(store), body);
   const fill = () => {
     const { selected } = store;
     const parts =
@@ -34,7 +37,7 @@ export function makeDetails(store) {
           : selected.kind === "storage"
             ? [h("section", "agv-section", ...storageDetails(store, selected.index))]
             : groupDetails(store, selected.index);
-    panel.replaceChildren(...parts);
+    body.replaceChildren(...parts);
     panel.classList.toggle("agv-details-recording", !selected);
     panel.scrollTop = 0;
   };
@@ -78,6 +81,7 @@ function nodeDetails(store, index) {
   if (node.module) copies.push(copyButton("path", node.module));
   if (node.lineno) copies.push(copyButton("line", `${node.filename}:${node.lineno}`));
   copies.push(gradientPathButton(store));
+  copies.push(whyButton(store, `node ${index}`, node.name, "agv-copy"));
   const compiled = store.compiledRegionOf(index);
   if (compiled >= 0) {
     const label = "Open the compiled region";
@@ -125,7 +129,7 @@ function nodeDetails(store, index) {
       sceneIndex.savedTensors[index],
       node.saved_nbytes ? `${formatBytes(node.saved_nbytes)} kept` : "",
     ),
-    ...parameterSection(sceneIndex.parameters[index]),
+    ...parameterSection(store, sceneIndex.parameters[index]),
   );
   parts.push(...neighborSections(store, index));
   return parts;
@@ -179,7 +183,10 @@ function groupDetails(store, index) {
   parts.push(...findingSections(store, [...new Set(nodes.flatMap((n) => sceneIndex.findings[n]))]));
   parts.push(
     ...savedTensorSection(store, largestFirst(saved, MAX_ROWS), savedText(group)),
-    ...parameterSection(nodes.flatMap((n) => sceneIndex.parameters[n])),
+    ...parameterSection(
+      store,
+      nodes.flatMap((n) => sceneIndex.parameters[n]),
+    ),
   );
   return parts;
 }
