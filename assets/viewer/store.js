@@ -36,8 +36,6 @@ import { findGradientPath } from "./scene/gradient_path.js";
 
 /** @typedef {keyof State | "open" | "reveal" | "focus" | "trail" | "station"} Change */
 
-const NOT_STORED = "This file does not hold the answer. In Python, trace.why() answers.";
-
 /**
  * @param {Item | null} a
  * @param {Item | null} b
@@ -88,6 +86,8 @@ export class Store {
     this.trail = null;
     /** @type {Step[]} */
     this.stations = [];
+    /** @type {Step[]} without the alternatives */
+    this.proven = [];
     this.station = 0;
     this.entry = this.finding < 0 && this.scene.audit_entries.length ? 0 : -1;
     /** @type {State["line"]} */
@@ -278,7 +278,11 @@ export class Store {
    */
   ask(subject, target) {
     const found = this.scene.answers.find((each) => each.subject === subject);
-    const question = this.askHost ? "Asking Python …" : NOT_STORED;
+    const node = this.scene.nodes[Number(subject.slice(5))];
+    const call = `trace.why(${subject[0] === "n" ? node.node_id : `"${target}"`})`;
+    const question = this.askHost
+      ? "Asking Python …"
+      : `This file does not hold the answer. In Python, ${call} does.`;
     this.showTrail(found ?? { subject, target, question, steps: [], alternatives: 0 });
     if (!found) this.askHost?.(subject);
   }
@@ -304,6 +308,7 @@ export class Store {
     this.stations = (trail?.steps ?? []).map((at) =>
       typeof at === "number" ? cause_steps[at] : at,
     );
+    this.proven = this.stations.slice(0, this.stations.length - (trail?.alternatives ?? 0));
     this.set("gradientPath", null);
     this.#emit("trail");
   }

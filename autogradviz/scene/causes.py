@@ -1,8 +1,8 @@
 """Tables of the causes: the audit, and the answers to ``why`` that a report holds.
 
 A report has no Python behind it, so the answers are computed when it is written: those about all
-findings, the exception, and failed nodes, and about parameters, first those without a good
-gradient. Their number is bounded. A widget asks Python for the others.
+findings, the exception, nodes that failed or were not reached, and parameters, first those without
+a good gradient. Their number is bounded. A widget asks Python for the others.
 """
 
 from __future__ import annotations
@@ -153,8 +153,10 @@ def _questions(
     if analysis.error is not None:
         yield "error", "error"
     concerned = {node for finding in scene.findings for node in finding.nodes}
-    failed = (n.index for n in scene.nodes if n.state == "failed" or n.error)
-    for index in islice(dict.fromkeys([*failed, *sorted(concerned)]), MAX_NODES):
+    failed = [n.index for n in scene.nodes if n.state == "failed" or n.error]
+    unreached = (n.index for n in scene.nodes if n.state == "not_run")
+    chosen = dict.fromkeys([*failed, *sorted(concerned), *islice(unreached, MAX_NODES)])
+    for index in islice(chosen, MAX_NODES):
         yield f"node {index}", scene.nodes[index].node_id
     good = {badge.name for badge in scene.parameter_badges if badge.grad == "ok"}
     names = [names[0] for names in analysis.parameters.values()]

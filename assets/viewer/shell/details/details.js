@@ -38,7 +38,7 @@ export function makeDetails(store) {
             ? [h("section", "agv-section", ...storageDetails(store, selected.index))]
             : groupDetails(store, selected.index);
     body.replaceChildren(...parts);
-    panel.classList.toggle("agv-details-recording", !selected);
+    body.classList.toggle("agv-details-recording", !selected);
     panel.scrollTop = 0;
   };
   store.subscribe(["selected"], fill);
@@ -77,11 +77,13 @@ function nodeDetails(store, index) {
   const place = formatPlace(node.filename, node.lineno);
   const failed = !!node.error || node.state === "failed";
   const number = node.sequence_nr === null ? "" : `#${node.sequence_nr}`;
-  const copies = [copyButton("name", node.name)];
+  const copies = [
+    whyButton(store, `node ${index}`, node.name, "agv-copy"),
+    copyButton("name", node.name),
+  ];
   if (node.module) copies.push(copyButton("path", node.module));
   if (node.lineno) copies.push(copyButton("line", `${node.filename}:${node.lineno}`));
   copies.push(gradientPathButton(store));
-  copies.push(whyButton(store, `node ${index}`, node.name, "agv-copy"));
   const compiled = store.compiledRegionOf(index);
   if (compiled >= 0) {
     const label = "Open the compiled region";

@@ -85,7 +85,7 @@ export function parameterSection(store, badges) {
         h("td", "", whyOf(store, badge.name)),
       ),
     );
-  const head = ["name", "shape", "gradient", ""];
+  const head = ["name", "shape", "gradient", "why"];
   return [section("Parameters", formatCount(badges.length), table(head, rows), moreNote(badges))];
 }
 

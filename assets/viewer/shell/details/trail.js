@@ -35,11 +35,11 @@ export function makeTrail(store) {
   });
   const close = () => store.showTrail(null);
   const fill = (/** @type {import("../../store.js").Change} */ change) => {
-    const { trail, stations, station } = store;
+    const { trail, stations, proven, station } = store;
     box.hidden = !trail;
     if (!trail) return;
-    const { target = "", question = "", alternatives = 0, to_record } = trail;
-    const steps = stations.length - alternatives;
+    const { target = "", question = "", to_record } = trail;
+    const steps = proven.length;
     list.replaceChildren(
       ...stations.map((step, at) => stepRow(store, step, at < steps ? `${at + 1}` : "or", at)),
     );
@@ -76,11 +76,11 @@ function stepRow(store, { text, filename, lineno, line }, number, at) {
   return h(
     "div",
     {
-      class: `agv-step ${at === store.station ? "agv-selected" : ""}`,
+      class: `agv-cause ${at === store.station ? "agv-selected" : ""}`,
       attrs: { role: "option", "aria-selected": at === store.station },
       onclick: () => store.goTo(at),
     },
-    h("span", "agv-step-number", number),
+    h("span", "agv-cause-number", number),
     h(
       "div",
       {},

@@ -245,14 +245,13 @@ export class GraphCanvas {
    * @returns {import("./paint/graph.js").Look}
    */
   look(progress) {
-    const { selected, time, nodePart, savedForm, gradientPath, stations, station, open } =
-      this.store;
+    const { selected, time, nodePart, savedForm, gradientPath, proven, station, open } = this.store;
     const { sceneIndex, camera, placement, hovered, coloring, width, height } = this;
     const rest = (1 - progress) ** 3;
     const offsets = new Map();
     for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
     const state = { selected, hovered, time, nodePart, savedForm, gradientPath, coloring };
-    const answer = { stations, station, open };
+    const answer = { proven, station, open };
     const linesAlpha = progress ** 2;
     return {
       sceneIndex,

@@ -100,11 +100,11 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
  * @param {import("../../shell/time_window.js").TimeWindow} window
  * @param {number} height
  */
-function paintSteps(pen, { stations, station }, window, height) {
+function paintSteps(pen, { proven, station }, window, height) {
   const { ctx, palette } = pen;
   /** @type {number[]} */
   const drawn = [];
-  stations.forEach(({ time_ns }, at) => {
+  proven.forEach(({ time_ns }, at) => {
     if (time_ns < window.view[0] || time_ns > window.view[1]) return;
     const x = window.x(time_ns);
     ctx.fillStyle = palette.path;

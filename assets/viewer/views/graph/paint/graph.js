@@ -36,7 +36,7 @@ const MIN_TEXT_HEIGHT = 11;
  * @property {import("../../../store.js").NodePart} nodePart
  * @property {import("../../../store.js").SavedForm} savedForm
  * @property {import("../../../scene/gradient_path.js").GradientPath | null} gradientPath
- * @property {import("../../../store.js").Step[]} stations steps from a symptom to its cause
+ * @property {import("../../../store.js").Step[]} proven steps from a symptom to its cause
  * @property {number} station index of the current step of the trail
  * @property {Set<number>} open indices of the open groups
  * @property {number | null} time replayed; null is the end of the recording

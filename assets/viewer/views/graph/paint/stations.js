@@ -13,10 +13,10 @@ const RADIUS = 9;
  * @param {import("../../../layout/coordinates.js").Box[]} boxes in view
  */
 export function paintStations(pen, look, boxes) {
-  const { stations, station, open, sceneIndex } = look;
+  const { proven, station, open, sceneIndex } = look;
   /** @type {Map<string, number>} number of discs on each box */
   const counts = new Map();
-  stations.forEach(({ nodes }, at) => {
+  proven.forEach(({ nodes }, at) => {
     if (!nodes.length) return;
     const key = keyOf(visibleFor(sceneIndex, open, nodes[0]));
     const box = boxes.find((each) => each.kind !== "frame" && keyOf(itemOf(each)) === key);
