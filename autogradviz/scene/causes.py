@@ -204,9 +204,7 @@ class _Steps:
             to_record=found.to_record,
         )
 
-    def _number(
-        self, text: str, location: SourceLocation | None, events: tuple[int, ...]
-    ) -> int:
+    def _number(self, text: str, location: SourceLocation | None, events: tuple[int, ...]) -> int:
         """Return the number of a step, which is stored if it is a new one."""
         key = text, location, events
         if key not in self._numbers:
