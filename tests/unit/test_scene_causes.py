@@ -50,11 +50,11 @@ def test_stored_answers_equal_those_of_why():
     scene = recorded._viewer_scene
     for answer in scene.answers:
         kind, _, name = answer.subject.partition(" ")
-        target = {
-            "finding": lambda: recorded.diagnose()[int(name)],
-            "node": lambda: scene.nodes[int(name)].node_id,
-            "parameter": lambda: name,
-        }[kind]()
+        target = name
+        if kind == "finding":
+            target = recorded.diagnose()[int(name)]
+        if kind == "node":
+            target = scene.nodes[int(name)].node_id
         explanation = recorded.why(target)
         rows = [scene.cause_steps[at] for at in answer.steps]
         told = [*explanation.steps, *explanation.alternatives]
