@@ -31,7 +31,7 @@ const OWN_NAMES =
   "tooltip descending reveal share element peak store camera pen low high isWritten elements " +
   "differences stations station showTrail setTrail chooseEntry showEntry showLine goTo askHost " +
   "chosen times scaleX surface targetX recomputeRangeNs moveX moveY proven setPressed tracks observer " +
-  "active items points parts main axis frame results align distance profile level anchor packed prediction siblings hasSide";
+  "active trail family range labels current breaks items points parts main axis frame results align distance profile level anchor packed prediction siblings hasSide";
 
 // The same for the viewer of runs.
 const RUN_NAMES =

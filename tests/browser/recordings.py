@@ -162,6 +162,21 @@ def audited():
     return audited_trace()._viewer_scene
 
 
+@reproducible
+def retained():
+    """Return three steps that keep their graphs, of blocks whose backward ends a step."""
+    model = Stack()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 8)).backward(retain_graph=True)
+            optimizer.step()
+
+    return record(model, step)
+
+
 class Dense(nn.Module):
     """Every layer reads all previous results: many lines over many rows."""
 

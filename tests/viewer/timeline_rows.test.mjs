@@ -7,7 +7,16 @@ import { timelineTracks } from "../../assets/viewer/views/timeline/rows.js";
 
 /** Return a span of the timeline. */
 function span(kind, start_ns, end_ns, fields = {}) {
-  return { kind, label: kind, start_ns, end_ns, depth: 0, thread: 0, ref: -1, ...fields };
+  return {
+    kind,
+    label: kind,
+    start_ns,
+    end_ns,
+    depth: 0,
+    thread: 0,
+    ref: -1,
+    ...fields,
+  };
 }
 
 /** Return the bars of the backward track by row. */
@@ -51,6 +60,8 @@ test("no bar of a block or node leaves its backward call", () => {
   const [calls, blocks, nodes] = backwardBars(spans, ["h.0", "h.1"]);
   assert.equal(blocks.length, 18);
   for (const bar of [...blocks, ...nodes]) {
-    assert.ok(calls.some((call) => call.start <= bar.start && bar.end <= call.end));
+    assert.ok(
+      calls.some((call) => call.start <= bar.start && bar.end <= call.end),
+    );
   }
 });

@@ -24,7 +24,10 @@ import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tabl
  * @returns {HTMLElement}
  */
 export function makeDetails(store) {
-  const panel = h("aside", { class: "agv-details", attrs: { "aria-label": "Details" } });
+  const panel = h("aside", {
+    class: "agv-details",
+    attrs: { tabindex: 0, "aria-label": "Details" },
+  });
   const body = h("div");
   panel.append(makeTrail(store), body);
   const fill = () => {

@@ -36,6 +36,8 @@ export function makeTrail(store) {
   const close = () => store.showTrail(null);
   const fill = (/** @type {import("../../store.js").Change} */ change) => {
     const { trail, stations, proven, station } = store;
+    // Keys reach the viewer only while it has the focus.
+    if (!trail && box.contains(document.activeElement)) box.parentElement?.focus();
     box.hidden = !trail;
     if (!trail) return;
     const { target = "", question = "", to_record } = trail;

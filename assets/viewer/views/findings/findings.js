@@ -85,7 +85,7 @@ export class Findings {
         "div",
         {},
         h("code", "", line || "unknown line"),
-        h("div", "", text),
+        h("div", "agv-clamp", text),
         h(
           "div",
           "agv-muted",
