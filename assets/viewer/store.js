@@ -293,10 +293,9 @@ export class Store {
    * @param {Partial<Trail> | null} trail
    */
   showTrail(trail) {
+    if (trail) this.#show("node");
     this.setTrail(trail);
-    if (!trail) return;
-    this.#show("node");
-    this.goTo(0);
+    if (trail) this.goTo(0);
   }
 
   /** @param {Partial<Trail> | null} trail */

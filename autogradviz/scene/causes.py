@@ -172,6 +172,7 @@ class _Steps:
         self._scene = scene
         self._analysis = analysis
         self._numbers: dict[object, int] = {}
+        self._events: dict[int, Event | None] = {}
 
     def audit_entry(self, entry: AuditEntry) -> SceneAuditEntry:
         """Return the row of an entry of the audit."""
@@ -246,14 +247,22 @@ class _Steps:
 
     def _event(self, seq: int) -> Event | None:
         """Return the event of a number, if it is of a kind that steps refer to."""
-        for kind in _TIMED:
-            seqs = self._analysis.log.column(kind, "seq")
+        if seq not in self._events:
+            self._events[seq] = self._find_event(seq)
+        return self._events[seq]
+
+    def _find_event(self, seq: int) -> Event | None:
+        for kind, seqs in self._sequence_numbers:
             at = bisect_left(seqs, seq)
             if at < len(seqs) and seqs[at] == seq:
-                columns = self._analysis.log.columns(kind)
-                values = (column[at] for column in columns)
+                values = (column[at] for column in self._analysis.log.columns(kind))
                 return kind(**dict(zip(field_names(kind), values, strict=True)))
         return None
+
+    @cached_property
+    def _sequence_numbers(self) -> list[tuple[type[Event], list[int]]]:
+        columns = ((kind, self._analysis.log.column(kind, "seq")) for kind in _TIMED)
+        return [(kind, seqs) for kind, seqs in columns if seqs]
 
     @cached_property
     def _index_of(self) -> dict[int, int]:

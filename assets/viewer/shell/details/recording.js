@@ -53,7 +53,7 @@ export function recordingDetails(store) {
   }
   parts.push(...findingSections(store, [...store.scene.findings.keys()]));
   const asked = answers.filter((each) => each.subject[0] === "p" && !each.ordinary);
-  if (asked.length) {
+  if (asked.length && summary.backwards && !summary.error_type) {
     const rows = asked
       .slice(0, MAX_ROWS)
       .map(({ target, question }) =>
