@@ -229,6 +229,7 @@ class _Steps:
     def _nodes(self, filename: str, lineno: int, events: tuple[int, ...]) -> tuple[int, ...]:
         found = [node for seq in events for node in self._nodes_of_event(seq)]
         found = found or (self._nodes_of_line[filename, lineno] if lineno else [])
+        found = found or [node for seq in events for node in self._nodes_read(seq)]
         return tuple(islice(dict.fromkeys(found), MAX_STEP_NODES))
 
     def _nodes_of_event(self, seq: int) -> Sequence[int]:
@@ -240,6 +241,14 @@ class _Steps:
         node_id = getattr(event, "node_id", None)
         index = self._node_of_op.get(seq) if node_id is None else self._index_of.get(node_id)
         return [] if index is None else [index]
+
+    def _nodes_read(self, seq: int) -> Sequence[int]:
+        """Return the drawn nodes whose results an op read: where a cut ends the gradient path."""
+        op = self._analysis.op_at(seq)
+        storages = [each.storage_id for each in op.inputs] if op else []
+        made = [self._analysis.creators.get(-1 if each is None else each) for each in storages]
+        found = [self._node_of_op.get(each.seq) for each in made if each is not None]
+        return [index for index in found if index is not None]
 
     def _time_of(self, seq: int) -> int | None:
         event = self._event(seq) or self._analysis.op_at(seq)
