@@ -150,8 +150,8 @@ def _cause_of(
         title=_title(best),
         culprit=culprit,
         lines=(
-            f"State changed between forward and recomputation: {best.state_name} {_before(best)} when "
-            f"forward started and {state_text(best.after)} when recomputation started.",
+            f"State changed between forward and recomputation: {best.state_name} {_before(best)} "
+            f"when forward started and {state_text(best.after)} when recomputation started.",
             _writer_sentence(evidence, best, culprit),
             *[
                 f"  also {c.state_name}: {state_text(c.before)} → {state_text(c.after)}"
