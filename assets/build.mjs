@@ -30,7 +30,7 @@ const OWN_NAMES =
   "findingRow fitted fromZero isMain openPlace placeOf pin subscribe destroy scheduler " +
   "tooltip descending reveal share element peak store camera pen low high isWritten elements " +
   "differences stations station showTrail setTrail chooseEntry showEntry showLine goTo askHost " +
-  "chosen times scaleX surface targetX recomputeRangeNs moveX moveY proven setPressed tracks observer " +
+  "chosen times surface targetX recomputeRangeNs proven setPressed tracks observer " +
   "active trail family range labels current breaks items points parts main axis frame results align distance profile level anchor packed prediction siblings hasSide";
 
 // The same for the viewer of runs.

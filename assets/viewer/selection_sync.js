@@ -53,7 +53,7 @@ export function connectHost(store, model) {
   });
   if (model.get("_answer")) {
     store.askHost = (subject) => {
-      model.set("_asked", subject);
+      model.set("_question", subject);
       model.save_changes();
     };
   }

@@ -191,7 +191,7 @@
  */
 
 /**
- * What happened at one line. Steps that several answers or entries share are stored once.
+ * One step of an answer: an effect of one line. Steps of several answers are stored once.
  *
  * @typedef {object} SceneCauseStep
  * @property {string} text
@@ -203,7 +203,7 @@
  */
 
 /**
- * Why something is as it is. A widget asks Python for answers that are not stored.
+ * One answer to "why?". A widget asks Python for answers that are not stored.
  *
  * @typedef {object} SceneAnswer
  * @property {string} subject "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
@@ -216,7 +216,7 @@
  */
 
 /**
- * What one line did to gradients or memory by one mechanism.
+ * One entry of the audit: the effect of one line by one mechanism.
  *
  * @typedef {object} SceneAuditEntry
  * @property {string} mechanism "cut"

@@ -69,11 +69,11 @@ class TraceWidget(anywidget.AnyWidget):
 
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
 
-    _asked = traitlets.Unicode().tag(sync=True)
-    """What the reader asks about, a subject as in ``SceneAnswer``."""
+    _question = traitlets.Unicode().tag(sync=True)
+    """The subject that the reader asks about, as in ``SceneAnswer``."""
 
     _answer = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
-    """The last answer, empty before the first one; None if nobody answers."""
+    """The last answer, empty before the first one; None without a function that answers."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class TraceWidget(anywidget.AnyWidget):
         self._scene, self._picture, self._words = scene, picture, words
         if answer is not None:
             self._answer = {}
-            self.observe(lambda change: self._reply(change["new"], answer), names="_asked")
+            self.observe(lambda change: self._reply(change["new"], answer), names="_question")
 
     def _reply(self, subject: str, answer: Callable[[str], dict[str, Any]]) -> None:
         try:

@@ -222,7 +222,7 @@ class SceneFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneCauseStep:
-    """What happened at one line. Steps that several answers or entries share are stored once."""
+    """One step of an answer: an effect of one line. Steps of several answers are stored once."""
 
     text: str
     filename: str
@@ -234,7 +234,7 @@ class SceneCauseStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneAnswer:
-    """Why something is as it is. A widget asks Python for answers that are not stored."""
+    """One answer to "why?". A widget asks Python for answers that are not stored."""
 
     subject: str  # "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
     target: str  # "encoder.weight"
@@ -247,7 +247,7 @@ class SceneAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneAuditEntry:
-    """What one line did to gradients or memory by one mechanism."""
+    """One entry of the audit: the effect of one line by one mechanism."""
 
     mechanism: str  # "cut"
     meaning: str  # of the mechanism, "discards gradients that no step has used"

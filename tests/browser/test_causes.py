@@ -170,7 +170,7 @@ def test_widget_asks_python_for_other_answers(open_page):
     stage.page.evaluate("id => change('selected', {kind: 'node', id})", node.node_id)
     why(stage, node.name)
     assert "Asking Python" in stage.page.text_content(".agv-trail")
-    widget._asked = stage.page.evaluate("traits._asked")
+    widget._question = stage.page.evaluate("traits._question")
     stage.page.evaluate("answer => change('_answer', answer)", widget._answer)
     stage.settle()
     text = stage.page.text_content(".agv-trail")

@@ -57,8 +57,8 @@ def test_stored_answers_equal_those_of_why():
             target = scene.nodes[int(name)].node_id
         explanation = recorded.why(target)
         rows = [scene.cause_steps[at] for at in answer.steps]
-        told = [*explanation.steps, *explanation.alternatives]
-        assert [row.text for row in rows] == [step.text for step in told]
+        expected = [*explanation.steps, *explanation.alternatives]
+        assert [row.text for row in rows] == [step.text for step in expected]
         assert answer.alternatives == len(explanation.alternatives)
         assert answer.question == explanation.question
 

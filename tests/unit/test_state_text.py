@@ -19,6 +19,6 @@ from autogradviz.analysis.formatting import is_length, state_text
         ("'len 2'", "'len 2'"),
     ],
 )
-def test_length_of_a_container_is_told_in_words(recorded, words):
+def test_length_of_a_container_is_in_words(recorded, words):
     assert state_text(recorded) == words
     assert is_length(recorded) == recorded.startswith("len")

@@ -173,7 +173,7 @@ def test_packed_column_has_the_same_values(values, annotation, text):
 def test_questions_of_the_reader_are_answered():
     widget = TraceWidget(small_scene(), answer=lambda subject: {"subject": subject, "steps": []})
     assert widget._answer == {}
-    widget.set_state({"_asked": "node 0"})
+    widget.set_state({"_question": "node 0"})
     assert widget._answer == {"subject": "node 0", "steps": []}
 
 
@@ -182,9 +182,9 @@ def test_a_question_that_fails_is_answered_with_the_error():
         raise ValueError(subject)
 
     widget = TraceWidget(small_scene(), answer=refuse)
-    widget.set_state({"_asked": "node 9"})
+    widget.set_state({"_question": "node 9"})
     assert widget._answer == {"subject": "node 9", "question": "ValueError: node 9"}
 
 
-def test_a_widget_that_nobody_answers_says_so():
+def test_a_widget_without_a_function_that_answers_has_no_answer():
     assert TraceWidget(small_scene())._answer is None

@@ -52,9 +52,9 @@ export function recordingDetails(store) {
     );
   }
   parts.push(...findingSections(store, [...store.scene.findings.keys()]));
-  const asked = answers.filter((each) => each.subject[0] === "p" && !each.ordinary);
-  if (asked.length && summary.backwards && !summary.error_type) {
-    const rows = asked
+  const unusual = answers.filter((each) => each.subject[0] === "p" && !each.ordinary);
+  if (unusual.length && summary.backwards && !summary.error_type) {
+    const rows = unusual
       .slice(0, MAX_ROWS)
       .map(({ target, question }) =>
         h(
@@ -65,8 +65,8 @@ export function recordingDetails(store) {
           whyButton(store, `parameter ${target}`, target),
         ),
       );
-    const count = formatCount(asked.length);
-    parts.push(section("Parameters to look at", count, h("div", {}, ...rows), moreNote(asked)));
+    const count = formatCount(unusual.length);
+    parts.push(section("Parameters to look at", count, h("div", {}, ...rows), moreNote(unusual)));
   }
   const slow = nodes.filter((node) => node.duration_ns > 0);
   slow.sort((a, b) => b.duration_ns - a.duration_ns);

@@ -109,9 +109,9 @@ function paintSteps(pen, { proven, station }, window, height) {
     const x = window.x(time_ns);
     ctx.fillStyle = palette.path;
     ctx.fillRect(x - 0.7, TOP, 1.4, height - TOP - 12);
-    const beside = drawn.filter((other) => Math.abs(other - x) < 16).length;
+    const overlapping = drawn.filter((other) => Math.abs(other - x) < 16).length;
     drawn.push(x);
-    paintStation(pen, `${at + 1}`, x + beside * 17, TOP, 8, at === station);
+    paintStation(pen, `${at + 1}`, x + overlapping * 17, TOP, 8, at === station);
   });
 }
 
