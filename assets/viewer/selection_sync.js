@@ -37,9 +37,9 @@ export function connectHost(store, model) {
     "change:focused": () => readFocus(store, model),
     "change:_answer": () => {
       const answer = model.get("_answer");
-      if (answer && answer.subject === store.trail?.subject) {
-        store.showTrail({ ...store.trail, ...answer });
-      }
+      if (!answer?.subject) return;
+      store.scene.answers.push(answer); // the same question is not asked again
+      if (answer.subject === store.trail?.subject) store.showTrail({ ...store.trail, ...answer });
     },
   };
   store.subscribe(["selected"], () => {

@@ -281,7 +281,7 @@ export class Store {
     const node = this.scene.nodes[Number(subject.slice(5))];
     const call = `trace.why(${subject[0] === "n" ? node.node_id : `"${target}"`})`;
     const question = this.askHost
-      ? "Asking Python …"
+      ? "Asking Python"
       : `This file does not hold the answer. In Python, ${call} does.`;
     this.showTrail(found ?? { subject, target, question, steps: [], alternatives: 0 });
     if (!found) this.askHost?.(subject);

@@ -176,6 +176,9 @@ def test_widget_asks_python_for_other_answers(open_page):
     text = stage.page.text_content(".agv-trail")
     assert f"{node.name} #{node.node_id} ran 1 time" in text
     assert "Asking Python" not in text
+    stage.page.keyboard.press("Escape")
+    why(stage, node.name)  # the model would not see the same question as a change
+    assert stage.page.text_content(".agv-trail") == text
 
 
 def test_source_lines_have_marks_with_a_legend_and_a_filter(open_page):

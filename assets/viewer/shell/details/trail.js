@@ -52,7 +52,7 @@ export function makeTrail(store) {
         "div",
         "agv-title-line",
         h("h3", { text: target, title: target }),
-        button("Close the answer", "agv-icon-button", close, icon("close")),
+        button("Close", "agv-icon-button", close, icon("close")),
       ),
       h("p", "agv-text", question),
       list,

@@ -130,7 +130,7 @@ function entryCard(store, { mechanism, glyph, meaning, steps, confidence, explan
     filename,
     line: lineno,
     kind: /** @type {const} */ ("selected-line"),
-    tag: at ? "also possible" : mechanism,
+    tag: at ? "or" : mechanism,
     text: line,
   }));
   return card(
