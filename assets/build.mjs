@@ -28,7 +28,10 @@ const OWN_NAMES =
   "chevron totals stub rank plot layOut ribbons bars zoomTo trackY nextFinding focusGroup " +
   "worldAt restyle hasView recomputeNs openRecording addedNs arrivedMs drawCharts drawFindings " +
   "findingRow fitted fromZero isMain openPlace placeOf pin subscribe destroy scheduler " +
-  "tooltip descending reveal share element peak store camera pen low high isWritten";
+  "tooltip descending reveal share element peak store camera pen low high isWritten elements " +
+  "differences stations station showTrail setTrail chooseEntry showEntry showLine goTo askHost " +
+  "chosen times surface targetX recomputeRangeNs proven setPressed tracks observer " +
+  "active trail family range labels current breaks items points parts main axis frame results align distance profile level anchor packed prediction siblings hasSide";
 
 // The same for the viewer of runs.
 const RUN_NAMES =
@@ -36,23 +39,57 @@ const RUN_NAMES =
   "surface text2 text3 line2 badgeTint nodeTint recompute backward family palette schedule row mode " +
   "zoom tooltip picture observer draw paint room weight align showGroup element view";
 
-// Functions that are called often: the bundle has them under one letter each.
-const SHORT_MATH = Object.fromEntries(
-  ["max", "min", "round", "floor", "ceil", "abs"].map((name) => [
-    `Math.${name}`,
-    `math${name[0].toUpperCase()}${name.slice(1)}`,
-  ]),
-);
+// Functions that are called often: the bundle has them under one letter or two each.
+const SHORT_FUNCTIONS = {
+  ...Object.fromEntries(
+    ["max", "min", "round", "floor", "ceil", "abs"].map((name) => [
+      `Math.${name}`,
+      `math${name[0].toUpperCase()}${name.slice(1)}`,
+    ]),
+  ),
+  "Object.entries": "objectEntries",
+  "Object.assign": "objectAssign",
+  "Array.from": "arrayFrom",
+  requestAnimationFrame: "nextFrame",
+};
+
+// The same for methods and statements, and for elements of the most frequent kinds.
+const OBJECT = "(?<![\\w.\\])#?])((?:\\w+\\.)*\\w+)";
+/** @type {[RegExp, string][]} */
+const SHORT_CALLS = [
+  [/\bh\(\s*"(div|span|p|td|code|h3)",\s*/g, "$1Element("],
+  [
+    new RegExp(`${OBJECT}\\.(replaceChildren|setAttribute|getBoundingClientRect)\\(`, "g"),
+    "$2Of($1, ",
+  ],
+  [new RegExp(`${OBJECT}\\.classList\\.toggle\\(`, "g"), "toggleClassOf($1, "],
+  [
+    /(?<![\w\])])\[((?:[^[\]]|\[[^[\]]*\])*)\]\s*\.filter\(Boolean\)\s*\.join\(" · "\)/g,
+    "joinParts([$1])",
+  ],
+  [/window\.devicePixelRatio \|\| 1/g, "pixelRatio()"],
+  [/^( *)ctx\.fillStyle = ([^;]+);\n\1ctx\.fillRect\(/gm, "$1fillRectOf(ctx, $2, "],
+  [/^( *)ctx\.strokeStyle = ([^;]+);\n\1ctx\.lineWidth = ([^;]+);/gm, "$1setStroke(ctx, $2, $3);"],
+  [/^( *)ctx\.lineWidth = ([^;]+);\n\1ctx\.strokeStyle = ([^;]+);/gm, "$1setStroke(ctx, $3, $2);"],
+  [
+    /^( *)ctx\.beginPath\(\);\n\1ctx\.moveTo\(([^;]+)\);\n\1ctx\.lineTo\(([^;]+)\);\n\1ctx\.stroke\(\);/gm,
+    "$1strokeLine(ctx, $2, $3);",
+  ],
+];
 
 // `h` (viewer/dom.js) adds the prefix of the names of classes, so the bundle leaves it out.
-const shortClasses = {
-  name: "short-classes",
+const shortNames = {
+  name: "short-names",
   /** @param {import("esbuild").PluginBuild} build */
   setup({ onLoad }) {
-    onLoad({ filter: /viewer\/.*\.js$/ }, ({ path }) => {
+    onLoad({ filter: /assets[\\/]viewer[\\/].*\.js$/ }, ({ path }) => {
       const source = readFileSync(path, "utf8");
-      const contents = source.replace(/\b(?:class: |h\(\s*"\w+",\s*)(["`])[^"`\n]*\1/g, (names) =>
+      const classes = source.replace(/\b(?:class: |h\(\s*"\w+",\s*)(["`])[^"`\n]*\1/g, (names) =>
         names.replaceAll("agv-", ""),
+      );
+      const contents = SHORT_CALLS.reduce(
+        (text, [call, short]) => text.replace(call, short),
+        classes,
       );
       return { contents };
     });
@@ -75,9 +112,9 @@ const bundle = async (name, entry, options) => {
     format: "iife",
     target: "es2022",
     legalComments: "none",
-    plugins: [shortClasses],
-    define: SHORT_MATH,
-    inject: [join(here, "short_math.js")],
+    plugins: [shortNames],
+    define: SHORT_FUNCTIONS,
+    inject: [join(here, "short_functions.js")],
     ...options,
   });
   return outputFiles;

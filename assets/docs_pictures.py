@@ -38,10 +38,13 @@ VIEWS = {
     "comparison": "Compare",
     "checkpointed": "Timeline",
     "run": "Ops of two ranks",
+    "audit": "Findings",
 }
 """The view of a report that a guide writes, ``memory.html``, whose picture the guide shows."""
 CHOICES = {"plain": "checkpoint"}
 """The first button of this name is pressed in that view."""
+ROWS = {"audit": "scale = features"}
+"""The first row of a list with this text is chosen in that view."""
 
 
 def draw_findings() -> None:
@@ -112,6 +115,8 @@ def shoot(page: Page, report: Path, view: str) -> None:
             page.locator(".agv-table .agv-choice button").get_by_text(
                 CHOICES[report.stem]
             ).first.click()
+        if report.stem in ROWS:
+            page.get_by_role("option").filter(has_text=ROWS[report.stem]).first.click()
         page.wait_for_timeout(400)  # the picture waits for no event of its own
         page.screenshot(path=PICTURES / f"{report.stem}-{theme}.png")
 

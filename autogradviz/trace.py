@@ -372,6 +372,19 @@ class Trace:
         """The view model that every renderer draws."""
         return build_scene(self.analysis, self._findings, title=self._title)
 
+    @cached_property
+    def _viewer_scene(self) -> Scene:
+        """The same with the audit and answers to ``why``, which only the viewer shows."""
+        from autogradviz.scene.causes import with_causes
+
+        return with_causes(self._scene, self.analysis, self._facts, self._findings)
+
+    def _answer(self, subject: str) -> dict[str, Any]:
+        """Return why something that a reader points at in a widget is as it is."""
+        from autogradviz.scene.causes import answer_question
+
+        return answer_question(self._scene, self.analysis, self._facts, subject)
+
     # --- parts ----------------------------------------------------------------------------
 
     def snapshot(
@@ -554,14 +567,15 @@ class Trace:
             return
         from autogradviz.render.html import REPORT, render_html
 
-        page = render_html(self._scene, title=self._scene.summary.title, compress=compress)
+        scene = self._viewer_scene
+        page = render_html(scene, title=scene.summary.title, compress=compress)
         event_log.write_over_own(path, page, REPORT, overwrite=overwrite)
 
     def _packed_scene(self) -> bytes:
         """Return the payload of the viewer."""
         from autogradviz.scene.payload import pack
 
-        return pack(self._scene)
+        return pack(self._viewer_scene)
 
     def widget(self) -> TraceWidget:
         """Return the interactive viewer for notebooks.
@@ -572,7 +586,12 @@ class Trace:
         """
         from autogradviz.render.widget import TraceWidget
 
-        return TraceWidget(self._scene, picture=GraphView(self._scene).svg, words=self.__repr__)
+        return TraceWidget(
+            self._viewer_scene,
+            picture=GraphView(self._scene).svg,
+            words=self.__repr__,
+            answer=self._answer,
+        )
 
     def live(self) -> LiveWidget:
         """Return a widget that shows the steps of the recording while it is recorded.

@@ -60,6 +60,20 @@ export function claim(event) {
 }
 
 /**
+ * Move through a list with the arrow keys.
+ *
+ * @param {HTMLElement} list
+ * @param {(step: 1 | -1) => void} move
+ */
+export function onArrows(list, move) {
+  listen(list, "keydown", (event) => {
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    claim(event);
+    move(event.key === "ArrowDown" ? 1 : -1);
+  });
+}
+
+/**
  * Return a button.
  *
  * @param {string} label its tooltip; its accessible name, if that contains its text

@@ -161,7 +161,9 @@ function handleKeys(store, search, panes) {
       }
     },
     Escape: () => {
-      if (!search.clear() && !store.set("gradientPath", null)) store.set("selected", null);
+      if (search.clear()) return;
+      if (store.trail) store.showTrail(null);
+      else if (!store.set("gradientPath", null)) store.set("selected", null);
     },
   };
   return (event) => {

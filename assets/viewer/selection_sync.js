@@ -35,6 +35,12 @@ export function connectHost(store, model) {
     "change:selected": () => readSelection(store, model),
     "change:color_by": () => readColors(store, model),
     "change:focused": () => readFocus(store, model),
+    "change:_answer": () => {
+      const answer = model.get("_answer");
+      if (!answer?.subject) return;
+      store.scene.answers.push(answer); // the same question is not asked again
+      if (answer.subject === store.trail?.subject) store.showTrail({ ...store.trail, ...answer });
+    },
   };
   store.subscribe(["selected"], () => {
     model.set("selected", describeSelection(store));
@@ -45,6 +51,12 @@ export function connectHost(store, model) {
     model.set("color_by", store.colorBy);
     model.save_changes();
   });
+  if (model.get("_answer")) {
+    store.askHost = (subject) => {
+      model.set("_question", subject);
+      model.save_changes();
+    };
+  }
   for (const [name, handle] of Object.entries(handlers)) {
     model.on(name, handle);
     handle();

@@ -2,6 +2,7 @@
 /** The state that all views share: what is selected, opened and displayed. */
 
 import { groupsAround, relatedTo } from "./scene/scene_index.js";
+import { findGradientPath } from "./scene/gradient_path.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
 /** @typedef {"full" | "forward" | "backward"} NodePart */
@@ -19,11 +20,21 @@ import { groupsAround, relatedTo } from "./scene/scene_index.js";
  * @property {NodePart} nodePart the part of each node that is drawn
  * @property {SavedForm} savedForm of the values in compiled regions that inlined hooks pack
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
+ * @property {number} entry index of the audit entry on display, -1 if it is a finding
+ * @property {{filename: string, lineno: number} | null} line on display in the source view
+ */
+
+/** @typedef {import("./types.js").SceneCauseStep} Step */
+
+/**
+ * An answer, or the lines of an audit entry. The steps of an answer of Python are in place.
+ *
+ * @typedef {Omit<import("./types.js").SceneAnswer, "steps"> & {steps: (number | Step)[]}} Trail
  */
 
 /** @typedef {(isBefore: boolean, node: number) => unknown} OpenRecording */
 
-/** @typedef {keyof State | "open" | "reveal" | "focus"} Change */
+/** @typedef {keyof State | "open" | "reveal" | "focus" | "trail" | "station"} Change */
 
 /**
  * @param {Item | null} a
@@ -71,6 +82,18 @@ export class Store {
     this.savedForm = "after hooks";
     /** @type {State["gradientPath"]} */
     this.gradientPath = null;
+    /** @type {Partial<Trail> | null} */
+    this.trail = null;
+    /** @type {Step[]} */
+    this.stations = [];
+    /** @type {Step[]} without the alternatives */
+    this.proven = [];
+    this.station = 0;
+    this.entry = this.finding < 0 && this.scene.audit_entries.length ? 0 : -1;
+    /** @type {State["line"]} */
+    this.line = null;
+    /** @type {((subject: string) => void) | null} asks Python, if it is there */
+    this.askHost = null;
   }
 
   /**
@@ -211,6 +234,7 @@ export class Store {
    * @param {number} finding
    */
   showFinding(finding) {
+    this.set("entry", -1);
     this.set("finding", finding);
     this.#show("finding");
   }
@@ -236,6 +260,97 @@ export class Store {
   }
 
   /**
+   * Display a line in the source view.
+   *
+   * @param {string} filename
+   * @param {number} lineno
+   */
+  showLine(filename, lineno) {
+    this.set("line", { filename, lineno });
+    this.#show("line");
+  }
+
+  /**
+   * Display why something is as it is. What the scene does not hold, Python is asked.
+   *
+   * @param {string} subject as in `SceneAnswer`
+   * @param {string} target
+   */
+  ask(subject, target) {
+    const found = this.scene.answers.find((each) => each.subject === subject);
+    const node = this.scene.nodes[Number(subject.slice(5))];
+    const call = `trace.why(${subject[0] === "n" ? node.node_id : `"${target}"`})`;
+    const question = this.askHost
+      ? "Asking Python"
+      : `This file does not hold the answer. In Python, ${call} does.`;
+    this.showTrail(found ?? { subject, target, question, steps: [], alternatives: 0 });
+    if (!found) this.askHost?.(subject);
+  }
+
+  /**
+   * Display an answer or an audit entry on the graph, the first step selected.
+   *
+   * @param {Partial<Trail> | null} trail
+   */
+  showTrail(trail) {
+    if (trail) this.#show("node");
+    this.setTrail(trail);
+    if (trail) this.goTo(0);
+  }
+
+  /** @param {Partial<Trail> | null} trail */
+  setTrail(trail) {
+    const { cause_steps } = this.scene;
+    this.trail = trail;
+    this.station = 0;
+    /** @type {Step[]} */
+    this.stations = (trail?.steps ?? []).map((at) =>
+      typeof at === "number" ? cause_steps[at] : at,
+    );
+    this.proven = this.stations.slice(0, this.stations.length - (trail?.alternatives ?? 0));
+    this.set("gradientPath", null);
+    this.#emit("trail");
+  }
+
+  /**
+   * Display a step of the trail, and the path from the loss to it.
+   *
+   * @param {number} station
+   */
+  goTo(station) {
+    this.station = station;
+    const index = this.stations[station]?.nodes[0];
+    if (index !== undefined) {
+      this.reveal({ kind: "node", index });
+      this.set("gradientPath", findGradientPath(this.sceneIndex, { kind: "node", index }));
+    }
+    this.#emit("station");
+  }
+
+  /**
+   * Choose an audit entry and select its first node, in whatever view is on display.
+   *
+   * @param {number} entry
+   */
+  chooseEntry(entry) {
+    this.set("entry", entry);
+    const { mechanism, meaning, steps } = this.scene.audit_entries[entry];
+    this.setTrail({ target: mechanism, question: meaning, steps, alternatives: steps.length - 1 });
+    const index = this.stations[0].nodes[0];
+    if (index !== undefined) this.set("selected", { kind: "node", index });
+  }
+
+  /**
+   * Display an audit entry.
+   *
+   * @param {number} entry
+   */
+  showEntry(entry) {
+    this.chooseEntry(entry);
+    this.#show("finding");
+  }
+
+  /**
    * @param {number} node
    * @returns {number} index of the compiled region that a node runs, -1 for an eager node
    */
@@ -249,6 +364,7 @@ export class Store {
    * @param {number} finding
    */
   chooseFinding(finding) {
+    this.set("entry", -1);
     this.set("finding", finding);
     const node = this.scene.findings[finding].nodes[0];
     if (node !== undefined) this.set("selected", { kind: "node", index: node });

@@ -191,6 +191,44 @@
  */
 
 /**
+ * One step of an answer: an effect of one line. Steps of several answers are stored once.
+ *
+ * @typedef {object} SceneCauseStep
+ * @property {string} text
+ * @property {string} filename
+ * @property {number} lineno 0 if unknown
+ * @property {string} line "scale = x.detach().mean()"
+ * @property {number[]} nodes indices into nodes: those of its events, else those of its line
+ * @property {number} time_ns of its first event, -1 if unknown
+ */
+
+/**
+ * One answer to "why?". A widget asks Python for answers that are not stored.
+ *
+ * @typedef {object} SceneAnswer
+ * @property {string} subject "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
+ * @property {string} target "encoder.weight"
+ * @property {string} question "no gradient"
+ * @property {Flag} ordinary nothing is wrong
+ * @property {number[]} steps indices into cause_steps: the symptom, …, the cause, alternatives
+ * @property {number} alternatives number of alternatives among the steps
+ * @property {string} to_record what to record to find out more, "" if nothing is missing
+ */
+
+/**
+ * One entry of the audit: the effect of one line by one mechanism.
+ *
+ * @typedef {object} SceneAuditEntry
+ * @property {string} mechanism "cut"
+ * @property {string} meaning of the mechanism, "discards gradients that no step has used"
+ * @property {string} glyph lines on a 16×16 grid, as the data of an SVG path
+ * @property {number[]} steps indices into cause_steps: line and effect, lines that are as good
+ * @property {string} confidence
+ * @property {string} explanation
+ * @property {string} fix
+ */
+
+/**
  * One checkpoint region.
  *
  * @typedef {object} SceneRegion
@@ -451,6 +489,7 @@
  * @property {boolean} is_before the earlier one of two recordings that are compared
  * @property {boolean} torn the file is truncated or damaged
  * @property {number[]} idle_ns start and end of each long interval in which nothing ran
+ * @property {boolean} audited audit entries and answers are stored
  */
 
 /**
@@ -574,6 +613,9 @@
  * @property {SceneCompiledItem[]} compiled_items
  * @property {SceneCompiledSlot[]} compiled_slots
  * @property {SceneCompiledStep[]} compiled_steps
+ * @property {SceneCauseStep[]} cause_steps
+ * @property {SceneAuditEntry[]} audit_entries
+ * @property {SceneAnswer[]} answers
  */
 
 export {};

@@ -28,7 +28,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from autogradviz.analysis import Analysis
 
@@ -51,6 +51,13 @@ ZERO_DERIVATIVE: Final = frozenset(
     {"round", "floor", "ceil", "trunc", "sign", "heaviside", "fix", "floor_divide", "sgn"}
 )
 """Ops whose derivative is zero wherever it exists."""
+
+
+class _Memory(dict[int, int]):
+    """Keys of memory by tensor; a tensor that was not seen has its own."""
+
+    def __missing__(self, tensor_id: int) -> int:
+        return ~tensor_id
 
 
 class CausalGraph:
@@ -79,14 +86,15 @@ class CausalGraph:
     def _storage(self) -> dict[int, int]:
         """A key of the memory of each tensor: its storage, or itself if it has none."""
         pairs = self.analysis.log.fields(TensorSeen, "tensor_id", "storage_id")
-        return {
-            tensor_id: ~tensor_id if storage_id is None else storage_id
+        return _Memory(
+            (tensor_id, ~tensor_id if storage_id is None else storage_id)
             for tensor_id, storage_id in pairs
-        }
+        )
 
-    def memory(self, tensor_id: int) -> int:
-        """Return the key of the memory that a tensor is in."""
-        return self._storage.get(tensor_id, ~tensor_id)
+    @cached_property
+    def memory(self) -> Callable[[int], int]:
+        """Returns the key of the memory that a tensor is in; it is called for each input."""
+        return self._storage.__getitem__
 
     @cached_property
     def differentiable(self) -> set[int]:
@@ -112,7 +120,7 @@ class CausalGraph:
         for index, (given, made, written) in enumerate(
             zip(self.inputs, self.outputs, self.written, strict=True)
         ):
-            keys = [memory.get(t, ~t) for t in given]
+            keys = [memory[t] for t in given]
             producers.append(tuple([writers.get(key, NO_OP) for key in keys]))
             views.append(tuple([viewers.get(t, NO_OP) for t in given]))
             for tensor_id in written:

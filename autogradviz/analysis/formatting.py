@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -65,3 +66,24 @@ def short_source_line(location: SourceLocation | None) -> tuple[str, int, str]:
     """Return a line as ``source_line`` does, with the name of the file instead of its path."""
     filename, lineno, text = source_line(location)
     return short_path(filename).rpartition("/")[2], lineno, text
+
+
+_LENGTH: Final = re.compile(r"len (\d+)(?:, (.*) first|, content (\w+))?")
+
+
+def is_length(state: str) -> bool:
+    """Return whether a recorded state is the length of a container: "len 2"."""
+    return _LENGTH.fullmatch(state) is not None
+
+
+def state_text(state: str) -> str:
+    """Return a recorded state in words: "2 keys, first 0" for "len 2, 0 first"."""
+    match = _LENGTH.fullmatch(state)
+    if match is None:
+        return state
+    count, first, content = match.groups()
+    noun = "item" if first is None else "key"
+    words = f"{count} {noun}{'' if count == '1' else 's'}"
+    if first is not None:
+        return f"{words}, first {first}"
+    return words if content is None else f"{words}, content {content}"

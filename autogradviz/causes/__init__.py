@@ -7,3 +7,4 @@ from autogradviz.causes.entry import Mechanism as Mechanism
 from autogradviz.causes.explanation import Explanation as Explanation
 from autogradviz.causes.explanation import ExplanationStep as ExplanationStep
 from autogradviz.causes.why import explain_target as explain_target
+from autogradviz.causes.why import explain_targets as explain_targets

@@ -24,7 +24,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis, SourceLocation
 
@@ -44,6 +44,14 @@ def explain_target(
 ) -> Explanation:
     """Return why a target is as it is; see ``Trace.why``."""
     return _Answers(analysis, facts).answer(target, question)
+
+
+def explain_targets(
+    analysis: Analysis, facts: Sequence[Fact], targets: Iterable[object]
+) -> Iterator[Explanation]:
+    """Yield why each of several targets is as it is."""
+    answers = _Answers(analysis, facts)
+    return (answers.answer(target, None) for target in targets)
 
 
 class _Answers:
@@ -109,8 +117,8 @@ class _Answers:
     def _of_parameter(self, tensor_id: int, question: str | None) -> Explanation:
         name = self._analysis.parameters[tensor_id][0]
         got = self._graph.got_gradient.get(tensor_id, [])
-        norm = final_norms(self._graph).get(tensor_id, 1.0)
-        held = {t for e in self._analysis.log.of(OptimizerStepped) for t in e.tensor_ids}
+        norm = self._norms.get(tensor_id, 1.0)
+        held = self._held
         if question is None:
             if not got:
                 question = NO_GRADIENT
@@ -158,31 +166,55 @@ class _Answers:
         wanted = self._graph.got_gradient.get(tensor_id, [])
         found = [e for e in starts if not wanted or e.backward_id == wanted[-1]]
         start = found[-1] if found else None
-        seqs = [
-            seq
-            for seq, leaf in self._analysis.log.fields(GradAccumulated, "seq", "tensor_id")
-            if leaf == tensor_id
-        ]
         place = self._analysis.location(start.stack_id) if start is not None else None
-        numbers = (*seqs[-1:], *([start.seq] if start is not None else []))
-        return _step(text, place, numbers)
+        last = self._accumulated.get(tensor_id)
+        numbers = (last, start.seq if start is not None else None)
+        return _step(text, place, [number for number in numbers if number is not None])
+
+    @cached_property
+    def _norms(self) -> dict[int, float | None]:
+        return final_norms(self._graph)
+
+    @cached_property
+    def _held(self) -> set[int]:
+        """The tensors of optimizers that stepped."""
+        return {t for e in self._analysis.log.of(OptimizerStepped) for t in e.tensor_ids}
+
+    @cached_property
+    def _accumulated(self) -> dict[int, int]:
+        """The last event that gave each leaf a gradient."""
+        return dict(self._analysis.log.fields(GradAccumulated, "tensor_id", "seq"))
 
     def _use(self, tensor_id: int) -> list[ExplanationStep]:
         """Return the step of the first op that reads a parameter's values."""
         graph = self._graph
-        key = graph.memory(tensor_id)
+        index = self._first_reads.get(graph.memory(tensor_id))
+        if index is None:
+            return []
+        place = self._analysis.location(graph.stacks[index])
+        text = f"{graph.op_names[index]} is the first op that reads it"
+        return [_step(text, place, (graph.op_seqs[index],))]
+
+    @cached_property
+    def _first_reads(self) -> dict[int, int]:
+        """The first forward op of the user's code that reads each parameter's values."""
+        graph = self._graph
+        waiting = {graph.memory(each) for each in self._analysis.parameters}
+        found: dict[int, int] = {}
         for index, given in enumerate(graph.inputs):
+            if not waiting:
+                break
+            if graph.phases[index] != "forward" or graph.written[index]:
+                continue
+            keys = {graph.memory(each) for each in given} & waiting
             if (
-                graph.phases[index] == "forward"
-                and not graph.written[index]
-                and any(graph.memory(each) == key for each in given)
+                keys
                 and self._analysis.user_stack(graph.stacks[index])
                 and graph.reads_values(index)
             ):
-                place = self._analysis.location(graph.stacks[index])
-                text = f"{graph.op_names[index]} is the first op that reads it"
-                return [_step(text, place, (graph.op_seqs[index],))]
-        return []
+                found.update(dict.fromkeys(keys, index))
+                waiting -= keys
+        return found
 
     def _no_gradient(self, tensor_id: int, name: str) -> Explanation:
         analysis, graph = self._analysis, self._graph

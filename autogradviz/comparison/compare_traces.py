@@ -108,7 +108,7 @@ def _compare_scenes(
 ) -> tuple[Scene, Scene]:
     return compare_scenes(
         (before.analysis, after.analysis),
-        (before._scene, after._scene),  # noqa: SLF001  the scene is not public
+        (before._viewer_scene, after._viewer_scene),  # noqa: SLF001  the scene is not public
         (before.diagnose(), after.diagnose()),
         differences,
     )

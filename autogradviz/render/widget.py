@@ -69,6 +69,12 @@ class TraceWidget(anywidget.AnyWidget):
 
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
 
+    _question = traitlets.Unicode().tag(sync=True)
+    """The subject that the reader asks about, as in ``SceneAnswer``."""
+
+    _answer = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
+    """The last answer, empty before the first one; None without a function that answers."""
+
     def __init__(
         self,
         scene: Scene,
@@ -76,6 +82,7 @@ class TraceWidget(anywidget.AnyWidget):
         before: Scene | None = None,
         picture: Callable[[], str] | None = None,
         words: Callable[[], str] | None = None,
+        answer: Callable[[str], dict[str, Any]] | None = None,
         **traits: Any,
     ) -> None:
         """Create a widget.
@@ -85,6 +92,7 @@ class TraceWidget(anywidget.AnyWidget):
             before: that of the recording with which it is compared.
             picture: returns the graph as SVG, for notebooks without a kernel.
             words: returns a summary as text, for terminals.
+            answer: answers the questions "why" that are not stored in the scene.
             traits: initial values of traits, for example ``height``.
         """
         # In an ipywidgets box, each child takes the share of the width that it requests.
@@ -93,6 +101,15 @@ class TraceWidget(anywidget.AnyWidget):
         earlier = b"" if before is None else pack(before)
         super().__init__(_payload=pack(scene), _before=earlier, _still=still, **traits)
         self._scene, self._picture, self._words = scene, picture, words
+        if answer is not None:
+            self._answer = {}
+            self.observe(lambda change: self._reply(change["new"], answer), names="_question")
+
+    def _reply(self, subject: str, answer: Callable[[str], dict[str, Any]]) -> None:
+        try:
+            self._answer = answer(subject)
+        except Exception as error:  # noqa: BLE001 - the reader gets it as the answer
+            self._answer = {"subject": subject, "question": f"{type(error).__name__}: {error}"}
 
     def select(self, what: str | int | None) -> None:
         """Select a node or a module, and bring it into view.

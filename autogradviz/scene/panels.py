@@ -8,7 +8,13 @@ from heapq import nlargest
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape, source_line
+from autogradviz.analysis.formatting import (
+    display_op_name,
+    format_bytes,
+    format_shape,
+    source_line,
+    state_text,
+)
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.scene.display_text import plural
 from autogradviz.scene.schema import (
@@ -199,8 +205,8 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
             changes[event.region_id, event.state_name] = SceneChange(
                 region=region_index[event.region_id],
                 name=event.state_name,
-                before=event.before,
-                after=event.after,
+                before=state_text(event.before),
+                after=state_text(event.after),
                 by_forward=event.in_forward,
                 filename=filename,
                 lineno=lineno,

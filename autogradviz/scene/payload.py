@@ -75,6 +75,9 @@ TABLES: Final[dict[str, type[Any]]] = {
     "compiled_items": schema.SceneCompiledItem,
     "compiled_slots": schema.SceneCompiledSlot,
     "compiled_steps": schema.SceneCompiledStep,
+    "cause_steps": schema.SceneCauseStep,
+    "audit_entries": schema.SceneAuditEntry,
+    "answers": schema.SceneAnswer,
 }
 
 

@@ -221,6 +221,44 @@ class SceneFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCauseStep:
+    """One step of an answer: an effect of one line. Steps of several answers are stored once."""
+
+    text: str
+    filename: str
+    lineno: int  # 0 if unknown
+    line: str  # "scale = x.detach().mean()"
+    nodes: tuple[int, ...]  # indices into nodes: those of its events, else those of its line
+    time_ns: int  # of its first event, -1 if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneAnswer:
+    """One answer to "why?". A widget asks Python for answers that are not stored."""
+
+    subject: str  # "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
+    target: str  # "encoder.weight"
+    question: str  # "no gradient"
+    ordinary: bool  # nothing is wrong
+    steps: tuple[int, ...]  # indices into cause_steps: the symptom, …, the cause, alternatives
+    alternatives: int  # number of alternatives among the steps
+    to_record: str  # what to record to find out more, "" if nothing is missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneAuditEntry:
+    """One entry of the audit: the effect of one line by one mechanism."""
+
+    mechanism: str  # "cut"
+    meaning: str  # of the mechanism, "discards gradients that no step has used"
+    glyph: str  # lines on a 16×16 grid, as the data of an SVG path
+    steps: tuple[int, ...]  # indices into cause_steps: line and effect, lines that are as good
+    confidence: str
+    explanation: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneRegion:
     """One checkpoint region."""
 
@@ -484,6 +522,7 @@ class SceneSummary:
     is_before: bool = False  # the earlier one of two recordings that are compared
     torn: bool = False  # the file is truncated or damaged
     idle_ns: tuple[int, ...] = ()  # start and end of each long interval in which nothing ran
+    audited: bool = False  # audit entries and answers are stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -612,3 +651,6 @@ class Scene:
     compiled_items: tuple[SceneCompiledItem, ...] = ()
     compiled_slots: tuple[SceneCompiledSlot, ...] = ()
     compiled_steps: tuple[SceneCompiledStep, ...] = ()
+    cause_steps: tuple[SceneCauseStep, ...] = ()
+    audit_entries: tuple[SceneAuditEntry, ...] = ()
+    answers: tuple[SceneAnswer, ...] = ()

@@ -81,7 +81,7 @@ def record(model, step, error=()):
             step()
     except error:
         pass
-    return trace._scene
+    return trace._viewer_scene
 
 
 @reproducible
@@ -124,6 +124,57 @@ def diverging():
         checkpoint(model, x, use_reentrant=False).sum().backward()
 
     return record(model, step, RuntimeError)
+
+
+class Gated(nn.Module):
+    """A gate that gets no gradient, and a layer that is not called."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(4, 4)
+        self.gate = nn.Linear(4, 1)
+        self.unused = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        features = torch.tanh(self.encoder(x))
+        scale = torch.sigmoid(self.gate(features)).detach()
+        return self.head(features * scale)
+
+
+def audited_trace():
+    """Return three steps without zero_grad() that keep their outputs."""
+    torch.manual_seed(0)
+    model = Gated()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kept = []
+    with autogradviz.record(model) as trace:
+        for _ in range(3):
+            output = model(torch.ones(2, 4))
+            kept.append(output)
+            output.square().mean().backward()
+            optimizer.step()
+    return trace
+
+
+@reproducible
+def audited():
+    return audited_trace()._viewer_scene
+
+
+@reproducible
+def retained():
+    """Return three steps that keep their graphs, of blocks whose backward ends a step."""
+    model = Stack()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 8)).backward(retain_graph=True)
+            optimizer.step()
+
+    return record(model, step)
 
 
 class Dense(nn.Module):

@@ -208,9 +208,9 @@ def test_region_differences_do_not_overlap_the_runs(open_page, picture, width):
     assert right == (width == 1280)
     sources = stage.page.locator(".agv-sources > div")
     forward, recompute = sources.all_inner_texts()
-    assert "self.seen = len 0" in forward
+    assert "self.seen = 0 items" in forward
     assert "no op ran" in forward
-    assert "self.seen = len 1" in recompute
+    assert "self.seen = 1 item" in recompute
     assert "no op ran" not in recompute
     raised = stage.page.locator(".agv-region-diffs section", has_text="Exception raised by PyTorch")
     assert "CheckpointError" in raised.inner_text()

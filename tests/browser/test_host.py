@@ -116,7 +116,7 @@ def test_unmounted_viewer_removes_observers_frames_and_listeners(open_page):
         assert page.evaluate("document.body.childElementCount") == 0
         assert page.evaluate("[alive.observers, alive.frames]") == [0, 0]
         assert page.evaluate("alive.listeners") == listeners
-        assert page.evaluate("Object.values(listeners).map((set) => set.size)") == [0] * 5
+        assert set(page.evaluate("Object.values(listeners).map((set) => set.size)")) == {0}
 
 
 def test_several_viewers_on_a_page_are_independent(open_page, picture):

@@ -8,6 +8,8 @@ import pytest
 import recordings
 from viewer_page import Stage, serve_sources
 
+from autogradviz.scene.payload import to_payload
+
 
 def strip_point(stage, share):
     box = stage.page.locator(".agv-scrubber-bar").bounding_box()
@@ -247,3 +249,27 @@ def test_shares_are_of_the_time_in_which_something_ran(open_page):
     # The rows took more than a microsecond: they are parts of their sum.
     assert max(shares) < 100
     assert abs(sum(shares) - 100) <= len(shares) / 2
+
+
+TRACKS = """
+async (payload) => {
+  const { toScene } = await import("http://viewer.test/payload/decode.js");
+  const { indexScene } = await import("http://viewer.test/scene/scene_index.js");
+  const { timelineTracks } = await import("http://viewer.test/views/timeline/rows.js");
+  return timelineTracks(indexScene(toScene(payload)));
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["retained", "plain", "checkpointed", "reentrant", "failing", "dense", "audited", "compiled"],
+)
+def test_no_bar_of_a_backward_leaves_its_call(open_page, kind):
+    page = open_page()
+    serve_sources(page)
+    tracks = page.evaluate(TRACKS, to_payload(getattr(recordings, kind)()))
+    bars = [bar for track in tracks if track["name"] == "backward" for bar in track["bars"]]
+    calls = [bar for bar in bars if bar["kind"] == "backward"]
+    for bar in bars:
+        assert any(c["start"] <= bar["start"] and bar["end"] <= c["end"] for c in calls), bar

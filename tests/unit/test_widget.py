@@ -168,3 +168,23 @@ def test_rerun_of_a_cell_closes_its_old_widgets(monkeypatch):
 def test_packed_column_has_the_same_values(values, annotation, text):
     assert pack_column(values, annotation) == text
     assert unpack_column(text) == values
+
+
+def test_questions_of_the_reader_are_answered():
+    widget = TraceWidget(small_scene(), answer=lambda subject: {"subject": subject, "steps": []})
+    assert widget._answer == {}
+    widget.set_state({"_question": "node 0"})
+    assert widget._answer == {"subject": "node 0", "steps": []}
+
+
+def test_a_question_that_fails_is_answered_with_the_error():
+    def refuse(subject):
+        raise ValueError(subject)
+
+    widget = TraceWidget(small_scene(), answer=refuse)
+    widget.set_state({"_question": "node 9"})
+    assert widget._answer == {"subject": "node 9", "question": "ValueError: node 9"}
+
+
+def test_a_widget_without_a_function_that_answers_has_no_answer():
+    assert TraceWidget(small_scene())._answer is None

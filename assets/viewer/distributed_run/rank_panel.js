@@ -4,7 +4,7 @@
 import { CLOSE, FAILED, glyphElement } from "../canvas/draw_glyph.js";
 import { button, h, listHead, propertyList } from "../dom.js";
 import { formatBytes, plural } from "../scene/format.js";
-import { block, explanation, findingSource, fixBlock } from "../views/findings/parts.js";
+import { block, explanationOf, findingSource, fixBlock } from "../views/findings/parts.js";
 
 /** @typedef {import("./run_state.js").RunState} RunState */
 /** @typedef {import("./types.js").RunFindingCard} Card */
@@ -117,7 +117,7 @@ function findingCard(state, finding, open) {
     ),
     finding.ranks.length > 1 && h("p", "agv-text agv-muted", finding.heading),
     source.length > 0 && block("Where", ...source),
-    block("Why", explanation(finding.explanation)),
+    block("Why", explanationOf(finding.explanation)),
     finding.fix !== "" && block("Fix", fixBlock(finding.fix)),
   );
 }

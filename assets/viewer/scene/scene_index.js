@@ -57,9 +57,13 @@ export function indexScene(scene) {
   );
   /** @type {Map<string, Map<number, string>>} */
   const source = new Map();
-  for (const line of scene.lines) {
-    const lines = source.get(line.filename) ?? new Map();
-    source.set(line.filename, lines.set(line.lineno, line.text));
+  const blamed = scene.cause_steps.filter(({ lineno }) => lineno);
+  for (const { filename, lineno, text } of [
+    ...blamed.map(({ filename, lineno, line }) => ({ filename, lineno, text: line })),
+    ...scene.lines,
+  ]) {
+    const lines = source.get(filename) ?? new Map();
+    source.set(filename, lines.set(lineno, text));
   }
   const sceneIndex = {
     scene,

@@ -11,7 +11,7 @@ import { sourceView } from "./source/index.js";
 import { tensorsView } from "./tensors/index.js";
 import { timelineView } from "./timeline/index.js";
 
-/** @typedef {import("../store.js").Item["kind"] | "finding" | "region" | "compiled"} Shown */
+/** @typedef {import("../store.js").Item["kind"] | "finding" | "region" | "compiled" | "line"} Shown */
 
 /**
  * @typedef {object} View

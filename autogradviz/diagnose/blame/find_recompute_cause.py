@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import is_length, state_text
 from autogradviz.diagnose.blame.cause_without_state_change import (
     find_unrecorded_cause,
     find_unrestored_rng,
@@ -149,10 +150,13 @@ def _cause_of(
         title=_title(best),
         culprit=culprit,
         lines=(
-            f"State changed between forward and recomputation: {best.state_name} was {best.before} "
-            f"when forward started and {best.after} when recomputation started.",
+            f"State changed between forward and recomputation: {best.state_name} {_before(best)} "
+            f"when forward started and {state_text(best.after)} when recomputation started.",
             _writer_sentence(evidence, best, culprit),
-            *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others[:4]],
+            *[
+                f"  also {c.state_name}: {state_text(c.before)} → {state_text(c.after)}"
+                for c in others[:4]
+            ],
             *_threads(evidence, best),
         ),
         fix=_FOR_THREADS if other_thread(evidence, best) else _fix(best),
@@ -191,7 +195,13 @@ def _title(change: StateChanged) -> str:
         return f"{name} was in another state in recomputation"
     if _same_value(change):
         return f"{name} was another object, or written, before recomputation"
-    return f"{name} was {change.before} in forward, {change.after} in recomputation"
+    return f"{name} {_before(change)} in forward, {state_text(change.after)} in recomputation"
+
+
+def _before(change: StateChanged) -> str:
+    """Return "had 1 item", or "was None"."""
+    verb = "had" if is_length(change.before) and is_length(change.after) else "was"
+    return f"{verb} {state_text(change.before)}"
 
 
 def _writer_sentence(

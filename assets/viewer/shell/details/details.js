@@ -11,6 +11,7 @@ import { icon } from "../../canvas/icons.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
 import { contentsText, savedText } from "../../scene/saved_bytes.js";
 import { storageDetails } from "./storage.js";
+import { makeTrail, whyButton } from "./trail.js";
 import { recordingDetails } from "./recording.js";
 import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tables.js";
 
@@ -23,7 +24,12 @@ import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tabl
  * @returns {HTMLElement}
  */
 export function makeDetails(store) {
-  const panel = h("aside", { class: "agv-details", attrs: { "aria-label": "Details" } });
+  const panel = h("aside", {
+    class: "agv-details",
+    attrs: { tabindex: 0, "aria-label": "Details" },
+  });
+  const body = h("div");
+  panel.append(makeTrail(store), body);
   const fill = () => {
     const { selected } = store;
     const parts =
@@ -34,8 +40,8 @@ export function makeDetails(store) {
           : selected.kind === "storage"
             ? [h("section", "agv-section", ...storageDetails(store, selected.index))]
             : groupDetails(store, selected.index);
-    panel.replaceChildren(...parts);
-    panel.classList.toggle("agv-details-recording", !selected);
+    body.replaceChildren(...parts);
+    body.classList.toggle("agv-details-recording", !selected);
     panel.scrollTop = 0;
   };
   store.subscribe(["selected"], fill);
@@ -74,7 +80,10 @@ function nodeDetails(store, index) {
   const place = formatPlace(node.filename, node.lineno);
   const failed = !!node.error || node.state === "failed";
   const number = node.sequence_nr === null ? "" : `#${node.sequence_nr}`;
-  const copies = [copyButton("name", node.name)];
+  const copies = [
+    whyButton(store, `node ${index}`, node.name, "agv-copy"),
+    copyButton("name", node.name),
+  ];
   if (node.module) copies.push(copyButton("path", node.module));
   if (node.lineno) copies.push(copyButton("line", `${node.filename}:${node.lineno}`));
   copies.push(gradientPathButton(store));
@@ -125,7 +134,7 @@ function nodeDetails(store, index) {
       sceneIndex.savedTensors[index],
       node.saved_nbytes ? `${formatBytes(node.saved_nbytes)} kept` : "",
     ),
-    ...parameterSection(sceneIndex.parameters[index]),
+    ...parameterSection(store, sceneIndex.parameters[index]),
   );
   parts.push(...neighborSections(store, index));
   return parts;
@@ -179,7 +188,10 @@ function groupDetails(store, index) {
   parts.push(...findingSections(store, [...new Set(nodes.flatMap((n) => sceneIndex.findings[n]))]));
   parts.push(
     ...savedTensorSection(store, largestFirst(saved, MAX_ROWS), savedText(group)),
-    ...parameterSection(nodes.flatMap((n) => sceneIndex.parameters[n])),
+    ...parameterSection(
+      store,
+      nodes.flatMap((n) => sceneIndex.parameters[n]),
+    ),
   );
   return parts;
 }

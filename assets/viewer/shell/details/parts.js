@@ -3,6 +3,7 @@
 
 import { button, h } from "../../dom.js";
 import { findingSource, fixBlock } from "../../views/findings/parts.js";
+import { whyButton } from "./trail.js";
 import { icon } from "../../canvas/icons.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -54,15 +55,30 @@ export function findingSections(store, findings) {
       h("p", "agv-text agv-clamp", sentences(finding.explanation)),
       ...findingSource(store.sceneIndex, finding, 1),
       finding.fix && fixBlock(finding.fix),
-      button(
-        "Show this finding",
-        "agv-link",
-        show,
-        count > 1 ? `Show this finding, ${at + 1} of ${count}` : "Show this finding",
+      h(
+        "div",
+        "agv-buttons",
+        button(
+          "Show this finding",
+          "agv-link",
+          show,
+          count > 1 ? `Show this finding, ${at + 1} of ${count}` : "Show this finding",
+        ),
+        whyOfFinding(store, at),
       ),
     );
     return h("section", "agv-section", card);
   });
+}
+
+/**
+ * @param {Store} store
+ * @param {number} ref index of a finding
+ * @param {string} [className]
+ * @returns {HTMLElement}
+ */
+export function whyOfFinding(store, ref, className) {
+  return whyButton(store, `finding ${ref}`, store.scene.findings[ref].title, className);
 }
 
 /**

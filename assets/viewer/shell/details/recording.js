@@ -2,6 +2,8 @@
 /** Details of the recording, displayed while nothing is selected. */
 
 import { findingSections, nodeLink, titleSection } from "./parts.js";
+import { MAX_ROWS, moreNote } from "./tables.js";
+import { whyButton } from "./trail.js";
 import { h, propertyList, section } from "../../dom.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
 
@@ -12,7 +14,7 @@ import { formatBytes, formatCount, formatDuration, plural } from "../../scene/fo
  * @returns {HTMLElement[]}
  */
 export function recordingDetails(store) {
-  const { summary, nodes } = store.scene;
+  const { summary, nodes, answers } = store.scene;
   const parts = [
     titleSection(summary.title, "", summary.subtitle, "", summary.error_type !== ""),
     section(
@@ -45,10 +47,27 @@ export function recordingDetails(store) {
         "",
         h("div", "agv-strong", summary.error_type),
         h("p", "agv-text", summary.error_message),
+        whyButton(store, "error", summary.error_type),
       ),
     );
   }
   parts.push(...findingSections(store, [...store.scene.findings.keys()]));
+  const unusual = answers.filter((each) => each.subject[0] === "p" && !each.ordinary);
+  if (unusual.length && summary.backwards && !summary.error_type) {
+    const rows = unusual
+      .slice(0, MAX_ROWS)
+      .map(({ target, question }) =>
+        h(
+          "div",
+          "agv-question",
+          h("code", "agv-grow", target),
+          h("span", "agv-muted", question),
+          whyButton(store, `parameter ${target}`, target),
+        ),
+      );
+    const count = formatCount(unusual.length);
+    parts.push(section("Parameters to look at", count, h("div", {}, ...rows), moreNote(unusual)));
+  }
   const slow = nodes.filter((node) => node.duration_ns > 0);
   slow.sort((a, b) => b.duration_ns - a.duration_ns);
   if (slow.length) {

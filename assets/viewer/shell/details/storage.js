@@ -3,6 +3,7 @@
 
 import { button, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, formatPlace } from "../../scene/format.js";
+import { whyButton } from "./trail.js";
 import { describeEvent } from "../../views/tensors/event_markers.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -50,7 +51,16 @@ export function storageDetails(store, index) {
     ...(events.length > MAX_EVENTS
       ? [h("p", "agv-muted", cutText(MAX_EVENTS, events.length, "first"))]
       : []),
-    ...(storage.node < 0 ? [] : [button("Show in the graph", "agv-link", show)]),
+    ...(storage.node < 0
+      ? []
+      : [
+          h(
+            "div",
+            "agv-buttons",
+            button("Show in the graph", "agv-link", show),
+            whyButton(store, `node ${storage.node}`, storage.name),
+          ),
+        ]),
   ];
 }
 

@@ -2,6 +2,7 @@
 /** Tables of the saved tensors and parameters of a node or group. */
 
 import { button, h, section } from "../../dom.js";
+import { whyButton } from "./trail.js";
 import { formatBytes, formatCount, formatNorm, savedTensorLabel } from "../../scene/format.js";
 
 /** @typedef {import("../../types.js").SavedTensorBadge} SavedTensorBadge */
@@ -66,10 +67,11 @@ export function savedTensorSection(store, badges, sum) {
 }
 
 /**
+ * @param {import("../../store.js").Store} store
  * @param {import("../../types.js").ParameterBadge[]} badges
  * @returns {HTMLElement[]}
  */
-export function parameterSection(badges) {
+export function parameterSection(store, badges) {
   if (!badges.length) return [];
   const rows = badges
     .slice(0, MAX_ROWS)
@@ -80,10 +82,20 @@ export function parameterSection(badges) {
         h("td", "agv-leaf agv-wrap", badge.name || badge.label),
         h("td", "agv-mono", badge.shape),
         h("td", "", formatGradient(badge)),
+        h("td", "", whyOf(store, badge.name)),
       ),
     );
-  const head = ["name", "shape", "gradient"];
+  const head = ["name", "shape", "gradient", "why"];
   return [section("Parameters", formatCount(badges.length), table(head, rows), moreNote(badges))];
+}
+
+/**
+ * @param {import("../../store.js").Store} store
+ * @param {string} target
+ * @returns {HTMLElement | string}
+ */
+function whyOf(store, target) {
+  return target && whyButton(store, `parameter ${target}`, target);
 }
 
 /**

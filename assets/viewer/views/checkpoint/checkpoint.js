@@ -2,7 +2,7 @@
 /** Each checkpoint region's forward next to its recomputation, op by op. */
 
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_rows.js";
-import { SCROLLS, claim, h, listHead, listen } from "../../dom.js";
+import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { describeRegion, regionDiffs, regionFinding } from "./region.js";
@@ -37,7 +37,10 @@ export class Checkpoint {
       this.main,
       this.diffs,
     );
-    listen(this.list, "keydown", (event) => this.#press(event));
+    onArrows(this.list, (step) => {
+      const next = store.region + step;
+      if (store.scene.regions[next]) store.set("region", next);
+    });
     store.subscribe(["region"], () => this.#fill());
     this.#fill();
   }
@@ -115,15 +118,6 @@ export class Checkpoint {
     let depth = 0;
     for (let at = region.parent; at >= 0; at = regions[at].parent) depth += 1;
     return depth;
-  }
-
-  /** @param {KeyboardEvent} event */
-  #press(event) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step) return;
-    claim(event);
-    const next = this.store.region + step;
-    if (this.store.scene.regions[next]) this.store.set("region", next);
   }
 
   /**

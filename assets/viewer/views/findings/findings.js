@@ -1,8 +1,10 @@
 // @ts-check
 /** The findings, and the one on display with its source, explanation and fix. */
 
-import { button, claim, h, listHead, listen } from "../../dom.js";
-import { block, explanation, findingSource, fixBlock } from "./parts.js";
+import { button, h, listHead, onArrows } from "../../dom.js";
+import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts.js";
+import { whyOfFinding } from "../../shell/details/parts.js";
+import { placeLinks } from "../../shell/details/trail.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 
@@ -17,32 +19,79 @@ export class Findings {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Findings" },
     });
+    this.audit = h("div", {
+      class: "agv-list",
+      attrs: { role: "listbox", tabindex: "0", "aria-label": "Audit" },
+    });
     this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
     this.element = h(
       "div",
       "agv-split",
-      h("aside", "agv-side", listHead("Findings"), this.list),
+      h("aside", "agv-side", listHead("Findings"), this.list, listHead("Audit"), this.audit),
       this.main,
     );
-    listen(this.list, "keydown", (event) => {
-      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (!step) return;
-      claim(event);
+    onArrows(this.list, (step) => {
       if (store.scene.findings[store.finding + step]) store.chooseFinding(store.finding + step);
     });
-    store.subscribe(["finding"], () => this.#fill());
+    onArrows(this.audit, (step) => {
+      if (store.scene.audit_entries[store.entry + step]) store.chooseEntry(store.entry + step);
+    });
+    store.subscribe(["finding", "entry"], () => this.#fill());
     this.#fill();
   }
 
   #fill() {
-    const { scene, finding } = this.store;
+    const { scene, finding, entry } = this.store;
+    const { audit_entries, summary } = scene;
     this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
-    this.list.hidden = !scene.findings.length;
+    this.audit.replaceChildren(...audit_entries.map((each, at) => this.#auditRow(each, at)));
+    for (const [list, none] of /** @type {[HTMLElement, string][]} */ ([
+      [this.list, "No problems were found in this recording."],
+      [this.audit, summary.audited ? "No line needs a look." : "This file has no audit."],
+    ])) {
+      if (list.childElementCount) list.setAttribute("role", "listbox");
+      else {
+        list.removeAttribute("role");
+        list.replaceChildren(h("p", "agv-empty-text", none));
+      }
+    }
     const chosen = scene.findings[finding];
     this.main.replaceChildren(
-      ...(chosen
-        ? [findingCard(this.store, chosen)]
-        : [h("p", "agv-empty-text", "No problems were found in this recording.")]),
+      ...(entry >= 0
+        ? [entryCard(this.store, audit_entries[entry])]
+        : chosen
+          ? [findingCard(this.store, chosen, finding)]
+          : []),
+    );
+  }
+
+  /**
+   * @param {import("../../types.js").SceneAuditEntry} entry
+   * @param {number} at
+   * @returns {HTMLElement}
+   */
+  #auditRow({ mechanism, glyph, steps }, at) {
+    const { text, line, filename, lineno } = this.store.scene.cause_steps[steps[0]];
+    const selected = at === this.store.entry;
+    return h(
+      "div",
+      {
+        class: `agv-finding-row agv-entry-row ${selected ? "agv-selected" : ""}`,
+        attrs: { role: "option", "aria-selected": selected },
+        onclick: () => this.store.chooseEntry(at),
+      },
+      h("span", { title: mechanism }, icon({ stroke: glyph })),
+      h(
+        "div",
+        {},
+        h("code", "", line || "unknown line"),
+        h("div", "agv-clamp", text),
+        h(
+          "div",
+          "agv-muted",
+          [mechanism, formatPlace(filename, lineno)].filter(Boolean).join(" · "),
+        ),
+      ),
     );
   }
 
@@ -52,7 +101,7 @@ export class Findings {
    * @returns {HTMLElement}
    */
   #entry(finding, at) {
-    const selected = at === this.store.finding;
+    const selected = at === this.store.finding && this.store.entry < 0;
     return h(
       "div",
       {
@@ -71,6 +120,58 @@ export class Findings {
 }
 
 /**
+ * @param {Store} store
+ * @param {import("../../types.js").SceneAuditEntry} entry
+ * @returns {HTMLElement}
+ */
+function entryCard(store, { mechanism, glyph, meaning, steps, confidence, explanation, fix }) {
+  const [first, ...others] = steps.map((at) => store.scene.cause_steps[at]);
+  const lines = [first, ...others].map(({ filename, lineno, line }, at) => ({
+    filename,
+    line: lineno,
+    kind: /** @type {const} */ ("selected-line"),
+    tag: at ? "or" : mechanism,
+    text: line,
+  }));
+  return card(
+    "agv-finding agv-entry",
+    [icon({ stroke: glyph }, "agv-icon-16"), first.text, mechanism, confidence],
+    excerpts(store.sceneIndex, lines),
+    `The line ${meaning}.\n${explanation}`,
+    ["If it is not meant", fix],
+    placeLinks(store, first, "agv-button"),
+  );
+}
+
+/**
+ * @param {string} className
+ * @param {[icon: Node, title: string, kind: string, confidence: string]} head
+ * @param {HTMLElement[]} source
+ * @param {string} text
+ * @param {[title: string, fix: string]} fix
+ * @param {HTMLElement} buttons
+ * @returns {HTMLElement}
+ */
+function card(className, [glyph, title, kind, confidence], source, text, [fixTitle, fix], buttons) {
+  return h(
+    "article",
+    className,
+    h(
+      "div",
+      "agv-finding-title",
+      glyph,
+      h("h3", "", title),
+      h("span", "agv-pill", kind),
+      h("span", "agv-pill", `confidence: ${confidence}`),
+    ),
+    source.length > 0 && block("Where", ...source),
+    block("Why", explanationOf(text)),
+    fix !== "" && block(fixTitle, fixBlock(fix)),
+    buttons,
+  );
+}
+
+/**
  * @param {Finding} finding
  * @returns {string}
  */
@@ -83,31 +184,29 @@ function findingPlace(finding) {
 /**
  * @param {Store} store
  * @param {Finding} finding
+ * @param {number} at
  * @returns {HTMLElement}
  */
-function findingCard(store, finding) {
+function findingCard(store, finding, at) {
   const node = finding.nodes[0];
   const show = () => store.reveal({ kind: "node", index: node });
   const compare = () => store.showRegion(finding.region);
-  const source = findingSource(store.sceneIndex, finding);
-  return h(
-    "article",
+  return card(
     "agv-finding",
-    h(
-      "div",
-      "agv-finding-title",
+    [
       h("span", "agv-mutation", icon("failed", "agv-icon-16")),
-      h("h3", "", finding.title),
-      h("span", "agv-pill", finding.slug),
-      h("span", "agv-pill", `confidence: ${finding.confidence}`),
-    ),
-    source.length > 0 && block("Where", ...source),
-    block("Why", explanation(finding.explanation)),
-    finding.fix !== "" && block("Fix", fixBlock(finding.fix)),
+      finding.title,
+      finding.slug,
+      finding.confidence,
+    ],
+    findingSource(store.sceneIndex, finding),
+    finding.explanation,
+    ["Fix", finding.fix],
     h(
       "div",
       "agv-buttons",
       node !== undefined && button("Show in the graph", "agv-button", show),
+      whyOfFinding(store, at, "agv-button"),
       finding.region >= 0 && button("Compare forward and recomputation", "agv-button", compare),
     ),
   );

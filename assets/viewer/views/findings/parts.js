@@ -24,7 +24,7 @@ export function block(title, ...children) {
  * @param {string} text
  * @returns {HTMLElement}
  */
-export function explanation(text) {
+export function explanationOf(text) {
   const paragraphs = h("div", "agv-explanation");
   for (const line of text.split("\n")) {
     const tag = /^\s{2,}\S/.test(line) ? "code" : "p";
@@ -68,20 +68,32 @@ export function sentence(text) {
  * @returns {HTMLElement[]}
  */
 export function findingSource(sceneIndex, finding, context) {
-  /** @type {Map<string, MarkedLine[]>} */
-  const files = new Map();
-  const add = (/** @type {string} */ file, /** @type {MarkedLine} */ mark) => {
-    const marks = files.get(file) ?? [];
-    files.set(file, marks);
-    if (mark.line && !marks.some((other) => other.line === mark.line)) marks.push(mark);
-  };
   const { culprit_file, culprit_line, culprit_text, victim_file, victim_line, victim_text } =
     finding;
-  if (culprit_file) {
-    add(culprit_file, { line: culprit_line, kind: "culprit", tag: "culprit", text: culprit_text });
-  }
-  if (victim_file) {
-    add(victim_file, { line: victim_line, kind: "victim", tag: "victim", text: victim_text });
+  const lines = [
+    { filename: culprit_file, line: culprit_line, kind: "culprit", text: culprit_text },
+    { filename: victim_file, line: victim_line, kind: "victim", text: victim_text },
+  ].map((each) => ({ ...each, tag: each.kind }));
+  return excerpts(sceneIndex, /** @type {PlacedLine[]} */ (lines), context);
+}
+
+/** @typedef {MarkedLine & {filename: string}} PlacedLine */
+
+/**
+ * Return excerpts with marked lines, one for each file, below its name.
+ *
+ * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
+ * @param {PlacedLine[]} lines those without a file are left out, and repeated ones
+ * @param {number} [context] number of lines before and after each
+ * @returns {HTMLElement[]}
+ */
+export function excerpts(sceneIndex, lines, context) {
+  /** @type {Map<string, MarkedLine[]>} */
+  const files = new Map();
+  for (const mark of lines) {
+    const marks = files.get(mark.filename) ?? [];
+    if (mark.filename) files.set(mark.filename, marks);
+    if (mark.line && !marks.some((other) => other.line === mark.line)) marks.push(mark);
   }
   return [...files].map(([file, marks]) =>
     h(

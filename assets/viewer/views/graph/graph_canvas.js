@@ -33,6 +33,8 @@ const CHANGES = [
   "nodePart",
   "savedForm",
   "gradientPath",
+  "trail",
+  "station",
 ];
 
 /** Groups with more boxes are not opened in the first picture. */
@@ -243,14 +245,25 @@ export class GraphCanvas {
    * @returns {import("./paint/graph.js").Look}
    */
   look(progress) {
-    const { selected, time, nodePart, savedForm, gradientPath } = this.store;
+    const { selected, time, nodePart, savedForm, gradientPath, proven, station, open } = this.store;
     const { sceneIndex, camera, placement, hovered, coloring, width, height } = this;
     const rest = (1 - progress) ** 3;
     const offsets = new Map();
     for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
     const state = { selected, hovered, time, nodePart, savedForm, gradientPath, coloring };
+    const answer = { proven, station, open };
     const linesAlpha = progress ** 2;
-    return { sceneIndex, placement, camera, ...state, offsets, linesAlpha, width, height };
+    return {
+      sceneIndex,
+      placement,
+      camera,
+      ...state,
+      ...answer,
+      offsets,
+      linesAlpha,
+      width,
+      height,
+    };
   }
 
   /**

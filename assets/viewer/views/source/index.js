@@ -10,5 +10,6 @@ export const sourceView = {
   name: "source",
   label: "Source",
   icon: GLYPHS.source,
+  shows: ["line"],
   mount: (store) => ({ elements: [makeSource(store)] }),
 };

@@ -2,6 +2,7 @@
 /** The recorded source lines with the nodes, saved bytes and time of each. */
 
 import { button, h, listen } from "../../dom.js";
+import { makeMarks } from "./marks.js";
 import { sumBy } from "../../scene/saved_bytes.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 
@@ -34,28 +35,36 @@ export function makeSource(store) {
   const files = [...store.sceneIndex.source]
     .filter(([file]) => file)
     .sort(([a], [b]) => rank(a) - rank(b));
+  const scroller = h("div", { class: "agv-main agv-files", attrs: { tabindex: 0 } });
+  const { marks, legend } = makeMarks(
+    store,
+    (filename, lineno) => placeKey({ filename, lineno }),
+    scroller,
+  );
   const empty = h(
     "p",
     "agv-empty-text",
     "This recording has no source lines. record(model, stacks=True) records them.",
   );
   const parts = files.map(([file, lines]) =>
-    fileSection(store, file, lines, costs.get(file) ?? new Map(), compiled),
+    fileSection(store, file, lines, costs.get(file) ?? new Map(), compiled, marks),
   );
-  const scroller = h(
-    "div",
-    { class: "agv-main agv-files", attrs: { tabindex: 0 } },
-    ...(parts.length ? parts : [empty]),
-  );
-  // The line that is to blame is brought into view, or else the selected one.
+  scroller.append(...(legend ? [legend] : []), ...(parts.length ? parts : [empty]));
+  // The chosen line is brought into view, or else the one that is to blame or selected.
   const show = () => {
+    const key = store.line && placeKey(store.line);
+    /** @type {NodeListOf<HTMLElement>} */
+    const rows = scroller.querySelectorAll("[data-line]");
+    for (const row of rows) row.classList.toggle("agv-chosen-line", row.dataset["line"] === key);
     const line =
-      scroller.querySelector(".agv-culprit") ?? scroller.querySelector(".agv-selected-line");
+      scroller.querySelector(".agv-chosen-line") ??
+      scroller.querySelector(".agv-culprit") ??
+      scroller.querySelector(".agv-selected-line");
     if (store.view !== "source" || !line) return;
     const top = line.getBoundingClientRect().top - scroller.getBoundingClientRect().top;
     scroller.scrollTop += top - scroller.clientHeight / 3;
   };
-  store.subscribe(["view"], () => requestAnimationFrame(show));
+  store.subscribe(["view", "line"], () => requestAnimationFrame(show));
   requestAnimationFrame(show);
   return scroller;
 }
@@ -125,9 +134,10 @@ function compilerNotes({ scene }) {
  * @param {Map<number, string>} lines
  * @param {Map<number, LineCost>} costs
  * @param {Map<string, CompilerNotes>} compiled
+ * @param {Map<string, HTMLElement[]>} marks
  * @returns {HTMLElement}
  */
-function fileSection(store, file, lines, costs, compiled) {
+function fileSection(store, file, lines, costs, compiled, marks) {
   const largest = Math.max(
     1,
     ...[...costs.values()].map((cost) => cost.bytes.saved + cost.bytes.recomputed),
@@ -138,6 +148,7 @@ function fileSection(store, file, lines, costs, compiled) {
     "div",
     "agv-source-line agv-source-columns",
     h("span", "agv-source-number", "line"),
+    marks.size > 0 && h("span", "agv-marks"),
     h("code", "", " "),
     h(
       "span",
@@ -151,7 +162,10 @@ function fileSection(store, file, lines, costs, compiled) {
     if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
     const line = costLine(store, number, lines.get(number) ?? "", costs.get(number), largest);
     if (isBlamed(store, file, number)) line.classList.add("agv-culprit");
-    const note = compiled.get(placeKey({ filename: file, lineno: number }));
+    const key = placeKey({ filename: file, lineno: number });
+    line.dataset["line"] = key;
+    if (marks.size) line.children[0].after(h("span", "agv-marks", ...(marks.get(key) ?? [])));
+    const note = compiled.get(key);
     if (compiled.size) line.lastElementChild?.append(compilerCell(store, note));
     block.append(line);
   });
@@ -209,7 +223,7 @@ function costLine(store, number, text, cost, largest) {
   store.subscribe(["selected"], mark);
   mark();
   listen(line, "click", (event) => {
-    if (event.target instanceof HTMLButtonElement || !own.length) return;
+    if (/** @type {Element} */ (event.target).closest("button") || !own.length) return;
     store.set("selected", { kind: "node", index: own[0] });
   });
   const bar = h("span", "agv-source-bar");

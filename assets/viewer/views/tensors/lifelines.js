@@ -2,7 +2,7 @@
 /** Lifelines: a row for each storage, with markers where it is saved, written, unpacked and released. */
 
 import { clipped, paintTimes, paintTorn, startDrawing } from "../../canvas/chart_parts.js";
-import { claim, h, listen } from "../../dom.js";
+import { h, listen, onArrows } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { paintText, widthOf, write } from "../../canvas/text.js";
@@ -53,7 +53,7 @@ export class Lifelines {
     listen(this.scroller, "click", (event) => this.#click(event));
     listen(this.scroller, "pointermove", (event) => this.#hover(event));
     listen(this.scroller, "pointerleave", () => (this.tooltip.hidden = true));
-    listen(this.scroller, "keydown", (event) => this.#press(event));
+    onArrows(this.scroller, (step) => this.#move(step));
     const plot = () => {
       const left = this.#left();
       return { left, width: Math.max(1, this.element.clientWidth - left - RIGHT) };
@@ -256,11 +256,8 @@ export class Lifelines {
     this.store.set("selected", storage ? { kind: "storage", index: storage.index } : null);
   }
 
-  /** @param {KeyboardEvent} event */
-  #press(event) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step) return;
-    claim(event);
+  /** @param {1 | -1} step */
+  #move(step) {
     const { selected } = this.store;
     const at = this.rows.findIndex((row) =>
       sameItem(selected, { kind: "storage", index: row.index }),

@@ -11,6 +11,7 @@ import {
 } from "../../canvas/chart_parts.js";
 import { formatBytes, formatDuration } from "../../scene/format.js";
 import { roundRect, widthOf, write } from "../../canvas/text.js";
+import { paintStation } from "../graph/paint/stations.js";
 import { mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
@@ -84,10 +85,34 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
     paintTorn(pen, { left: left + plot, top: TOP, right: width, bottom: height - 12 });
   }
   if (range) paintRange(pen, x, range, height, plotOf(width));
+  paintSteps(pen, store, window, height);
   if (store.time !== null && store.time >= view[0] && store.time <= view[1]) {
     ctx.fillStyle = palette.text;
     ctx.fillRect(x(store.time) - 0.7, 4, 1.4, height - 14);
   }
+}
+
+/**
+ * Mark when the steps from a symptom to its cause happened.
+ *
+ * @param {Pen} pen
+ * @param {import("../../store.js").Store} store
+ * @param {import("../../shell/time_window.js").TimeWindow} window
+ * @param {number} height
+ */
+function paintSteps(pen, { proven, station }, window, height) {
+  const { ctx, palette } = pen;
+  /** @type {number[]} */
+  const drawn = [];
+  proven.forEach(({ time_ns }, at) => {
+    if (time_ns < window.view[0] || time_ns > window.view[1]) return;
+    const x = window.x(time_ns);
+    ctx.fillStyle = palette.path;
+    ctx.fillRect(x - 0.7, TOP, 1.4, height - TOP - 12);
+    const overlapping = drawn.filter((other) => Math.abs(other - x) < 16).length;
+    drawn.push(x);
+    paintStation(pen, `${at + 1}`, x + overlapping * 17, TOP, 8, at === station);
+  });
 }
 
 /**

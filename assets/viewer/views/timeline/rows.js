@@ -52,6 +52,7 @@ export function timelineTracks(sceneIndex) {
       ...blockBars(
         sceneIndex,
         nodes.filter((span) => span.ref >= 0),
+        outer,
       ),
     ]),
     makeTrack(
@@ -120,20 +121,26 @@ function moduleBars(spans) {
 }
 
 /**
- * Return a bar for each run of consecutive nodes of one block, and below it the nodes' bars.
+ * Return a bar for each run of consecutive nodes of one block in one backward call, and below it
+ * the nodes' bars.
  *
  * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
  * @param {SceneSpan[]} spans of nodes
+ * @param {SceneSpan[]} calls of backward
  * @returns {Bar[]}
  */
-function blockBars(sceneIndex, spans) {
+function blockBars(sceneIndex, spans, calls) {
   /** @type {Bar[]} */
   const blocks = [];
   const sorted = [...spans].sort((a, b) => a.start_ns - b.start_ns);
+  const starts = calls.map(({ start_ns }) => start_ns).sort((a, b) => a - b);
+  let call = 0;
   for (const span of sorted) {
+    const before = call;
+    while (starts[call] <= span.start_ns) call++;
     const label = blockPrefix(sceneIndex.scene.nodes[span.ref].module);
     const last = blocks.at(-1);
-    if (last && last.label === label) last.end = Math.max(last.end, span.end_ns);
+    if (last && last.label === label && call === before) last.end = Math.max(last.end, span.end_ns);
     else blocks.push({ ...makeBar(span), label, row: 1, ref: -1 });
   }
   const nodes = sorted.map((span) => ({ ...makeBar(span), row: 2, faint: true }));

@@ -69,7 +69,7 @@ export class Timeline {
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["time", "view", "selected"], () => this.schedule());
+    store.subscribe(["time", "view", "selected", "trail", "station"], () => this.schedule());
     this.profile.fill(this.range);
   }
 

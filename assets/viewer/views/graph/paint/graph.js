@@ -5,6 +5,7 @@ import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
 import { paintBlame } from "./blame.js";
+import { paintStations } from "./stations.js";
 import { lineStyle, paintLine, paintViews } from "./edge.js";
 import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text.js";
@@ -35,6 +36,9 @@ const MIN_TEXT_HEIGHT = 11;
  * @property {import("../../../store.js").NodePart} nodePart
  * @property {import("../../../store.js").SavedForm} savedForm
  * @property {import("../../../scene/gradient_path.js").GradientPath | null} gradientPath
+ * @property {import("../../../store.js").Step[]} proven steps from a symptom to its cause
+ * @property {number} station index of the current step of the trail
+ * @property {Set<number>} open indices of the open groups
  * @property {number | null} time replayed; null is the end of the recording
  * @property {number} width of the canvas, in pixels
  * @property {number} height
@@ -78,6 +82,7 @@ export function paint(pen, look) {
   }
   ctx.globalAlpha = 1;
   if (look.time === null) paintBlame(pen, look, boxes);
+  paintStations(pen, look, boxes);
   paintMapLabels(pen, boxes, look.sceneIndex.scene.groups);
   ctx.restore();
 }

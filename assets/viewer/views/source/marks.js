@@ -1,0 +1,53 @@
+// @ts-check
+/** Marks of the audit on source lines: one glyph for each mechanism, a legend and a filter. */
+
+import { button, h } from "../../dom.js";
+import { icon } from "../../canvas/icons.js";
+
+/** @typedef {import("../../store.js").Store} Store */
+
+/**
+ * Return the glyphs of each line, which open its audit entry, and the switches of their legend.
+ *
+ * @param {Store} store
+ * @param {(filename: string, lineno: number) => string} keyOf
+ * @param {HTMLElement} files the sections that have the lines
+ * @returns {{marks: Map<string, HTMLElement[]>, legend: HTMLElement | false}}
+ */
+export function makeMarks(store, keyOf, files) {
+  const { audit_entries, cause_steps } = store.scene;
+  /** @type {Map<string, HTMLElement[]>} */
+  const marks = new Map();
+  /** @type {Map<string, {glyph: string, meaning: string, own: HTMLElement[]}>} */
+  const mechanisms = new Map();
+  audit_entries.forEach(({ mechanism, glyph, meaning, steps }, at) => {
+    const { filename, lineno, text } = cause_steps[steps[0]];
+    if (!lineno) return;
+    const key = keyOf(filename, lineno);
+    const show = () => store.showEntry(at);
+    const mark = button(`${mechanism}: ${text}`, "agv-mark", show, icon({ stroke: glyph }));
+    marks.set(key, [...(marks.get(key) ?? []), mark]);
+    const { own } = mechanisms.get(mechanism) ?? { own: [] };
+    mechanisms.set(mechanism, { glyph, meaning, own: [...own, mark] });
+  });
+  const switches = [...mechanisms].map(([mechanism, { glyph, meaning, own }]) => {
+    const toggle = () => {
+      const shown = pressed.getAttribute("aria-pressed") === "false";
+      pressed.setAttribute("aria-pressed", String(shown));
+      for (const mark of own) mark.hidden = !shown;
+    };
+    const label = `${mechanism}: a line that ${meaning}`;
+    const text = ` ${mechanism} ${own.length}`;
+    const pressed = button(label, "agv-switch", toggle, icon({ stroke: glyph }), text);
+    pressed.setAttribute("aria-pressed", "true");
+    return pressed;
+  });
+  const only = button("Only marked lines", "agv-switch", () => {
+    only.setAttribute("aria-pressed", String(files.classList.toggle("agv-only-marked")));
+  });
+  only.setAttribute("aria-pressed", "false");
+  const legend =
+    switches.length > 0 &&
+    h("div", "agv-view-head agv-switches", h("span", "agv-muted", "Marks"), ...switches, only);
+  return { marks, legend };
+}

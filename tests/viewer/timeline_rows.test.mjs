@@ -1,0 +1,67 @@
+// The tracks of the timeline.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { timelineTracks } from "../../assets/viewer/views/timeline/rows.js";
+
+/** Return a span of the timeline. */
+function span(kind, start_ns, end_ns, fields = {}) {
+  return {
+    kind,
+    label: kind,
+    start_ns,
+    end_ns,
+    depth: 0,
+    thread: 0,
+    ref: -1,
+    ...fields,
+  };
+}
+
+/** Return the bars of the backward track by row. */
+function backwardBars(spans, modules) {
+  const nodes = modules.map((module) => ({ module }));
+  const tracks = timelineTracks({ scene: { spans, nodes, regions: [] } });
+  const { bars } = tracks.find(({ name }) => name === "backward");
+  return [0, 1, 2].map((row) => bars.filter((bar) => bar.row === row));
+}
+
+test("nodes of one block in two backward calls have a bar in each", () => {
+  const spans = [
+    span("backward", 0, 100),
+    span("node", 10, 20, { ref: 0 }),
+    span("node", 20, 30, { ref: 1 }),
+    span("forward", 100, 200),
+    span("backward", 200, 300),
+    span("node", 210, 220, { ref: 0 }),
+    span("node", 220, 230, { ref: 1 }),
+  ];
+  const [, blocks] = backwardBars(spans, ["h.0.attn", "h.0.mlp"]);
+  assert.deepEqual(
+    blocks.map(({ label, start, end }) => [label, start, end]),
+    [
+      ["h.0", 10, 30],
+      ["h.0", 210, 230],
+    ],
+  );
+});
+
+test("no bar of a block or node leaves its backward call", () => {
+  const spans = [];
+  for (let call = 0; call < 6; call++) {
+    const start = 1_000 * call;
+    spans.push(span("backward", start, start + 600));
+    for (let at = 0; at < 6; at++) {
+      const from = start + 100 * at;
+      spans.push(span("node", from, from + 90, { ref: (at >> 1) % 2 }));
+    }
+  }
+  const [calls, blocks, nodes] = backwardBars(spans, ["h.0", "h.1"]);
+  assert.equal(blocks.length, 18);
+  for (const bar of [...blocks, ...nodes]) {
+    assert.ok(
+      calls.some((call) => call.start <= bar.start && bar.end <= call.end),
+    );
+  }
+});
