@@ -8,40 +8,62 @@ go into ``assets/zoo.json`` and, as tables, into ``assets/zoo.md``.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
+import importlib
 import importlib.metadata
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-from tests.zoo.models import MODELS
-from tests.zoo.tables import tables, wrong
-
 HERE = Path(__file__).parent
+os.environ.update(
+    HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", DIFFUSERS_VERBOSITY="error",
+    OMP_NUM_THREADS="1",
+)  # fmt: skip
+sys.path.append(str(HERE.parent / "unit"))  # what reads the payload of a report
+
+from tests.zoo import torchvision_operators  # noqa: E402
+from tests.zoo.models import MODELS  # noqa: E402
+from tests.zoo.tables import tables, wrong  # noqa: E402
+
 RESULTS = HERE.parents[1] / "assets" / "zoo.json"
 TABLES = RESULTS.with_suffix(".md")
 PACKAGES = ("torch", "transformers", "diffusers", "peft", "timm", "torch_geometric", "torchvision")
 
 
-def measured(name: str, variants: list[str], limit_s: int) -> list[dict]:
-    """Return the results of a model, measured in a process of its own."""
-    command = [sys.executable, str(HERE / "measure.py"), name, *variants]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        try:
-            output, errors = process.communicate(timeout=limit_s)
-            ended = f"ended with {process.returncode}: {errors[-500:]}"
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, ended = process.communicate()[0], f"over {limit_s} s"
-    found = [json.loads(line) for line in output.splitlines() if line.startswith('{"model"')]
-    expected = [each for each in MODELS[name].variants if each in variants or not variants]
-    missing = expected[len(found) :]
-    return found + [{"model": name, "variant": each, "failed": ended} for each in missing]
+class Running:
+    """A model that is being measured in a process of its own."""
+
+    def __init__(self, name: str, variants: list[str], *, timed: bool) -> None:
+        from tests.zoo.measure import measure
+
+        self.name, self.variants, self.began = name, variants, time.monotonic()
+        descriptor, self.path = tempfile.mkstemp(suffix=".jsonl")
+        os.close(descriptor)
+        # A fork has the packages imported already, which takes longer than a few steps.
+        self.process = multiprocessing.get_context("fork").Process(
+            target=measure, args=(name, variants), kwargs={"timed": timed, "path": self.path}
+        )
+        self.process.start()
+
+    def ended(self, limit_s: float) -> bool:
+        """Return whether the process has ended; it is ended after so many seconds."""
+        if time.monotonic() - self.began > limit_s:
+            self.process.kill()
+            self.process.join()
+        return not self.process.is_alive()
+
+    def rows(self) -> list[dict]:
+        """Return the results, also of what the process did not reach."""
+        text = Path(self.path).read_text(encoding="utf-8")
+        Path(self.path).unlink()
+        found = [json.loads(line) for line in text.splitlines()]
+        why = f"ended with {self.process.exitcode} after {time.monotonic() - self.began:.0f} s"
+        missing = self.variants[len(found) :]
+        return found + [{"model": self.name, "variant": each, "failed": why} for each in missing]
 
 
 def main() -> None:
@@ -51,23 +73,50 @@ def main() -> None:
     parser.add_argument("--variant", action="append", default=[], help="a way to train them")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--limit", type=int, default=240, help="seconds per model")
+    parser.add_argument("--untimed", action="store_true", help="compare and diagnose only")
     options = parser.parse_args()
     unknown = set(options.names) - MODELS.keys()
     if unknown:
         parser.error(f"no model is named {', '.join(sorted(unknown))}; names: {', '.join(MODELS)}")
-    rows = {}
-    if RESULTS.exists():
-        before = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
-        rows = {(each["model"], each["variant"]): each for each in before}
-    chosen = options.names or list(MODELS)
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        waiting = [pool.submit(measured, each, options.variant, options.limit) for each in chosen]
-        for done in concurrent.futures.as_completed(waiting):
-            for row in done.result():
-                rows[row["model"], row["variant"]] = row
-                print(_line(row), flush=True)
-    _write(list(rows.values()))
-    sys.exit(any(wrong(row) for row in rows.values() if row["model"] in chosen))
+    torchvision_operators.define()
+    for package in PACKAGES:
+        importlib.import_module(package)
+    rows, failed = _before(), False
+    for row in _measured(options):
+        key = row["model"], row["variant"]
+        if options.untimed and "plain_ms" in rows.get(key, {}) and "failed" not in row:
+            row |= {name: rows[key][name] for name in ("plain_ms", "ratios")}
+        rows[key] = row
+        failed |= bool(wrong(row))
+        print(_line(row), flush=True)
+        _write(list(rows.values()))
+    sys.exit(failed)
+
+
+def _before() -> dict[tuple[str, str], dict]:
+    if not RESULTS.exists():
+        return {}
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    return {(each["model"], each["variant"]): each for each in found}
+
+
+def _measured(options):
+    """Yield the results of all models, of as many at a time as there are jobs."""
+    waiting, running = options.names or list(MODELS), []
+    while waiting or running:
+        while waiting and len(running) < options.jobs:
+            name = waiting.pop(0)
+            variants = [each for each in MODELS[name].variants if _chosen(each, options.variant)]
+            if variants:
+                running.append(Running(name, variants, timed=not options.untimed))
+        for each in [each for each in running if each.ended(options.limit)]:
+            running.remove(each)
+            yield from each.rows()
+        time.sleep(0.1)
+
+
+def _chosen(variant: str, wanted: list[str]) -> bool:
+    return not wanted or variant in wanted
 
 
 def _line(row: dict) -> str:

@@ -21,21 +21,22 @@ def wrong(row: dict) -> list[str]:
     changed = [f"{mode} changed {', '.join(keys[:3])}" for mode, keys in row["different"].items()]
     return changed + [
         f"{confidence} finding: {slug}"
-        for confidence, slug, _ in row["findings"]
-        if confidence != "hint"
+        for confidence, slug, _, confirmed in row["findings"]
+        if confidence != "hint" and not confirmed
     ]
 
 
 def tables(rows: list[dict], versions: dict[str, str]) -> str:
     """Return the summary, one row per way to train, and a table with one row per model."""
-    done = [row for row in rows if not wrong(row)]
-    failed = [f"{row['model']}, {row['variant']}: {'; '.join(wrong(row))}" for row in rows if wrong(row)]
+    failed = [
+        f"{row['model']}, {row['variant']}: {'; '.join(wrong(row))}" for row in rows if wrong(row)
+    ]
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     models = len({row["model"] for row in rows})
     parts = [
         f"{models} models in {len(rows)} configurations, with {packages}, on one thread.",
-        f"In {len(done)} of them results are bit-equal and no finding is above a hint."
-        + "".join(f"\n* {each}" for each in failed),
+        f"In {len(rows) - len(failed)} of them results are bit-equal, and no finding above a hint "
+        "is a false alarm." + "".join(f"\n* {each}" for each in failed),
         _summary(rows),
         "The ratios per model: `record()`, `ops=False` and `keep_steps=3`.",
         _by_model(rows),
@@ -46,7 +47,9 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
 def _summary(rows: list[dict]) -> str:
     lines = ["| | models | " + " | ".join(f"{mode}: median | worst" for mode in MODES) + " |"]
     lines.append("|---" * (2 + 2 * len(MODES)) + "|")
-    groups = {label: [row for row in rows if row["variant"] == key] for key, label in TRAINED.items()}
+    groups = {
+        label: [row for row in rows if row["variant"] == key] for key, label in TRAINED.items()
+    }
     for label, group in ({"all": rows} | groups).items():
         timed = [row["ratios"] for row in group if "ratios" in row]
         if timed:

@@ -6,7 +6,7 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy
+import numpy as np
 import torch
 
 from tests.zoo.models import MODELS
@@ -31,7 +31,7 @@ def start(name: str, variant: str) -> Training:
     """Build a model with its optimizer; the same names give the same weights and inputs."""
     torch.manual_seed(0)
     random.seed(0)
-    numpy.random.seed(0)  # noqa: NPY002 - some models draw from it
+    np.random.seed(0)  # noqa: NPY002 - some models draw from it
     entry = MODELS[name]
     model, loss_of = entry.build()
     model.train()
@@ -74,7 +74,7 @@ def outcome(name: str, variant: str, recording, steps: int = 2) -> dict[str, byt
     values |= {name: each for name, each in gradients.items() if each is not None}
     states = {
         "random state of Python": repr(random.getstate()).encode(),
-        "random state of NumPy": repr(numpy.random.get_state()).encode(),  # noqa: NPY002
+        "random state of NumPy": repr(np.random.get_state()).encode(),  # noqa: NPY002
         "random state of PyTorch": _bytes(torch.get_rng_state()),
     }
     return states | {name: _bytes(each) for name, each in values.items()}
