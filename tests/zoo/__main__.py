@@ -37,7 +37,7 @@ PACKAGES = ("torch", "transformers", "diffusers", "peft", "timm", "torch_geometr
 class Running:
     """A model that is being measured in a process of its own."""
 
-    def __init__(self, name: str, variants: list[str], *, timed: bool) -> None:
+    def __init__(self, name: str, variants: list[str], *, parts: str) -> None:
         from tests.zoo.measure import measure
 
         self.name, self.variants, self.began = name, variants, time.monotonic()
@@ -45,7 +45,7 @@ class Running:
         os.close(descriptor)
         # A fork has the packages imported already, which takes longer than a few steps.
         self.process = multiprocessing.get_context("fork").Process(
-            target=measure, args=(name, variants), kwargs={"timed": timed, "path": self.path}
+            target=measure, args=(name, variants), kwargs={"parts": parts, "path": self.path}
         )
         self.process.start()
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--variant", action="append", default=[], help="a way to train them")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--limit", type=int, default=240, help="seconds per model")
-    parser.add_argument("--untimed", action="store_true", help="compare and diagnose only")
+    parser.add_argument("--parts", choices=("check", "cost", "both"), default="both")
     options = parser.parse_args()
     unknown = set(options.names) - MODELS.keys()
     if unknown:
@@ -82,11 +82,10 @@ def main() -> None:
     for package in PACKAGES:
         importlib.import_module(package)
     rows, failed = _before(), False
-    for row in _measured(options):
-        key = row["model"], row["variant"]
-        if options.untimed and "plain_ms" in rows.get(key, {}) and "failed" not in row:
-            row |= {name: rows[key][name] for name in ("plain_ms", "ratios")}
-        rows[key] = row
+    for found in _measured(options):
+        key = found["model"], found["variant"]
+        kept = {} if "failed" in {**found, **rows.get(key, {})} else rows.get(key, {})
+        row = rows[key] = kept | found
         failed |= bool(wrong(row))
         print(_line(row), flush=True)
         _write(list(rows.values()))
@@ -108,7 +107,7 @@ def _measured(options):
             name = waiting.pop(0)
             variants = [each for each in MODELS[name].variants if _chosen(each, options.variant)]
             if variants:
-                running.append(Running(name, variants, timed=not options.untimed))
+                running.append(Running(name, variants, parts=options.parts))
         for each in [each for each in running if each.ended(options.limit)]:
             running.remove(each)
             yield from each.rows()

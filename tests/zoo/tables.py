@@ -18,10 +18,12 @@ def wrong(row: dict) -> list[str]:
     """Return what went wrong with a model, one line each."""
     if "failed" in row:
         return [row["failed"].strip().splitlines()[-1]]
-    changed = [f"{mode} changed {', '.join(keys[:3])}" for mode, keys in row["different"].items()]
+    changed = [
+        f"{mode} changed {', '.join(keys[:3])}" for mode, keys in row.get("different", {}).items()
+    ]
     return changed + [
         f"{confidence} finding: {slug}"
-        for confidence, slug, _, confirmed in row["findings"]
+        for confidence, slug, _, confirmed in row.get("findings", ())
         if confidence != "hint" and not confirmed
     ]
 
