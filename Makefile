@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench mutants calibrate bundle clean
+.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo mutants calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -131,6 +131,15 @@ bench: native $(VENV)/.developing ## measure the cost of recording, ours and oth
 	$(BIN)/python tests/bench/viewer.py
 	$(BIN)/python tests/bench/large_logs.py
 
+# MODELS="llama bert" selects models; their names are in tests/zoo/models.py.
+MODELS ?=
+zoo: $(VENV)/.made ## record models of transformers, diffusers, timm and others, into assets/: twenty minutes
+	@[ -x .venv-zoo/bin/python ] || $(BIN)/python -m venv .venv-zoo
+	.venv-zoo/bin/python -m pip --disable-pip-version-check install -qq "$(TORCH)" numpy
+	.venv-zoo/bin/python -m pip --disable-pip-version-check install -qq --editable ".[zoo]"
+	.venv-zoo/bin/python -m autogradviz native build
+	.venv-zoo/bin/python -m tests.zoo $(MODELS)
+
 mutants: native $(VENV)/.developing ## plant bugs in correct programs and ask for the line; SEED=2 COUNT=60
 	$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT)
 
@@ -144,7 +153,7 @@ bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build
 
 clean: ## remove everything that was built, .venv included
-	rm -rf $(VENV) .venv-integrations $(OUTPUT) test-output docs-output docs/tutorials dist assets/node_modules
+	rm -rf $(VENV) .venv-integrations .venv-zoo $(OUTPUT) test-output docs-output docs/tutorials dist assets/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

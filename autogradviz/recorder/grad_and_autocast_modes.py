@@ -111,10 +111,7 @@ def observe_modes(session: Session) -> Iterator[None]:
 
 
 def _wrapper(session: Session, original: Callable[..., Any], modes: Modes) -> Callable[..., Any]:
-    """Return a method that also records the modes that it changed.
-
-    Checkpoint calls such a method twice for each tensor that it packs, where it changes nothing.
-    """
+    """Return a method that also records the modes that it changed."""
     read, describe = modes
 
     @skip_frame
@@ -127,4 +124,13 @@ def _wrapper(session: Session, original: Callable[..., Any], modes: Modes) -> Ca
             if now != before:
                 session.guarded("modes", _emit_changes, session, describe(before), describe(now))
 
-    return functools.wraps(original)(change)
+    @skip_frame
+    def set_mode(self: Any, mode: bool) -> None:  # noqa: FBT001 - as the original
+        before = read()
+        original(self, mode)
+        if mode is not before:
+            session.guarded("modes", _emit_changes, session, describe(before), describe(read()))
+
+    # Checkpoint calls it twice for each tensor that it packs, where it changes nothing.
+    is_frequent = original is set_grad_enabled.__init__
+    return functools.wraps(original)(set_mode if is_frequent else change)

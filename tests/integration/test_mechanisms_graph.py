@@ -455,3 +455,22 @@ def test_function_marks_and_ctx_attributes_are_recorded_and_drawn():
         ("ctx.mask", None, "held", "ctx", 32)
     ]
     assert "ctx.mask" in trace.graph().svg()
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [((), {"mode": False}), ((1,), {}), ((), {}), ((True,), {"mode": False}), ((), {"on": True})],
+)
+def test_set_grad_enabled_takes_and_rejects_the_same_arguments(args, named):
+    def attempt():
+        try:
+            with torch.set_grad_enabled(*args, **named):
+                return torch.is_grad_enabled()
+        except TypeError as error:
+            return str(error)
+
+    plain = attempt()
+    with autogradviz.record():
+        recorded = attempt()
+    assert recorded == plain
+    assert torch.is_grad_enabled()

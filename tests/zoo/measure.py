@@ -1,0 +1,123 @@
+"""Checks and times the recording of one model, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import re
+import statistics
+import tempfile
+import time
+import traceback
+import warnings
+from base64 import b64decode
+from pathlib import Path
+
+import torch
+from make_scene import unpack
+
+import autogradviz
+from tests.zoo.training import outcome, start
+
+MODES = {"record()": {}, "ops=False": {"ops": False}, "keep_steps=3": {"keep_steps": 3}}
+ROUNDS = 3
+BLOCK_S = 0.1
+"""CPU time of the plain steps between two recordings, approximately."""
+WARM_UP = 2
+"""Steps that are not timed, at the beginning of a recording."""
+
+
+def check(name: str, variant: str) -> dict:
+    """Compare the results with and without a recording; diagnose it and write its report."""
+    plain = outcome(name, variant, lambda _: contextlib.nullcontext())
+    different, traces = {}, []
+    modes = {"record()": {}} if variant == "compile" else MODES
+    for mode, options in modes.items():
+
+        @contextlib.contextmanager
+        def recording(model, options=options):
+            with autogradviz.record(model, **options) as trace:
+                traces.append(trace)
+                yield
+
+        found = outcome(name, variant, recording)
+        if found != plain:
+            keys = plain.keys() | found.keys()
+            different[mode] = sorted(key for key in keys if plain.get(key) != found.get(key))
+    again = outcome(name, variant, lambda _: contextlib.nullcontext())
+    if again != plain:
+        different["after recording"] = sorted(key for key in plain if plain[key] != again.get(key))
+    trace = traces[0]
+    findings = [
+        [each.confidence, each.slug, each.title, _is_confirmed(each, name, variant, plain)]
+        for each in trace.diagnose()
+    ]
+    return {"different": different, "findings": findings, "report_bytes": _report(trace)}
+
+
+def _is_confirmed(finding, name: str, variant: str, found: dict[str, bytes]) -> bool:
+    """Return whether a finding about checkpointing names a buffer that it really changes.
+
+    Batch normalization in a region updates its running statistics again in the recomputation.
+    """
+    key = f"buffer {finding.title.split()[0]}"
+    if variant != "checkpoint" or key not in found:
+        return False
+    return outcome(name, "plain", lambda _: contextlib.nullcontext())[key] != found[key]
+
+
+def _report(trace) -> int:
+    """Return the size of the HTML report; its payload is read as the viewer does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        trace.html(path)
+        page = path.read_text(encoding="utf-8")
+    packed = re.search(r'<script type="([^"]+)" id="payload">([^<]+)</script>', page)
+    payload = unpack(b64decode(packed[2]))
+    if not payload:
+        raise ValueError("the payload is empty")
+    return len(page)
+
+
+def cost(name: str, variant: str) -> dict:
+    """Return CPU times per step: plain, and as ratios in the steady state of recordings."""
+    model, step = start(name, variant)
+    _timed(step, WARM_UP)
+    # What was imported takes no part in garbage collections, which would else outlast the steps.
+    gc.freeze()
+    steps = max(2, min(40, round(BLOCK_S / _timed(step, 2))))
+    plain = [_timed(step, steps)]
+    ratios = {mode: [] for mode in MODES}
+    for _ in range(ROUNDS):
+        for mode, options in MODES.items():
+            with autogradviz.record(model, **options):
+                _timed(step, WARM_UP)
+                recorded = _timed(step, steps)
+            plain.append(_timed(step, steps))
+            ratios[mode].append(2 * recorded / (plain[-1] + plain[-2]))
+    medians = {mode: round(statistics.median(each), 3) for mode, each in ratios.items()}
+    return {"plain_ms": round(statistics.median(plain) * 1e3, 2), "ratios": medians}
+
+
+def _timed(step, times: int) -> float:
+    """Return the CPU time of a step, all threads together."""
+    gc.collect()
+    began = time.process_time()
+    for _ in range(times):
+        step()
+    return (time.process_time() - began) / times
+
+
+def measure(name: str, variants: list[str], *, parts: str, path: str) -> None:
+    """Write one line of JSON for each way in which a model is trained."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    for variant in variants:
+        try:
+            found = check(name, variant) if parts != "cost" else {}
+            found |= cost(name, variant) if parts != "check" else {}
+        except Exception:
+            found = {"failed": traceback.format_exc()}
+        with Path(path).open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({"model": name, "variant": variant, **found}) + "\n")

@@ -1,0 +1,83 @@
+"""What the zoo found, as Markdown."""
+
+from __future__ import annotations
+
+import statistics
+
+MODES = ("record()", "ops=False", "keep_steps=3")
+TRAINED = {
+    "plain": "plain",
+    "checkpoint": "checkpointed",
+    "bf16": "autocast to bfloat16",
+    "lora": "LoRA",
+    "compile": "compiled (aot_eager)",
+}
+
+
+def wrong(row: dict) -> list[str]:
+    """Return what went wrong with a model, one line each."""
+    if "failed" in row:
+        return [row["failed"].strip().splitlines()[-1]]
+    changed = [
+        f"{mode} changed {', '.join(keys[:3])}" for mode, keys in row.get("different", {}).items()
+    ]
+    return changed + [
+        f"{confidence} finding: {slug}"
+        for confidence, slug, _, confirmed in row.get("findings", ())
+        if confidence != "hint" and not confirmed
+    ]
+
+
+def tables(rows: list[dict], versions: dict[str, str]) -> str:
+    """Return the summary, one row per way to train, and a table with one row per model."""
+    failed = [
+        f"{row['model']}, {row['variant']}: {'; '.join(wrong(row))}" for row in rows if wrong(row)
+    ]
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    models = len({row["model"] for row in rows})
+    parts = [
+        f"{models} models in {len(rows)} configurations, with {packages}, on one thread.",
+        f"In {len(rows) - len(failed)} of them results are bit-equal, and no finding above a hint "
+        "is a false alarm." + "".join(f"\n* {each}" for each in failed),
+        _summary(rows),
+        "The ratios per model: `record()`, `ops=False` and `keep_steps=3`.",
+        _by_model(rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(rows: list[dict]) -> str:
+    lines = ["| | models | " + " | ".join(f"{mode}: median | worst" for mode in MODES) + " |"]
+    lines.append("|---" * (2 + 2 * len(MODES)) + "|")
+    groups = {
+        label: [row for row in rows if row["variant"] == key] for key, label in TRAINED.items()
+    }
+    for label, group in ({"all": rows} | groups).items():
+        timed = [row["ratios"] for row in group if "ratios" in row]
+        if timed:
+            cells = [_median_and_worst([each[mode] for each in timed]) for mode in MODES]
+            lines.append(f"| {label} | {len(timed)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _median_and_worst(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} | {max(ratios):.2f}"
+
+
+def _by_model(rows: list[dict]) -> str:
+    found = {(row["model"], row["variant"]): row for row in rows}
+    lines = ["| model | plain step | " + " | ".join(TRAINED.values()) + " |"]
+    lines.append("|---" * (2 + len(TRAINED)) + "|")
+    for model in dict.fromkeys(row["model"] for row in rows):
+        took = found.get((model, "plain"), {}).get("plain_ms")
+        cells = [_cell(found.get((model, variant))) for variant in TRAINED]
+        shown = "" if took is None else f"{took:,.0f} ms"
+        lines.append(f"| {model} | {shown} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(row: dict | None) -> str:
+    if row is None:
+        return ""
+    ratios = row.get("ratios")
+    return "failed" if ratios is None else " · ".join(f"{ratios[mode]:.2f}" for mode in MODES)
