@@ -166,6 +166,8 @@ class Fact:
     others: tuple[SourceLocation, ...] = ()
     events: tuple[int, ...] = ()
     fix: str = ""
+    slug: str = ""  # of the finding, if it is not the mechanism's
+    of_finding: bool = False  # a rule found it
 
     def entry(self) -> AuditEntry:
         """Return the entry."""

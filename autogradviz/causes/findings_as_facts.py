@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 _BY_MECHANISM: Final[dict[Mechanism, tuple[str, ...]]] = {
     "cut": (
-        "gradient-missing", "gradient-of-non-leaf", "gradient-zero", "graph-lost",
+        "gradient-cut", "gradient-missing", "gradient-of-non-leaf", "gradient-zero", "graph-lost",
         "leaf-frozen-early", "leaf-never-thawed", "loss-term-constant", "reentrant-needs-backward",
         "reentrant-no-grad-input", "saved-tensor-detached",
     ),
     "drop": ("gradients-discarded", "step-without-gradients"),
-    "mix": ("gradient-counted-twice", "gradients-not-cleared"),
-    "keep": ("context-keeps-tensor", "graph-kept", "hooks-pile-up"),
+    "mix": ("gradient-counted-twice", "gradients-mixed", "gradients-not-cleared"),
+    "keep": ("context-keeps-tensor", "graph-kept", "hooks-pile-up", "tensors-kept"),
     "free": (
         "compiled-double-backward", "exec-group-overlap", "graph-freed", "reentrant-captured-graph",
     ),
-    "change": ("gradient-refused", "hooks-mix-up"),
+    "change": ("gradient-changed", "gradient-refused", "hooks-mix-up"),
     "value": ("gradient-exploding", "gradient-vanishing", "not-finite"),
-    "own": ("parameter-not-updated",),
+    "own": ("parameter-not-updated", "tensor-not-registered"),
     "order": (
         "clip-after-step", "clip-before-unscale", "clip-without-gradients", "scaler-without-scale",
     ),
@@ -58,4 +58,5 @@ def facts_of_findings(findings: Iterable[Finding]) -> Iterator[Fact]:
             others=(victim,) if victim is not None and victim != finding.culprit else (),
             events=finding.events,
             fix=finding.fix,
+            of_finding=True,
         )
