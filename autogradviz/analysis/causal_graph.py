@@ -181,12 +181,24 @@ class CausalGraph:
         if held:  # a copy of a model that is not trained: a target, a teacher
             used = held | self.got_gradient.keys()
             wanted = {each: required for each, required in wanted.items() if each in used}
+        if not wanted:  # no module was called: what gradients were asked for
+            asked = log.column(BackwardStarted, "input_tensor_ids")
+            wanted = {each: True for ids in asked for each in ids if each != NO_ID}
         names = self.analysis.parameters
         return {
             tensor_id: (names.get(tensor_id) or ("a parameter without a name",))[0]
             for tensor_id, required in wanted.items()
-            if required
+            if required and (tensor_id in held or self.memory(tensor_id) not in self._computed)
         }
+
+    @cached_property
+    def _computed(self) -> set[int]:
+        """The memory that ops with a graph returned: a leaf in it was made from a result."""
+        found: set[int] = set()
+        for number, given, made in zip(self.numbers, self.inputs, self.outputs, strict=True):
+            if number is not None and made:
+                found |= {self.memory(each) for each in made} - {self.memory(t) for t in given}
+        return found
 
     @cached_property
     def parameter_memory(self) -> dict[int, int]:
@@ -208,8 +220,8 @@ class CausalGraph:
     @cached_property
     def registered_memory(self) -> set[int]:
         """The memory of all registered parameters and buffers, and of tensors of optimizers."""
-        known = set(self.analysis.log.column(ParameterSeen, "tensor_id")) | set(self.parameters)
-        return {self.memory(tensor_id) for tensor_id in known}
+        known = {self.memory(t) for t in self.analysis.log.column(ParameterSeen, "tensor_id")}
+        return (known - self._computed) | {self.memory(tensor_id) for tensor_id in self.parameters}
 
     def size(self, tensor_ids: Iterable[int]) -> int:
         """Return the number of elements of some tensors."""
@@ -302,6 +314,10 @@ class CausalGraph:
         rows = sorted(self.analysis.log.fields(OptimizerStepped, "seq", "tensor_ids"))
         return [seq for seq, _ in rows], [ids for _, ids in rows]
 
+    @cached_property
+    def _updated(self) -> dict[int, frozenset[int]]:
+        return {}
+
     def outlived(self, index: int, reader: int) -> bool:
         """Return whether the graph of an op's inputs was used up before another op ran.
 
@@ -321,19 +337,22 @@ class CausalGraph:
         nodes = [self.node_of_op[each] for each in made if each in self.node_of_op]
         return bool(nodes) and all(self._first_backward.get(each, at) < at for each in nodes)
 
-    def updated_after(self, reader: int) -> set[int]:
+    def updated_after(self, reader: int) -> frozenset[int]:
         """Return what the optimizers update that step after the backward through an op's node."""
-        start = self._first_backward.get(self.node_of_op.get(reader, NO_ID))
-        if start is None:
-            return set()
+        start = self._first_backward.get(self.node_of_op.get(reader, NO_ID), NO_ID)
+        if start not in self._updated:
+            self._updated[start] = self._updated_after(start)
+        return self._updated[start]
+
+    def _updated_after(self, start: int) -> frozenset[int]:
         seqs, held = self._steps
         starts = self._backward_starts[0]
         first = bisect_right(seqs, start)
-        if first == len(seqs):
-            return set()
+        if start == NO_ID or first == len(seqs):
+            return frozenset()
         after = bisect_right(starts, seqs[first])
         last = bisect_left(seqs, starts[after]) if after < len(starts) else len(seqs)
-        return {each for ids in held[first:last] for each in ids}
+        return frozenset(each for ids in held[first:last] for each in ids)
 
     @cached_property
     def slice_ops(self) -> list[int]:

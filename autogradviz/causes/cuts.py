@@ -80,7 +80,7 @@ class _Cuts:
         self._graph = graph
         self._evidence = evidence
         self._lines: dict[tuple[str, SourceLocation], _Line] = {}
-        self._explored: set[tuple[int, int, bool]] = set()
+        self._explored: set[tuple[int, int, bool, frozenset[int]]] = set()
         self._integers = False  # whether the path that is followed leads through integers
 
     def facts(self) -> Iterator[Fact]:
@@ -140,6 +140,8 @@ class _Cuts:
         for target in edges:
             if target in graph.op_of_node:
                 covered |= {graph.memory(t) for t in graph.outputs[graph.op_of_node[target]]}
+            elif self._is_new_leaf(target):
+                continue
             elif target in graph.leaves:
                 covered.add(graph.memory(graph.leaves[target]))
             elif target != NO_ID:
@@ -160,10 +162,11 @@ class _Cuts:
         """Follow a value without a gradient path to the ops at which the path ends."""
         waiting = [(index, position, False)]
         known = self._graph.differentiable
+        updated = self._graph.updated_after(reader)
         while waiting:
             at, place, integers = waiting.pop()
             self._integers = integers or self._graph.inputs[at][place] not in known
-            key = (at, place, self._integers)
+            key = (at, place, self._integers, updated)
             if key not in self._explored:
                 self._explored.add(key)
                 waiting += [(*each, self._integers) for each in self._before(at, place, reader)]
@@ -400,17 +403,18 @@ class _Cuts:
             others=tuple(line.others),
             events=tuple(seqs),
             fix=_FIXES[line.kind],
+            slug="gradient-zero" if line.kind == "zero" and without else "",
         )
 
     def _weight(self, line: _Line, behind: set[int], share: float, lost: float) -> float:
         """Return the weight: lost gradients count most, what would have no effect least."""
-        if lost:
-            return 1.0 + lost
         if not line.effective or self._is_of_other_optimizer(line, behind):
             return 0.02 * share
-        if line.kind == "integers" or (line.kind == "numbers" and line.single):
-            return 0.1 * share
-        return 0.5 * share
+        if lost:
+            return 1.0 + lost + (0.02 if line.kind == "leaf" else 0)
+        if line.kind == "integers":
+            return 0.025 * share
+        return 0.1 * share if line.kind == "numbers" and line.single else 0.03 + 0.47 * share
 
     def _is_of_other_optimizer(self, line: _Line, behind: set[int]) -> bool:
         """Return whether the steps after the losses update nothing that the cut concerns."""

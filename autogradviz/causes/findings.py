@@ -22,9 +22,8 @@ _LEAST_WEIGHT: Final = 0.03
 """Of an entry that becomes a finding. Smaller are those whose removal would change nothing."""
 _LEAST_SHARE: Final = 0.25  # of the weight of the first hint
 _AT_MOST: Final = 3
-_AFTER_ERRORS: Final = frozenset({"refuse", "value"})
+_AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
 """The mechanisms that explain an exception which no rule explains for certain."""
-_HINT_WEIGHT: Final = 1.2  # of a hint of a rule
 
 SLUGS: Final[dict[Mechanism, str]] = {
     "cut": "gradient-cut",
@@ -46,37 +45,28 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
     """Return the findings in a recording, and all facts of its audit."""
     of_rules = diagnose(analysis)
     facts = ranked_facts(analysis, of_rules)
-    sure = [finding for finding in of_rules if finding.confidence != "hint"]
-    if sure:
+    if any(finding.confidence != "hint" for finding in of_rules):
         return of_rules, facts
-    hints = [(_HINT_WEIGHT - 0.01 * place, each) for place, each in enumerate(of_rules)]
-    return tuple(_ordered(analysis, hints, list(_chosen(analysis, facts, of_rules)))), facts
+    chosen = list(_chosen(analysis, facts, any_rule=bool(of_rules)))
+    made = (_finding(fact) if fact.finding is None else fact.finding for fact in chosen)
+    return with_runs_and_cells(analysis, list(made)), facts
 
 
-def _chosen(
-    analysis: Analysis, facts: Sequence[Fact], of_rules: Sequence[Finding]
-) -> Iterator[Fact]:
-    """Yield the facts that may become findings."""
+def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Iterator[Fact]:
+    """Yield the facts of hints of rules, and those with the largest effect, in order."""
+    errors = _AFTER_ERRORS if analysis.error is not None else SLUGS.keys()
+    named: set[object] = set()
+    least, left = _LEAST_WEIGHT, _AT_MOST
     for fact in facts:
-        wanted = fact.mechanism in SLUGS and fact.location is not None
-        if analysis.error is not None:
-            wanted &= bool(of_rules) and fact.mechanism in _AFTER_ERRORS
-        if wanted and not fact.of_finding and fact.weight >= _LEAST_WEIGHT:
-            yield fact
-
-
-def _ordered(
-    analysis: Analysis, hints: list[tuple[float, Finding]], facts: list[Fact]
-) -> Iterator[Finding]:
-    """Yield the hints of rules and the first facts, those with the largest effect first."""
-    weights = {fact.location: fact.weight for fact in reversed(facts)}
-    named = {finding.culprit for _, finding in hints}
-    hints = [(max(weight, weights.get(each.culprit, 0.0)), each) for weight, each in hints]
-    most = max([weight for weight, _ in hints] + [fact.weight for fact in facts], default=0.0)
-    fresh = [f for f in facts if f.location not in named and f.weight >= _LEAST_SHARE * most]
-    made = with_runs_and_cells(analysis, [_finding(fact) for fact in fresh[:_AT_MOST]])
-    both = [*zip([fact.weight for fact in fresh], made, strict=False), *hints]
-    yield from (finding for _, finding in sorted(both, key=lambda pair: -pair[0]))
+        if fact.finding is None:
+            wanted = fact.mechanism in errors and fact.location not in {None, *named}
+            enough = left and fact.weight >= least and (any_rule or analysis.error is None)
+            if not (wanted and enough):
+                continue
+            left -= 1
+        least = max(least, _LEAST_SHARE * fact.weight)
+        named.add(fact.location)
+        yield fact
 
 
 def _finding(fact: Fact) -> Finding:

@@ -185,4 +185,4 @@ class _Constants:
             self.large_factor |= size >= _LARGE or 0 < size <= 1 / _LARGE
             self.zero_factor |= size == 0
         elif isinstance(op, ast.Add):
-            self.small_term |= 0 < value
+            self.small_term |= value > 0

@@ -13,7 +13,7 @@ from autogradviz.diagnose.evidence.operand_origins import (
 )
 from autogradviz.diagnose.source.statement_names import names_assigned, names_read
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
-from autogradviz.events import NO_ID, BackwardStarted
+from autogradviz.events import NO_ID, BackwardStarted, RequiresGradChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,20 +88,23 @@ def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterato
     start = starts[-1]
     roots = [t for t, node in zip(start.root_tensor_ids, start.root_ids, strict=False)
              if node == NO_ID]  # fmt: skip
+    needing = {*graph.parameters, *(e.tensor_id for e in graph.analysis.log.of(RequiresGradChanged)
+                                    if e.requires_grad)}  # fmt: skip
+    made_at: dict[int, SourceLocation] = {}
     for tensor_id in dict.fromkeys((*roots, *start.input_tensor_ids)):
-        if tensor_id == NO_ID or tensor_id in graph.parameters:
-            continue
-        made = graph.producer_before(tensor_id, start.seq)
+        made = NO_OP if tensor_id == NO_ID else graph.producer_before(tensor_id, start.seq)
         line = graph.analysis.location(graph.stacks[made]) if made != NO_OP else None
-        if line is None or line == place:
-            continue
+        if line is not None and line != place and tensor_id not in needing:
+            made_at[tensor_id] = line
+    for tensor_id, line in made_at.items():
+        made = graph.producer_before(tensor_id, start.seq)
         what = describe_tensor(graph.analysis.tensors[tensor_id])
         role = "the root" if tensor_id in roots else "an input"
         yield Fact(
             mechanism="refuse",
             location=line,
             effect=f"makes {role} ({what}) of the backward that raised at {short_location(place)}",
-            weight=1.9,
+            weight=2.1 if len(made_at) == 1 else 1.9,
             lines=["The tensor is made here:", line, "Backward needed its gradient here:", place],
             confidence="hint",
             events=(start.seq, graph.op_seqs[made]),

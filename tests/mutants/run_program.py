@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib.util
 import json
+import math
 import os
 import signal
 import sys
@@ -125,8 +126,8 @@ def symptoms(correct, bug):
             old, new = a[name] or [], b[name] or []
             change = sum((p - q) ** 2 for p, q in zip(old, new, strict=False))
             size = sum(p * p for p in old)
-            found[name] = (change / (size + 1e-12)) if change == change else float("inf")
-    names = sorted(found, key=lambda name: -found[name])
+            found[name] = (change / (size + 1e-12)) if math.isfinite(change) else math.inf
+    names = [name for name in sorted(found, key=lambda name: -found[name]) if name != "mean"]
     return [*names, "loss"] if names else ["memory"]
 
 
