@@ -20,10 +20,10 @@ from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
-    from autogradviz.causes.entry import Fact
     from collections.abc import Callable, Iterable, Sequence
 
     from autogradviz.analysis import Analysis
+    from autogradviz.causes.entry import Fact
     from autogradviz.diagnose import Finding
 
 

@@ -412,7 +412,7 @@ class _Cuts:
             return 0.02 * share
         if lost:
             return 1.0 + lost + (0.02 if line.kind == "leaf" else 0)
-        if line.kind == "integers":
+        if line.kind in {"integers", "backward"}:
             return 0.025 * share
         return 0.1 * share if line.kind == "numbers" and line.single else 0.03 + 0.47 * share
 

@@ -28,17 +28,13 @@ _AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
 SLUGS: Final[dict[Mechanism, str]] = {
     "cut": "gradient-cut",
     "write": "written-in-place",
-    "drop": "gradients-discarded",
-    "mix": "gradients-mixed",
     "keep": "tensors-kept",
-    "free": "graph-freed",
     "change": "gradient-changed",
     "value": "not-finite",
-    "own": "parameter-not-updated",
-    "order": "step-without-gradients",
     "refuse": "operation-refused",
 }
-"""The kinds of the findings; nothing but a rule finds what diverges."""
+"""The kinds of the findings. Facts of other mechanisms are findings if they name a kind; the rest
+is found by rules, which know when it is meant."""
 
 
 def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
@@ -54,12 +50,14 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
 
 def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Iterator[Fact]:
     """Yield the facts of hints of rules, and those with the largest effect, in order."""
-    errors = _AFTER_ERRORS if analysis.error is not None else SLUGS.keys()
     named: set[object] = set()
     least, left = _LEAST_WEIGHT, _AT_MOST
     for fact in facts:
         if fact.finding is None:
-            wanted = fact.mechanism in errors and fact.location not in {None, *named}
+            wanted = bool(fact.slug or fact.mechanism in SLUGS) and fact.location is not None
+            if analysis.error is not None:
+                wanted = wanted and fact.mechanism in _AFTER_ERRORS
+            wanted = wanted and fact.location not in named
             enough = left and fact.weight >= least and (any_rule or analysis.error is None)
             if not (wanted and enough):
                 continue

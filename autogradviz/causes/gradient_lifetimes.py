@@ -294,6 +294,7 @@ class _Lives:
                 others=lines[:-1],
                 events=tuple(part.seq for part in parts[:4]),
                 fix="# if the sum is not meant: zero_grad() before each backward",
+                slug="gradients-mixed",
             )
 
     def without_gradient(self) -> Iterator[Fact]:
