@@ -42,7 +42,7 @@ LOSS: Final = "its value"
 QUESTIONS: Final = (NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, MEMORY, LOSS)
 _MAX_ALTERNATIVES: Final = 4
 _CUTTING: Final = frozenset({"cut"})
-_LEAST_WEIGHT: Final = 0.03  # of a fact that has an effect
+_LEAST_WEIGHT: Final = 0.0205  # of a fact that may have an effect
 _MEANT: Final[dict[str, frozenset[str]]] = {
     ZERO: frozenset({"cut", "change", "drop"}),
     NOT_FINITE: frozenset({"value"}),
