@@ -36,6 +36,12 @@ SLUGS: Final[dict[Mechanism, str]] = {
 """The kinds of the findings. Facts of other mechanisms are findings if they name a kind; the rest
 is found by rules, which know when it is meant."""
 
+OWN_SLUGS: Final = (
+    "gradient-changed", "gradient-cut", "gradient-zero", "gradients-mixed",
+    "tensor-not-registered", "tensors-kept", "written-in-place",
+)  # fmt: skip
+"""The kinds that no rule finds."""
+
 
 def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
     """Return the findings in a recording, and all facts of its audit."""
