@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
-from autogradviz.causes import Audit, explain_target, ranked_facts
-from autogradviz.diagnose import diagnose
+from autogradviz.causes import Audit, explain_target, find_problems
 from autogradviz.errors import RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
 from autogradviz.events import VersionBumped
@@ -354,12 +353,16 @@ class Trace:
         }
 
     @cached_property
-    def _findings(self) -> tuple[Finding, ...]:
-        return diagnose(self.analysis)
+    def _problems(self) -> tuple[tuple[Finding, ...], list[Fact]]:
+        return find_problems(self.analysis)
 
-    @cached_property
+    @property
+    def _findings(self) -> tuple[Finding, ...]:
+        return self._problems[0]
+
+    @property
     def _facts(self) -> list[Fact]:
-        return ranked_facts(self.analysis, self._findings)
+        return self._problems[1]
 
     @cached_property
     def _memory_model(self) -> SavedMemoryModel:

@@ -7,7 +7,7 @@ between autograd nodes. Everything is read from the columns of the log.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -19,6 +19,7 @@ from autogradviz.events import (
     BackwardStarted,
     GradAccumulated,
     ModuleEntered,
+    NodeFinished,
     NodeSeen,
     OpCalled,
     OptimizerStepped,
@@ -167,7 +168,10 @@ class CausalGraph:
 
     @cached_property
     def parameters(self) -> dict[int, str]:
-        """The parameters that are trained, with their names, by tensor id."""
+        """The parameters that are trained, with their names, by tensor id.
+
+        If an optimizer stepped: those that it has, or that got a gradient.
+        """
         log = self.analysis.log
         wanted = {
             tensor_id: required
@@ -179,15 +183,30 @@ class CausalGraph:
         for tensor_id, required in log.fields(RequiresGradChanged, "tensor_id", "requires_grad"):
             if tensor_id in wanted:
                 wanted[tensor_id] = required
-        for ids in log.column(OptimizerStepped, "tensor_ids"):
-            for tensor_id in ids:
-                wanted.setdefault(tensor_id, True)
+        held = {each for ids in log.column(OptimizerStepped, "tensor_ids") for each in ids}
+        for tensor_id in held:
+            wanted.setdefault(tensor_id, True)
+        if held:  # a copy of a model that is not trained: a target, a teacher
+            used = held | self.got_gradient.keys()
+            wanted = {each: required for each, required in wanted.items() if each in used}
+        if not wanted:  # no module was called: what gradients were asked for
+            asked = log.column(BackwardStarted, "input_tensor_ids")
+            wanted = {each: True for ids in asked for each in ids if each != NO_ID}
         names = self.analysis.parameters
         return {
             tensor_id: (names.get(tensor_id) or ("a parameter without a name",))[0]
             for tensor_id, required in wanted.items()
-            if required
+            if required and (tensor_id in held or self.memory(tensor_id) not in self._computed)
         }
+
+    @cached_property
+    def _computed(self) -> set[int]:
+        """The memory that ops with a graph returned: a leaf in it was made from a result."""
+        found: set[int] = set()
+        for number, given, made in zip(self.numbers, self.inputs, self.outputs, strict=True):
+            if number is not None and made:
+                found |= {self.memory(each) for each in made} - {self.memory(t) for t in given}
+        return found
 
     @cached_property
     def parameter_memory(self) -> dict[int, int]:
@@ -209,8 +228,8 @@ class CausalGraph:
     @cached_property
     def registered_memory(self) -> set[int]:
         """The memory of all registered parameters and buffers, and of tensors of optimizers."""
-        known = set(self.analysis.log.column(ParameterSeen, "tensor_id")) | set(self.parameters)
-        return {self.memory(tensor_id) for tensor_id in known}
+        known = {self.memory(t) for t in self.analysis.log.column(ParameterSeen, "tensor_id")}
+        return (known - self._computed) | {self.memory(tensor_id) for tensor_id in self.parameters}
 
     def size(self, tensor_ids: Iterable[int]) -> int:
         """Return the number of elements of some tensors."""
@@ -283,6 +302,65 @@ class CausalGraph:
         """The nodes that any backward of the recording reaches."""
         roots = self.analysis.log.column(BackwardStarted, "root_ids")
         return self.reachable(node_id for ids in roots for node_id in ids)
+
+    # --- when graphs and gradients are used -----------------------------------------------------
+
+    @cached_property
+    def _first_backward(self) -> dict[int, int]:
+        """The event at which the first backward that ran each node started."""
+        starts = dict(self.analysis.log.fields(BackwardStarted, "backward_id", "seq"))
+        found: dict[int, int] = {}
+        for node_id, backward_id in self.analysis.log.fields(
+            NodeFinished, "node_id", "backward_id"
+        ):
+            if node_id not in found and backward_id in starts:
+                found[node_id] = starts[backward_id]
+        return found
+
+    @cached_property
+    def _steps(self) -> tuple[list[int], list[tuple[int, ...]]]:
+        rows = sorted(self.analysis.log.fields(OptimizerStepped, "seq", "tensor_ids"))
+        return [seq for seq, _ in rows], [ids for _, ids in rows]
+
+    @cached_property
+    def _updated(self) -> dict[int, frozenset[int]]:
+        return {}
+
+    def outlived(self, index: int, reader: int) -> bool:
+        """Return whether the graph of an op's inputs was used up before another op ran.
+
+        An optimizer stepped in between, or a backward ran its nodes.
+        """
+        at = self.op_seqs[reader]
+        made = [
+            max(producer, view)
+            for producer, view in zip(self.producers(index), self.views(index), strict=True)
+        ]
+        latest = max(made, default=NO_OP)
+        if latest == NO_OP:
+            return False
+        seqs = self._steps[0]
+        if bisect_right(seqs, self.op_seqs[latest]) < bisect_left(seqs, at):
+            return True
+        nodes = [self.node_of_op[each] for each in made if each in self.node_of_op]
+        return bool(nodes) and all(self._first_backward.get(each, at) < at for each in nodes)
+
+    def updated_after(self, reader: int) -> frozenset[int]:
+        """Return what the optimizers update that step after the backward through an op's node."""
+        start = self._first_backward.get(self.node_of_op.get(reader, NO_ID), NO_ID)
+        if start not in self._updated:
+            self._updated[start] = self._updated_after(start)
+        return self._updated[start]
+
+    def _updated_after(self, start: int) -> frozenset[int]:
+        seqs, held = self._steps
+        starts = self._backward_starts[0]
+        first = bisect_right(seqs, start)
+        if start == NO_ID or first == len(seqs):
+            return frozenset()
+        after = bisect_right(starts, seqs[first])
+        last = bisect_left(seqs, starts[after]) if after < len(starts) else len(seqs)
+        return frozenset(each for ids in held[first:last] for each in ids)
 
     @cached_property
     def slice_ops(self) -> list[int]:

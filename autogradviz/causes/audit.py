@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.causal_graph import CausalGraph
@@ -15,10 +16,11 @@ from autogradviz.causes.owners import find_owners
 from autogradviz.causes.refused import find_refusal
 from autogradviz.causes.writes import find_writes
 from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.causes.entry import Fact
@@ -34,8 +36,8 @@ def ranked_facts(analysis: Analysis, findings: Sequence[Finding]) -> list[Fact]:
         findings: what the rules found in it; they are facts as well.
     """
     graph, evidence = CausalGraph(analysis), Evidence(analysis)
+    of_rules = list(facts_of_findings(findings, graph.parameters.values()))
     searches: tuple[Callable[[], Iterable[Fact]], ...] = (
-        lambda: facts_of_findings(findings),
         lambda: find_refusal(graph),
         lambda: find_cuts(graph, evidence),
         lambda: find_lifetimes(graph, evidence),
@@ -45,17 +47,32 @@ def ranked_facts(analysis: Analysis, findings: Sequence[Finding]) -> list[Fact]:
         lambda: find_kept(graph),
         lambda: find_writes(graph),
     )
-    found = sorted(
-        (fact for search in searches for fact in search()), key=lambda fact: -fact.weight
-    )
-    return list(_merged(found))
+    found: dict[object, Fact] = {}
+    for fact in sorted((fact for search in searches for fact in search()), key=_by_weight):
+        found.setdefault((fact.mechanism, fact.location), fact)
+    if analysis.error is not None and failed_op(graph) is None:  # a backward raised, or user code
+        for place, fact in found.items():
+            if fact.mechanism == "cut" and fact.weight > 1:
+                found[place] = replace(fact, weight=fact.weight + 1.2)
+    for number, fact in enumerate(of_rules):
+        own = found.get((fact.mechanism, fact.location)) if fact.location is not None else None
+        found[number] = fact if own is None else _merged(fact, own)
+        if own is not None:
+            del found[fact.mechanism, fact.location]
+    return sorted(found.values(), key=_by_weight)
 
 
-def _merged(facts: Iterable[Fact]) -> Iterator[Fact]:
-    """Yield the first fact of each line and mechanism."""
-    seen: set[object] = set()
-    for fact in facts:
-        place = (fact.mechanism, fact.location)
-        if fact.location is None or place not in seen:
-            seen.add(place)
-            yield fact
+def _by_weight(fact: Fact) -> float:
+    return -fact.weight
+
+
+def _merged(of_rule: Fact, own: Fact) -> Fact:
+    """Return one fact of two about a line: the effect with numbers, unless a rule is sure."""
+    if of_rule.confidence != "hint":
+        return replace(
+            of_rule,
+            parameters=own.parameters or of_rule.parameters,
+            share=own.share,
+            others=tuple(dict.fromkeys((*of_rule.others, *own.others))),
+        )
+    return replace(own, finding=of_rule.finding)  # its weight says whether it has an effect

@@ -59,7 +59,7 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
             effect=f"a hook changes the gradient in {changed} of {count(runs, 'run')}; "
             f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
             f"{'gets' if len(leaves) == 1 else 'get'} gradients through it{zero}",
-            weight=0.45 + 0.2 * share + (0.5 if zero else 0),
+            weight=(0.45 + 0.2 * share if leaves else 0.02) + (0.5 if zero else 0),
             lines=["A hook was registered here, and returned another gradient than it got:", place],
             confidence="hint",
             parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
@@ -94,7 +94,8 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
             f"gradients, {count(len(nodes), 'time')}; the recording does not check its formula"
             f"{zero}",
-            weight=0.15 + 0.1 * share + (0.5 if zero else 0),
+            # That a formula is not checked is no evidence against it: an entry, not a finding.
+            weight=0.5 + 0.1 * share if zero else 0.021 + 0.008 * share,
             lines=[
                 "A custom Function computes gradients here:",
                 place,

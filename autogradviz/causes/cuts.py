@@ -66,6 +66,8 @@ class _Line:
     others: list[SourceLocation] = field(default_factory=list)
     ops: dict[int, None] = field(default_factory=dict)
     readers: dict[int, None] = field(default_factory=dict)  # ops of the loss that read the values
+    effective: bool = False  # without the cut, there would be a gradient
+    single: bool = True  # only single numbers pass
 
 
 def find_cuts(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -78,7 +80,8 @@ class _Cuts:
         self._graph = graph
         self._evidence = evidence
         self._lines: dict[tuple[str, SourceLocation], _Line] = {}
-        self._explored: set[tuple[int, int]] = set()
+        self._explored: set[tuple[int, int, bool, frozenset[int]]] = set()
+        self._integers = False  # whether the path that is followed leads through integers
 
     def facts(self) -> Iterator[Fact]:
         """Yield the facts."""
@@ -137,6 +140,8 @@ class _Cuts:
         for target in edges:
             if target in graph.op_of_node:
                 covered |= {graph.memory(t) for t in graph.outputs[graph.op_of_node[target]]}
+            elif self._is_new_leaf(target):
+                continue
             elif target in graph.leaves:
                 covered.add(graph.memory(graph.leaves[target]))
             elif target != NO_ID:
@@ -155,12 +160,16 @@ class _Cuts:
 
     def _explore(self, index: int, position: int, reader: int) -> None:
         """Follow a value without a gradient path to the ops at which the path ends."""
-        waiting = [(index, position)]
+        waiting = [(index, position, False)]
+        known = self._graph.differentiable
+        updated = self._graph.updated_after(reader)
         while waiting:
-            place = waiting.pop()
-            if place not in self._explored:
-                self._explored.add(place)
-                waiting += self._before(*place, reader)
+            at, place, integers = waiting.pop()
+            self._integers = integers or self._graph.inputs[at][place] not in known
+            key = (at, place, self._integers, updated)
+            if key not in self._explored:
+                self._explored.add(key)
+                waiting += [(*each, self._integers) for each in self._before(at, place, reader)]
 
     def _before(self, index: int, position: int, reader: int) -> list[tuple[int, int]]:
         """Return the inputs that an input was computed from, [] if its gradient path ends here."""
@@ -259,8 +268,11 @@ class _Cuts:
         if location is None or not analysis.user_stack(stack_id):
             return
         line = self._lines.setdefault((kind, location), _Line(kind, location))
-        line.ops[index if source_op is None else source_op] = None
+        cut = index if source_op is None else source_op
+        line.ops[cut] = None
         line.readers[reader] = None
+        line.effective |= not self._integers and not graph.outlived(cut, reader)
+        line.single &= graph.size(graph.outputs[cut]) <= len(graph.outputs[cut])
         line.others += [each for each in others if each not in line.others and each != location]
 
     def _made_leaf(self, index: int) -> int | None:
@@ -377,7 +389,7 @@ class _Cuts:
             mechanism="cut",
             location=line.location,
             effect=effect,
-            weight=_weight(line.kind, share, lost),
+            weight=self._weight(line, behind, share, lost),
             lines=[
                 "The gradient path ends here:",
                 line.location,
@@ -391,7 +403,24 @@ class _Cuts:
             others=tuple(line.others),
             events=tuple(seqs),
             fix=_FIXES[line.kind],
+            slug="gradient-zero" if line.kind == "zero" and without else "",
         )
+
+    def _weight(self, line: _Line, behind: set[int], share: float, lost: float) -> float:
+        """Return the weight: lost gradients count most, what would have no effect least."""
+        if not line.effective or self._is_of_other_optimizer(line, behind):
+            return 0.02 * share
+        if lost:
+            return 1.0 + lost + (0.02 if line.kind == "leaf" else 0)
+        if line.kind in {"integers", "backward"}:
+            return 0.025 * share
+        return 0.1 * share if line.kind == "numbers" and line.single else 0.03 + 0.47 * share
+
+    def _is_of_other_optimizer(self, line: _Line, behind: set[int]) -> bool:
+        """Return whether the steps after the losses update nothing that the cut concerns."""
+        readers = list(line.readers)
+        updated = [self._graph.updated_after(each) for each in (*readers[:_SAMPLES], readers[-1])]
+        return all(each and not each & behind for each in updated)
 
     @cached_property
     def _final_norms(self) -> dict[int, float | None]:
@@ -407,13 +436,6 @@ def final_norms(graph: CausalGraph) -> dict[int, float | None]:
         )
         if place == "gradient"
     }
-
-
-def _weight(kind: str, share: float, lost: float) -> float:
-    """Return the weight: lost gradients count most, comparisons and integers least."""
-    if lost:
-        return 1.0 + lost
-    return share * (0.1 if kind in {"integers", "numbers"} else 0.5)
 
 
 def _converted(place: SourceLocation) -> tuple[frozenset[str], bool]:

@@ -12,7 +12,7 @@ from autogradviz.diagnose.text_formatting import quote_source
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.diagnose.finding import Confidence
+    from autogradviz.diagnose.finding import Confidence, Finding
 
 Mechanism: TypeAlias = Literal[
     "cut", "write", "drop", "mix", "keep", "free", "change", "value", "diverge", "own", "order",
@@ -166,6 +166,8 @@ class Fact:
     others: tuple[SourceLocation, ...] = ()
     events: tuple[int, ...] = ()
     fix: str = ""
+    slug: str = ""  # of the finding, if it is not the mechanism's
+    finding: Finding | None = None  # of the rule that found it
 
     def entry(self) -> AuditEntry:
         """Return the entry."""

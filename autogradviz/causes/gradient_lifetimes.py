@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _ADDING: Final = frozenset({"add", "add_"})
+_OPTIMIZERS: Final = "/torch/optim/"
 _ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
 
@@ -97,7 +98,12 @@ class _Lives:
         nodes = set(self._evidence.analysis.log.column(GradAccumulated, "node_id"))
         found: dict[int, list[int]] = defaultdict(list)
         for index, node_id in enumerate(graph.backward_nodes):
-            if node_id in nodes and graph.op_names[index] in _ADDING and node_id is not None:
+            if (
+                node_id in nodes
+                and graph.op_names[index] in _ADDING
+                and node_id is not None
+                and not graph.analysis.in_optimizer(graph.stacks[index])
+            ):
                 found[node_id].append(graph.op_seqs[index])
         return found
 
@@ -125,6 +131,11 @@ class _Lives:
         start = self._starts.get(backward_id)
         return self._evidence.analysis.location(start.stack_id) if start is not None else None
 
+    def _is_in_closure(self, backward_id: int) -> bool:
+        """Return whether an optimizer called a backward, whose gradients it then uses."""
+        stack = self._evidence.analysis.stack(self._starts[backward_id].stack_id)
+        return any(_OPTIMIZERS in frame.filename.replace("\\", "/") for frame in stack)
+
     # --- facts ----------------------------------------------------------------------------------
 
     def dropped(self) -> Iterator[Fact]:
@@ -135,7 +146,7 @@ class _Lives:
                 continue
             for part, cause in life.dropped:
                 line = self._line(part.backward_id)
-                if line is not None:
+                if line is not None and not self._is_in_closure(part.backward_id):
                     stack = self._stack_after(part, cause)
                     groups[line, stack].append((leaf, part))
         merged: dict[SourceLocation, list[tuple[int, _Part, int | None]]] = defaultdict(list)
@@ -283,6 +294,7 @@ class _Lives:
                 others=lines[:-1],
                 events=tuple(part.seq for part in parts[:4]),
                 fix="# if the sum is not meant: zero_grad() before each backward",
+                slug="gradients-mixed",
             )
 
     def without_gradient(self) -> Iterator[Fact]:

@@ -6,10 +6,13 @@ node that gave the first one leads to bad leaves only.
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import LossRead, NormRead
 
 if TYPE_CHECKING:
@@ -19,8 +22,18 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
 
-_SINGULAR: Final = {
+_DERIVATIVE: Final = {
     "sqrt": "its derivative is infinite at 0",
+    "norm": "it has no derivative at 0",
+    "linalg_vector_norm": "it has no derivative at 0",
+    "std": "it has no derivative where all entries are equal",
+    "pow": "negative and fractional powers are infinite or have infinite derivatives at 0",
+    "acos": "its derivative is infinite at 1 and -1",
+    "asin": "its derivative is infinite at 1 and -1",
+    "atan2": "it has no derivative at the origin",
+}
+"""Ops whose derivative is singular where their value is not, or need not be."""
+_VALUE: Final = {
     "rsqrt": "it and its derivative are infinite at 0",
     "log": "it and its derivative are infinite at 0",
     "log2": "it and its derivative are infinite at 0",
@@ -28,20 +41,16 @@ _SINGULAR: Final = {
     "log1p": "it and its derivative are infinite at -1",
     "div": "a divisor of 0 gives infinity or NaN",
     "reciprocal": "it is infinite at 0",
-    "pow": "negative and fractional powers are infinite or have infinite derivatives at 0",
-    "norm": "it has no derivative at 0",
-    "linalg_vector_norm": "it has no derivative at 0",
-    "std": "it has no derivative where all entries are equal",
     "exp": "it overflows above 88 in float32",
     "expm1": "it overflows above 88 in float32",
-    "acos": "its derivative is infinite at 1 and -1",
-    "asin": "its derivative is infinite at 1 and -1",
     "atanh": "it is infinite at 1 and -1",
     "logit": "it is infinite at 0 and 1",
-    "atan2": "it has no derivative at the origin",
 }
+_SINGULAR: Final = {**_DERIVATIVE, **_VALUE}
 _AT_MOST: Final = 4
 _OVERFLOWING: Final = frozenset({"mul", "exp", "pow", "prod", "cumprod"})
+_LARGE: Final = 1e10  # a factor that makes overflow in float32 probable
+_SAYS_SO: Final = re.compile(r"\b(nan|inf|infinite|non-?finite)\b", re.IGNORECASE)
 
 
 def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -56,25 +65,28 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         place == "root" and norm is None
         for place, norm in graph.analysis.log.fields(NormRead, "place", "norm")
     )
-    if not bad and not bad_loss and not bad_root:
+    error = graph.analysis.error
+    refused = error is not None and bool(_SAYS_SO.search(error.message))
+    if not bad and not bad_loss and not bad_root and not refused:
         return
     good = {leaf for leaf, norm in norms.items() if norm is not None}
-    in_forward = bool(bad_loss or bad_root) and (not losses or losses[0].loss is None)
-    ops = _candidates(graph, good)
+    first_is_bad = not losses or losses[0].loss is None
+    in_forward = refused or (bool(bad_loss or bad_root) and first_is_bad)
     groups: dict[SourceLocation, list[int]] = {}
-    for index in ops:
+    for index in _candidates(graph, set() if refused else good, everywhere=refused):
         place = graph.analysis.location(graph.stacks[index])
         if place is not None and graph.analysis.user_stack(graph.stacks[index]):
             groups.setdefault(place, []).append(index)
-    ranked = sorted(groups.items(), key=lambda item: -_danger(graph, item[1], item[0]))
-    for place, found in ranked[:_AT_MOST]:
+    dangers = {place: _danger(graph, ops, place, in_forward) for place, ops in groups.items()}
+    for place in sorted(groups, key=lambda each: -dangers[each])[:_AT_MOST]:
+        found = groups[place]
         name = max((graph.op_names[i] for i in found), key=lambda n: n in _SINGULAR)
         why = _SINGULAR.get(name, "it may overflow")
         yield Fact(
             mechanism="value",
             location=place,
             effect=f"{name} may have given the first NaN or infinity: {why}",
-            weight=1.1 + 0.1 * _danger(graph, found, place),
+            weight=(2.2 if refused else 1.25) + 0.1 * dangers[place],
             lines=[
                 f"Of the values that were read, {count(len(bad), 'gradient')} and the losses of "
                 f"{count(len(bad_loss), 'backward')} are not finite.",
@@ -93,10 +105,15 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         )
 
 
-def _candidates(graph: CausalGraph, good: set[int]) -> list[int]:
+def _candidates(graph: CausalGraph, good: set[int], *, everywhere: bool) -> list[int]:
     """Return the ops that may have given it: those whose nodes lead to no finite gradient.
 
     Of a value that is not finite in the forward, gradients of everything before are not finite too.
+
+    Args:
+        graph: the graph.
+        good: the leaves whose gradients are finite.
+        everywhere: also among ops that no backward has reached.
     """
     blocked = {node for node, tensor in graph.leaves.items() if tensor in good}
     users: dict[int, list[int]] = {}
@@ -110,16 +127,62 @@ def _candidates(graph: CausalGraph, good: set[int]) -> list[int]:
                 blocked.add(node)
                 waiting.append(node)
     dangerous = _SINGULAR.keys() | _OVERFLOWING
+    forward = (i for i, phase in enumerate(graph.phases) if phase == "forward")
+    ops = list(forward) if everywhere else graph.slice_ops
     return [
         index
-        for index in graph.slice_ops
-        if graph.op_names[index] in dangerous and graph.node_of_op[index] not in blocked
-    ] or [index for index in graph.slice_ops if graph.op_names[index] in _SINGULAR]
+        for index in ops
+        if graph.op_names[index] in dangerous and graph.node_of_op.get(index) not in blocked
+    ] or [index for index in ops if graph.op_names[index] in _SINGULAR]
 
 
-def _danger(graph: CausalGraph, ops: list[int], place: SourceLocation) -> float:
-    """Return the rank of a line as the origin: singular ops of the user's own line first."""
-    singular = any(graph.op_names[index] in _SINGULAR for index in ops)
-    literal = any(word in place.text for word in ("1e", "* 0", "/ 0"))
-    own = any(graph.is_users(index) for index in ops)
-    return 2.0 * singular + own + 0.5 * literal
+def _danger(
+    graph: CausalGraph,
+    ops: list[int],
+    place: SourceLocation,
+    in_forward: bool,  # noqa: FBT001
+) -> float:
+    """Return the rank of a line as the origin, from what its ops and the numbers in it can do."""
+    constants = _Constants(place)
+    names = {
+        graph.op_names[index]
+        for index in ops
+        if not (graph.op_names[index] == "div" and len(graph.inputs[index]) == 1)
+    }
+    if constants.whole_power:
+        names.discard("pow")
+    by_value, by_derivative = names & _VALUE.keys(), names & _DERIVATIVE.keys()
+    rank = 2.0 if by_value or (by_derivative and not in_forward) else 1.0 if by_derivative else 0.0
+    if rank and constants.small_term:
+        rank -= 1.5  # a guard: the argument stays away from 0
+    rank += 3.0 * (constants.large_factor and in_forward) + 1.0 * constants.zero_factor
+    return rank + 0.5 * any(graph.is_users(index) for index in ops)
+
+
+class _Constants:
+    """What the numbers in a statement tell about the values that it computes."""
+
+    def __init__(self, place: SourceLocation) -> None:
+        self.large_factor = self.zero_factor = self.small_term = self.whole_power = False
+        for statement in source.simple_statements(place):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.BinOp):
+                    self._read(node.op, node.left)
+                    self._read(node.op, node.right)
+                elif isinstance(node, ast.Call):
+                    self.small_term |= getattr(node.func, "attr", "").startswith("clamp")
+                elif isinstance(node, ast.keyword):
+                    self.small_term |= node.arg in {"eps", "min"}
+
+    def _read(self, op: ast.operator, side: ast.expr) -> None:
+        value = getattr(side, "value", None) if isinstance(side, ast.Constant) else None
+        if not isinstance(value, int | float):
+            return
+        if isinstance(op, ast.Pow):
+            self.whole_power |= value == int(value) and value > 0
+        elif isinstance(op, ast.Mult | ast.Div):
+            size = abs(value)
+            self.large_factor |= size >= _LARGE or 0 < size <= 1 / _LARGE
+            self.zero_factor |= size == 0
+        elif isinstance(op, ast.Add):
+            self.small_term |= value > 0

@@ -153,6 +153,7 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             confidence="hint",
             share=share,
             events=(graph.op_seqs[reads[0]],),
+            slug="tensor-not-registered",
             fix="self.weight = torch.nn.Parameter(...)  # or register_buffer, if it is a constant",
         )
 

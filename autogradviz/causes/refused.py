@@ -8,12 +8,12 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.causes.entry import Fact
 from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
-    is_odd_operand,
-    operand_origin,
+    operand_origins,
+    suspected,
 )
 from autogradviz.diagnose.source.statement_names import names_assigned, names_read
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
-from autogradviz.events import NO_ID, BackwardStarted
+from autogradviz.events import NO_ID, BackwardStarted, RequiresGradChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,26 +34,17 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
     message = error.message.strip().splitlines()[0] if error.message.strip() else ""
     kind = error.type_name.rpartition(".")[2]
     lines: list[str | SourceLocation | None] = [f"{kind}: {message}", error.location]
-    origins: list[SourceLocation] = []
-    operands: list[tuple[int, SourceLocation, str, bool]] = []
-    if failed is not None:
-        for position, tensor_id in enumerate(graph.inputs[failed]):
-            place, why = operand_origin(graph, failed, position)
-            tensor = describe_tensor(graph.analysis.tensors[tensor_id])
-            name = graph.owner_name(tensor_id)
-            place = None if name else place
-            what = f"Operand {position + 1} of {graph.op_names[failed]} is {tensor}"
-            origin = f". It has its {why} from this line:" if place else "."
-            lines.append(f"{what}{f', {name}' if name else ''}{origin}")
-            lines.append(place)
-            if place is not None:
-                operands.append((position, place, why, is_odd_operand(graph, failed, position)))
-                origins.append(place)
+    origins = [] if failed is None else operand_origins(graph, failed)
+    for origin in origins:
+        tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][origin.position]])
+        what = f"Operand {origin.position + 1} of {graph.op_names[failed or 0]} is {tensor}"
+        source = f". It has its {origin.what} from this line:" if origin.location else "."
+        lines += [f"{what}{f', {origin.name}' if origin.name else ''}{source}", origin.location]
     if failed is None:
         yield from _differentiated(graph, error.location)
         yield from _by_name(graph, error.location, error.seq)
-    places = sorted(operands, key=lambda each: not each[3])
-    others = tuple(dict.fromkeys(place for _, place, _, _ in places))
+    suspects = suspected(origins)
+    others = tuple(dict.fromkeys(each.location for each in suspects if each.location is not None))
     seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
     yield Fact(
         mechanism="refuse",
@@ -66,7 +57,8 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
         events=seqs,
         fix="# give the operands the shapes, dtypes and graphs that the operator takes",
     )
-    for position, place, why, odd in places:
+    for rank, origin in enumerate(suspects):
+        place, why, position = origin.location, origin.what, origin.position
         if place == error.location:
             continue
         tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][position]])
@@ -75,7 +67,7 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
             location=place,
             effect=f"gives operand {position + 1} ({tensor}) of {graph.op_names[failed or 0]} its "
             f"{why}; the op raised at {short_location(error.location)}",
-            weight=2.1 if odd else 1.5,
+            weight=2.1 if rank == 0 else 1.5,
             lines=[
                 f"The operand has its {why} from this line:",
                 place,
@@ -96,20 +88,23 @@ def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterato
     start = starts[-1]
     roots = [t for t, node in zip(start.root_tensor_ids, start.root_ids, strict=False)
              if node == NO_ID]  # fmt: skip
+    needing = {*graph.parameters, *(e.tensor_id for e in graph.analysis.log.of(RequiresGradChanged)
+                                    if e.requires_grad)}  # fmt: skip
+    made_at: dict[int, SourceLocation] = {}
     for tensor_id in dict.fromkeys((*roots, *start.input_tensor_ids)):
-        if tensor_id == NO_ID:
-            continue
-        made = graph.producer_before(tensor_id, start.seq)
+        made = NO_OP if tensor_id == NO_ID else graph.producer_before(tensor_id, start.seq)
         line = graph.analysis.location(graph.stacks[made]) if made != NO_OP else None
-        if line is None or line == place:
-            continue
+        if line is not None and line != place and tensor_id not in needing:
+            made_at[tensor_id] = line
+    for tensor_id, line in made_at.items():
+        made = graph.producer_before(tensor_id, start.seq)
         what = describe_tensor(graph.analysis.tensors[tensor_id])
         role = "the root" if tensor_id in roots else "an input"
         yield Fact(
             mechanism="refuse",
             location=line,
             effect=f"makes {role} ({what}) of the backward that raised at {short_location(place)}",
-            weight=1.9,
+            weight=2.1 if len(made_at) == 1 else 1.9,
             lines=["The tensor is made here:", line, "Backward needed its gradient here:", place],
             confidence="hint",
             events=(start.seq, graph.op_seqs[made]),

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import CausalGraph
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count
 from autogradviz.causes.explanation import Explanation, ExplanationStep
@@ -16,11 +17,13 @@ from autogradviz.events import (
     NO_ID,
     BackwardStarted,
     GradAccumulated,
+    LossRead,
     OptimizerStepped,
     ParameterSeen,
     RecorderLimited,
     RecordingStarted,
     RequiresGradChanged,
+    TensorsAlive,
 )
 
 if TYPE_CHECKING:
@@ -34,9 +37,18 @@ NOT_FINITE: Final = "the gradient is NaN or infinite"
 NO_OPTIMIZER: Final = "no optimizer has it"
 RAISED: Final = "raised"
 HOW: Final = "how it got its gradient"
-QUESTIONS: Final = (NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW)
+MEMORY: Final = "still alive"
+LOSS: Final = "its value"
+QUESTIONS: Final = (NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, MEMORY, LOSS)
 _MAX_ALTERNATIVES: Final = 4
 _CUTTING: Final = frozenset({"cut"})
+_LEAST_WEIGHT: Final = 0.0205  # of a fact that may have an effect
+_MEANT: Final[dict[str, frozenset[str]]] = {
+    ZERO: frozenset({"cut", "change", "drop"}),
+    NOT_FINITE: frozenset({"value"}),
+    NO_OPTIMIZER: frozenset({"own"}),
+}
+"""The mechanisms that answer a question. Without one of them, any may."""
 
 
 def explain_target(
@@ -75,6 +87,8 @@ class _Answers:
             tensor_id = self._parameter(target)
             if tensor_id is not None:
                 return self._of_parameter(tensor_id, question)
+            if target in {"memory", "loss"}:
+                return self._of_memory() if target == "memory" else self._of_loss(question)
             return self._of_node(self._node(target))
         message = (
             "why() takes the name of a parameter, the number or name of a node, a Finding or an "
@@ -92,7 +106,12 @@ class _Answers:
         """Return the parameter of a name, which may lack the name of the model."""
         if name in self._names:
             return self._names[name]
+        ends = {f".{name}".lower(), f".{name.partition('.')[2] or name}".lower()}
+        lower = {full.lower(): t for full, t in self._names.items()}
+        if name.lower() in lower:
+            return lower[name.lower()]
         found = {t for full, t in self._names.items() if full.endswith(f".{name}")}
+        found = found or {t for full, t in lower.items() if full.endswith(tuple(ends))}
         trained = found & self._graph.parameters.keys()
         chosen = trained if len(found) > 1 else found  # of a model and its copies, the trained one
         return next(iter(chosen)) if len(chosen) == 1 else None
@@ -139,22 +158,16 @@ class _Answers:
             NO_OPTIMIZER: f"{name} gets gradients, and no optimizer that stepped has it",
         }.get(question, f"{name} got a gradient, {count(len(got), 'time')}")
         first = self._symptom(symptom, tensor_id)
-        wanted = {
-            ZERO: {"cut", "change", "drop"},
-            NOT_FINITE: {"value"},
-            NO_OPTIMIZER: {"own"},
-        }.get(question)
+        wanted = _MEANT.get(question)
         chosen = [
-            f
-            for f in self._facts
-            if wanted is not None and f.mechanism in wanted and (f in own or not f.parameters)
+            fact
+            for fact in self._facts
+            if wanted is not None
+            and fact.mechanism in wanted
+            and (fact in own or not fact.parameters or question == NOT_FINITE)
         ]
-        if question == NOT_FINITE:
-            chosen = [f for f in self._facts if f.mechanism == "value"]
-        if wanted is None:  # findings do not list parameters
-            chosen = sorted(
-                (f for f in self._facts if f in own or not f.parameters), key=lambda f: -f.weight
-            )
+        if not chosen or wanted is None:
+            chosen = self._effective
         missing = ""
         if question in {ZERO, NOT_FINITE} and "fingerprints" not in self._options:
             missing = "record(fingerprints=True) records which op gave the first such value"
@@ -250,9 +263,11 @@ class _Answers:
             if any(e.hook_point == "keep_steps" for e in analysis.log.of(RecorderLimited)):
                 missing = "record() without keep_steps keeps the events of all steps"
             return self._chain(name, NO_GRADIENT, [first, end], [], missing)
-        own = [f for f in self._facts if f.mechanism in _CUTTING and name in f.parameters]
-        cutting = own or [
-            f for f in self._facts if f.mechanism in _CUTTING and name in "\n".join(_texts(f))
+        cutting = [
+            fact
+            for fact in self._facts
+            if fact.mechanism in _CUTTING
+            and (name in fact.parameters or name in "\n".join(_texts(fact)))
         ]
         steps = [first, *use]
         if not cutting:
@@ -283,6 +298,42 @@ class _Answers:
 
     # --- other targets --------------------------------------------------------------------------
 
+    @property
+    def _effective(self) -> list[Fact]:
+        """The facts that may concern any parameter, as the training changes all of them."""
+        return [f for f in self._facts if f.weight >= _LEAST_WEIGHT and f.location is not None]
+
+    def _of_memory(self) -> Explanation:
+        """Return why memory is alive at the end."""
+        alive = {t for ids in self._analysis.log.column(TensorsAlive, "tensor_ids") for t in ids}
+        tensors = [self._analysis.tensors[each] for each in alive]
+        sizes = {tensor.storage_id: tensor.storage_nbytes for tensor in tensors}
+        text = (
+            f"{count(len(sizes), 'storage')} of recorded tensors "
+            f"({format_bytes(sum(sizes.values()))}) {'was' if len(sizes) == 1 else 'were'} alive "
+            "at the end"
+            if alive
+            else "no step of an optimizer ended, so what was alive at the end was not recorded"
+        )
+        kept = [fact for fact in self._facts if fact.mechanism == "keep"]
+        missing = "" if kept or alive else "record at least two training steps"
+        return self._chain("memory", MEMORY, [_step(text, None, ())], kept, missing)
+
+    def _of_loss(self, question: str | None) -> Explanation:
+        """Return why the losses have their values, or are not finite."""
+        starts = self._analysis.log.of(BackwardStarted)
+        losses = self._analysis.log.of(LossRead)
+        bad = sum(event.loss is None for event in losses)
+        text = f"{count(len(starts), 'backward')} started from losses"
+        if bad:
+            text = f"{bad} of {count(len(losses), 'loss').replace('losss', 'losses')} not finite"
+        place = self._analysis.location(starts[-1].stack_id) if starts else None
+        first = _step(text, place, tuple(event.seq for event in starts[-1:]))
+        finite = not bad and question != NOT_FINITE
+        values = [fact for fact in self._facts if fact.mechanism == "value"]
+        chosen = self._effective if finite else values
+        return self._chain("loss", LOSS if finite else NOT_FINITE, [first], chosen, "")
+
     def _of_error(self) -> Explanation:
         error = self._analysis.error
         if error is None:
@@ -293,8 +344,8 @@ class _Answers:
         message = (error.message.strip().splitlines() or [""])[0]
         first = _step(f"{kind}: {message}", error.location, (error.seq,))
         findings = [f for f in self._facts if f.confidence != "hint" and f.mechanism != "refuse"]
-        refusals = [f for f in self._facts if f.mechanism == "refuse"]
-        chosen = [*findings, *(f for f in refusals if f.location != error.location)]
+        refusals = [f for f in self._facts if f.mechanism in {"refuse", "value"}]
+        chosen = [*findings, *(f for f in refusals if f.location not in {None, error.location})]
         chosen = chosen or refusals
         return self._chain(kind, RAISED, [first], chosen, "")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, SourceLocation
 
-__all__ = ["Confidence", "CulpritRun", "Finding", "diagnose"]
+__all__ = ["Confidence", "CulpritRun", "Finding", "diagnose", "with_runs_and_cells"]
 
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
@@ -43,10 +43,15 @@ def diagnose(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[F
     if any(not rule.fallback for rule, _ in found):
         found = [(rule, finding) for rule, finding in found if not rule.fallback]
     found.sort(key=lambda pair: _RANK[pair[1].confidence])
-    kept = add_culprit_runs(analysis, tuple(_drop_superseded(found)))
+    return with_runs_and_cells(analysis, tuple(_drop_superseded(found)))
+
+
+def with_runs_and_cells(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return findings with the op calls of their culprits, and the names of notebook cells."""
+    found = add_culprit_runs(analysis, tuple(findings))
     if analysis.cells:
-        return tuple(with_cell_names(finding, analysis.cells) for finding in kept)
-    return tuple(kept)
+        return tuple(with_cell_names(finding, analysis.cells) for finding in found)
+    return tuple(found)
 
 
 def _run_rule(rule: Rule, evidence: Evidence) -> list[Finding]:

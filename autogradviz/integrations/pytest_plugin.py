@@ -108,12 +108,13 @@ def _is_outcome(error: BaseException) -> bool:
 
 def _read_marker(marker: pytest.Mark) -> Callable[[Finding], bool]:
     """Return a function that returns whether a marker accepts a finding."""
+    from autogradviz.causes.findings import OWN_SLUGS
     from autogradviz.diagnose.rule import all_rules
 
     options: dict[str, Any] = dict(marker.kwargs)
     allowed, hints = options.pop("allow", ()), options.pop("hints", False)
     allowed = {allowed} if isinstance(allowed, str) else set(allowed)
-    known = {slug for rule in all_rules() for slug in rule.slugs}
+    known = {slug for rule in all_rules() for slug in rule.slugs} | {*OWN_SLUGS}
     if marker.args or options:
         pytest.fail(f"{MARKER} takes allow= and hints= only", pytrace=False)
     if not allowed <= known:

@@ -8,7 +8,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis import Analysis
-from autogradviz.diagnose import diagnose
+from autogradviz.causes import find_problems
 from autogradviz.event_log import as_events
 from autogradviz.event_log.step_events import StepEvents
 from autogradviz.events import (
@@ -194,7 +194,7 @@ class RecordedSteps:
         if found is None:
             return None
         analysis = Analysis(self.log_of(found))
-        return build_scene(analysis, diagnose(analysis), title=f"{title}, step {number:,}")
+        return build_scene(analysis, find_problems(analysis)[0], title=f"{title}, step {number:,}")
 
     def analyze_next(self, *, with_findings: bool = True) -> bool:
         """Analyze the newest step that was not analyzed yet.
@@ -213,7 +213,7 @@ class RecordedSteps:
         step.norms = _norms_by_module(analysis)
         step.analyzed = True
         if with_findings:
-            for finding in diagnose(analysis):
+            for finding in find_problems(analysis)[0]:
                 self._add_finding(finding, step)
         self._mark_changed(step)
         return True

@@ -6,6 +6,8 @@ tensors behind; then it is recorded. For each mechanism, the share of mutants is
 * ``first``: the first finding of ``diagnose()`` is on the planted line,
 * ``five``: one of its first five findings is,
 * ``audit``: one of the first five entries of ``audit()`` is,
+* ``why``: the answer of ``why()``, asked about the exception, the value that differs most, or
+  memory, ends on it,
 * ``silent``: ``diagnose()`` found nothing.
 """
 
@@ -20,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from tests.mutants.operators import OPERATORS, mutate, plain
-from tests.mutants.run_program import differs, run, warm_up
+from tests.mutants.run_program import differs, run, symptoms, warm_up
 
 HERE = Path(__file__).parent
 SETS = {"programs": HERE / "programs", "kept_back": HERE / "kept_back"}
@@ -59,7 +61,7 @@ def examine(candidate):
         "mutant": path.name, "operator": name, "mechanism": OPERATORS[name].mechanism,
         "kind": kind, "planted": planted, "error": bug["error"],
     }  # fmt: skip
-    seen = run(path, recorded=True)
+    seen = run(path, recorded=True, asked=symptoms(correct, bug))
     if seen is None:
         return {**row, "crash": True}
     lines = [line for _, _, line in seen["findings"]]
@@ -72,6 +74,8 @@ def examine(candidate):
         "five": any(line in planted for line in lines[:5]),
         "audit": any(line in planted for line in audit[:5]),
         "listed": any(line in planted for line in audit),
+        "why": bool(seen.get("why")) and seen["why"][2] in planted,
+        "asked": seen.get("why"),
         "silent": not lines,
         "findings": seen["findings"][:5],
         "entries": seen["audit"][:12],
@@ -90,7 +94,7 @@ def _correct(program, folder):
     return _plain[program]
 
 
-MEASURES = ("first", "five", "audit", "silent")
+MEASURES = ("first", "five", "audit", "why", "silent")
 
 
 def table(rows):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import json
+import math
 import os
 import signal
 import sys
@@ -30,8 +32,14 @@ def warm_up():
     trace.diagnose()
 
 
-def run(path, *, recorded):
-    """Return the values of a program and the results of its recording; None if it died or hung."""
+def run(path, *, recorded, asked=()):
+    """Return the values of a program and the results of its recording; None if it died or hung.
+
+    Args:
+        path: the program.
+        recorded: whether to record it.
+        asked: what to ask ``why()`` about; the first that the recording knows.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -39,7 +47,7 @@ def run(path, *, recorded):
         signal.alarm(SECONDS)
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
         try:
-            answer = _run(str(path), recorded)
+            answer = _run(str(path), recorded, asked)
         except BaseException as error:
             answer = {"died": repr(error)[:300]}
         with os.fdopen(write, "w") as stream:
@@ -55,7 +63,7 @@ def run(path, *, recorded):
     return None if "died" in answer else answer
 
 
-def _run(path, recorded):
+def _run(path, recorded, asked):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location("program", path)
@@ -90,11 +98,37 @@ def _run(path, recorded):
             answer["audit"] = [
                 [each.mechanism, _line(each.location, path), each.effect] for each in trace.audit()
             ]
+            answer["why"] = _why(trace, path, asked)
     return answer
+
+
+def _why(trace, path, asked):
+    """Return what was asked about, the question, and the line at which the answer ends."""
+    for target in asked:
+        with contextlib.suppress(autogradviz.UnknownTargetError):
+            answer = trace.why(target)
+            return [target, answer.question, _line(answer.steps[-1].location, path)]
+    return None
 
 
 def _line(location, path):
     return location.lineno if location is not None and location.filename == path else None
+
+
+def symptoms(correct, bug):
+    """Return what a user would ask about: the exception, what differs most, or memory."""
+    if bug["error"]:
+        return ["error"]
+    found = {}
+    a, b = correct["values"], bug["values"]
+    for name in a.keys() & b.keys():
+        if differs({"values": {name: a[name]}}, {"values": {name: b[name]}}):
+            old, new = a[name] or [], b[name] or []
+            change = sum((p - q) ** 2 for p, q in zip(old, new, strict=False))
+            size = sum(p * p for p in old)
+            found[name] = (change / (size + 1e-12)) if math.isfinite(change) else math.inf
+    names = [name for name in sorted(found, key=lambda name: -found[name]) if name != "mean"]
+    return [*names, "loss"] if names else ["memory"]
 
 
 def differs(first, second, tolerance=1e-4):

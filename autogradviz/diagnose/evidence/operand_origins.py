@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 
@@ -12,6 +12,34 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
 
 _MAX_CHAIN: Final = 200
+
+
+class Origin(NamedTuple):
+    """Where an operand of an op that raised has its shape, dtype or device from."""
+
+    position: int
+    location: SourceLocation | None  # None: unknown, or a parameter
+    what: str  # "shape"
+    name: str  # of the parameter or buffer that it is, or ""
+    odd: bool  # it differs from the other operands
+    op: int  # that gave it
+
+
+def operand_origins(graph: CausalGraph, index: int) -> list[Origin]:
+    """Return the origins of all operands of an op that raised, in their order."""
+    found = []
+    for position, tensor_id in enumerate(graph.inputs[index]):
+        name = graph.owner_name(tensor_id)
+        place, what, op = (None, "", NO_OP) if name else _origin(graph, index, position)
+        odd = place is not None and is_odd_operand(graph, index, position)
+        found.append(Origin(position, place, what, name, odd, op))
+    return found
+
+
+def suspected(origins: list[Origin]) -> list[Origin]:
+    """Return the origins with a line, the most probable cause first: odd ones, then late ones."""
+    found = [origin for origin in origins if origin.location is not None]
+    return sorted(found, key=lambda origin: (not origin.odd, -origin.op))
 
 
 def failed_op(graph: CausalGraph) -> int | None:
@@ -27,10 +55,10 @@ def is_odd_operand(graph: CausalGraph, index: int, position: int) -> bool:
     return len(kinds) > 1 and kinds[own.dtype, own.device] < max(kinds.values())
 
 
-def operand_origin(
+def _origin(
     graph: CausalGraph, index: int, position: int
-) -> tuple[SourceLocation | None, str]:
-    """Return the line that gave an operand what distinguishes it, and what that is.
+) -> tuple[SourceLocation | None, str, int]:
+    """Return the line that gave an operand what distinguishes it, what that is, and the op.
 
     The value is followed back while its producers read a tensor of the same dtype and, if the
     dtypes of all operands agree, of the same last dimension.
@@ -57,5 +85,5 @@ def operand_origin(
             break
         at, place = source, given[0]
     if last is None:
-        return None, ""
-    return analysis.location(graph.stacks[last]), "dtype and device" if odd else "shape"
+        return None, "", NO_OP
+    return analysis.location(graph.stacks[last]), "dtype and device" if odd else "shape", last

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
-    is_odd_operand,
-    operand_origin,
+    operand_origins,
+    suspected,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import describe_tensor
@@ -37,19 +37,18 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
     message = next(iter(error.message.strip().splitlines()), "")
     kind = error.type_name.rpartition(".")[2]
     lines: list[str | SourceLocation | None] = ["This line raised:", error.location]
-    odd: SourceLocation | None = None
-    for position, tensor_id in enumerate(graph.inputs[failed] if failed is not None else ()):
+    origins = [] if failed is None else operand_origins(graph, failed)
+    for origin in origins:
         assert failed is not None
-        name = graph.owner_name(tensor_id)
-        place, why = (None, "") if name else operand_origin(graph, failed, position)
-        what = f"Operand {position + 1} of {graph.op_names[failed]} is "
-        what += describe_tensor(analysis.tensors[tensor_id]) + (f", {name}" if name else "")
-        lines += [f"{what}. It has its {why} from this line:" if place else f"{what}.", place]
-        if place is not None and is_odd_operand(graph, failed, position):
-            odd = odd or place
+        tensor = analysis.tensors[graph.inputs[failed][origin.position]]
+        what = f"Operand {origin.position + 1} of {graph.op_names[failed]} is "
+        what += describe_tensor(tensor) + (f", {origin.name}" if origin.name else "")
+        source = f". It has its {origin.what} from this line:" if origin.location else "."
+        lines += [what + source, origin.location]
+    suspects = [origin.location for origin in suspected(origins)]
     yield Draft(
         title=f"{kind}: {message}"[:200].rstrip(". "),
-        culprit=odd or error.location,
+        culprit=next(iter(suspects), error.location),
         victim=error.location,
         explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
         fix="# give the operands the shapes, dtypes and graphs that the operator takes",

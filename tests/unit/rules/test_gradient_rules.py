@@ -29,7 +29,6 @@ from autogradviz.diagnose.rules.loss_term_constant import loss_term_constant
 from autogradviz.diagnose.rules.nested_backward_double_counted import gradient_double_counted
 from autogradviz.diagnose.rules.not_finite import nan_in_anomaly_mode, not_finite
 from autogradviz.diagnose.rules.parameter_frozen import leaf_frozen
-from autogradviz.diagnose.rules.step_function_zero_gradient import gradient_zero
 
 
 def norm(tensor_id, value, *, place="gradient"):
@@ -201,7 +200,7 @@ def test_node_named_by_anomaly_detection_leads_to_its_forward_line():
     assert "torch.sqrt(x + 1e-8)" in finding.fix
 
 
-# --- gradient-exploding, gradient-vanishing, gradient-zero ---------------------------------------
+# --- gradient-exploding, gradient-vanishing -------------------------------------------------------
 
 
 def layers(*sizes):
@@ -231,31 +230,6 @@ def test_gradients_that_shrink_towards_the_first_layers_are_vanishing():
 @pytest.mark.parametrize("sizes", [(1.0, 1.0, 1.0), (1e-9, 1.0), (1.0, 1e-4, 1e-9)])
 def test_other_gradients_give_no_finding(sizes):
     assert run_rule(gradient_magnitude, *layers(*sizes)) == []
-
-
-def rounding(*sizes, name="RoundBackward0"):
-    return run_rule(
-        gradient_zero,
-        *layers(*sizes),
-        op("round", (40,), inputs=(21,), nr=30, at="t.py:30"),
-        node(7, name, nr=30),
-        backward(roots=(7,)),
-        ran(7),
-    )
-
-
-def test_step_function_before_gradients_of_zeros_is_reported():
-    (finding,) = rounding(0.0, 1.0)
-    assert finding.slug == "gradient-zero"
-    assert lines(finding) == ("t.py:30", "t.py:1")
-    assert finding.title == (
-        "layers.1.weight got a gradient of zeros: round has zero gradient everywhere"
-    )
-
-
-def test_zeros_without_a_step_function_and_steps_without_zeros_give_no_finding():
-    assert rounding(0.0, name="ExpBackward0") == []
-    assert rounding(1.0) == []
 
 
 # --- gradient-counted-twice ---------------------------------------------------------------------

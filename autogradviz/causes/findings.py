@@ -1,0 +1,90 @@
+"""Findings from the causal graph: entries of the audit, beside what the rules recognize.
+
+A rule that is sure of its finding comes first, and alone. Otherwise the entries with the largest
+effect are findings as well. All of them are hints: the code may mean what it does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.causes.audit import ranked_facts
+from autogradviz.diagnose import Finding, diagnose, with_runs_and_cells
+from autogradviz.diagnose.text_formatting import paragraphs, quote_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.causes.entry import Fact, Mechanism
+
+_LEAST_WEIGHT: Final = 0.03
+"""Of an entry that becomes a finding. Smaller are those whose removal would change nothing."""
+_LEAST_SHARE: Final = 0.25  # of the weight of the first hint
+_AT_MOST: Final = 3
+_AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
+"""The mechanisms that explain an exception which no rule explains for certain."""
+
+SLUGS: Final[dict[Mechanism, str]] = {
+    "cut": "gradient-cut",
+    "write": "written-in-place",
+    "keep": "tensors-kept",
+    "change": "gradient-changed",
+    "value": "not-finite",
+    "refuse": "operation-refused",
+}
+"""The kinds of the findings. Facts of other mechanisms are findings if they name a kind; the rest
+is found by rules, which know when it is meant."""
+
+OWN_SLUGS: Final = (
+    "gradient-changed", "gradient-cut", "gradient-zero", "gradients-mixed",
+    "tensor-not-registered", "tensors-kept", "written-in-place",
+)  # fmt: skip
+"""The kinds that no rule finds."""
+
+
+def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
+    """Return the findings in a recording, and all facts of its audit."""
+    of_rules = diagnose(analysis)
+    facts = ranked_facts(analysis, of_rules)
+    if any(finding.confidence != "hint" for finding in of_rules):
+        return of_rules, facts
+    chosen = list(_chosen(analysis, facts, any_rule=bool(of_rules)))
+    made = (_finding(fact) if fact.finding is None else fact.finding for fact in chosen)
+    return with_runs_and_cells(analysis, list(made)), facts
+
+
+def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Iterator[Fact]:
+    """Yield the facts of hints of rules, and those with the largest effect, in order."""
+    named: set[object] = set()
+    least, left = _LEAST_WEIGHT, _AT_MOST
+    for fact in facts:
+        if fact.finding is None:
+            wanted = bool(fact.slug or fact.mechanism in SLUGS) and fact.location is not None
+            if analysis.error is not None:
+                wanted = wanted and fact.mechanism in _AFTER_ERRORS
+            wanted = wanted and fact.location not in named
+            enough = left and fact.weight >= least and (any_rule or analysis.error is None)
+            if not (wanted and enough):
+                continue
+            left -= 1
+        least = max(least, _LEAST_SHARE * fact.weight)
+        named.add(fact.location)
+        yield fact
+
+
+def _finding(fact: Fact) -> Finding:
+    """Return the finding that says what a fact says."""
+    parts = [part if isinstance(part, str) else quote_source(part) for part in fact.lines]
+    if fact.others:
+        parts += ["The other lines concerned:", *(quote_source(each) for each in fact.others[:2])]
+    return Finding(
+        slug=fact.slug or SLUGS[fact.mechanism],
+        title=fact.effect,
+        culprit=fact.location,
+        victim=next((each for each in fact.others if each != fact.location), None),
+        explanation=paragraphs(list(dict.fromkeys(part for part in parts if part))),
+        fix=fact.fix or "# nothing, if this is meant",
+        confidence="hint",
+        events=fact.events,
+    )
