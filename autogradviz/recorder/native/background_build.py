@@ -1,8 +1,10 @@
 """The build of the native engine that the first recording starts in the background.
 
-A recording that would use the native engine if it were built starts one, and uses the Python engine.
-The build is a process of its own (``run_compiler.py``), in a session of its own and with the lowest
-priority: the program waits for nothing but the shell that starts it, and has no child afterwards.
+A recording that would use the native engine if it were built starts one, and uses the Python
+engine. The build is a process of its own (``run_compiler.py``), in a session of its own and with
+the lowest priority: the program waits for nothing but the shell that starts it, and has no child
+afterwards. A later recording uses the result, also one of the same process: both engines may
+record in one process, and a library is moved into place when it is complete.
 """
 
 from __future__ import annotations

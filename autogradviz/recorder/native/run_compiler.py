@@ -6,10 +6,10 @@ PyTorch nor this package:
     python -I -S run_compiler.py LIBRARY COMPILER ARGUMENT...
 
 NOTE [ One build at a time ]
-The build in the background holds a lock of the system on a file in the cache folder, and so does the
-compiler, which inherits it. The system frees the lock when the last of them ends, however it ends: a
-file that a killed build left behind locks nothing. Where the file system has no such locks, nothing
-is built in the background.
+The build in the background holds a lock of the system on a file in the cache folder, and so does
+the compiler, which inherits it. The system frees the lock when the last of them ends, however it
+ends: a file that a killed build left behind locks nothing. Where the file system has no such locks,
+nothing is built in the background.
 """
 
 from __future__ import annotations
