@@ -78,7 +78,7 @@ def overview(trace: Trace) -> RenderableType:
     engine = engine_text(analysis)
     if engine:
         facts.add_row("engine", Text(engine))
-    for label, text in saved_rows(s):
+    for label, text in saved_rows(analysis):
         facts.add_row(label, text)
     if s.error_type:
         first = s.error_message.splitlines()[0] if s.error_message else ""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis, SourceLocation
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
-    from autogradviz.scene.schema import SceneSummary
 
 _WIDTH: Final = 100
 NOTE_LINES: Final = 30  # maximum length of a note on an exception
@@ -68,7 +67,7 @@ def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:
     engine = engine_text(analysis)
     if engine.startswith("Python") and not engine.endswith(_CHOSEN):
         table.add_row("engine", Text(engine))
-    for label, text in saved_rows(s):
+    for label, text in saved_rows(analysis):
         table.add_row(label, text)
     if s.regions:
         table.add_row("checkpoint", f"{s.regions} regions, {s.recomputations} recomputations")
@@ -110,17 +109,24 @@ def engine_text(analysis: Analysis) -> str:
     return ""
 
 
-def saved_rows(summary: SceneSummary) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts for the saved bytes of a recording."""
-    s = summary
-    sizes = [f"{format_bytes(s.peak_nbytes)} held at peak", f"{format_bytes(s.saved_nbytes)} saved"]
-    if s.recomputed_nbytes:
-        sizes.append(f"{format_bytes(s.recomputed_nbytes)} recomputed")
-    if s.held_nbytes:
-        sizes.append(f"{format_bytes(s.held_nbytes)} still held")
+def saved_rows(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts for the saved bytes of a recording.
+
+    What dropped steps hold at the end they held all the time, so it is a part of the peak.
+    """
+    s = analysis.saved_memory.total()
+    sizes = [f"{format_bytes(s.at_peak + s.older)} held at peak", f"{format_bytes(s.saved)} saved"]
+    if s.recomputed:
+        sizes.append(f"{format_bytes(s.recomputed)} recomputed")
+    if s.held + s.older:
+        sizes.append(f"{format_bytes(s.held + s.older)} still held")
+    if s.older:
+        steps = plural(s.older_steps, "step")
+        are = "is" if s.older_steps == 1 else "are"
+        sizes[-1] += f" ({format_bytes(s.older)} of it by {steps} that {are} no longer shown)"
     yield "saved", f"{', '.join(sizes)}; {plural(s.storages, 'storage')}"
-    if s.offloaded_nbytes:
-        yield "offloaded", f"{format_bytes(s.offloaded_nbytes)} copied elsewhere by hooks"
+    if s.offloaded:
+        yield "offloaded", f"{format_bytes(s.offloaded)} copied elsewhere by hooks"
 
 
 def _source_line(label: str, location: SourceLocation) -> Text:
