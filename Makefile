@@ -20,6 +20,9 @@ PORT ?= 8000
 WORKERS ?= logical
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --dist=worksteal
 
+# What needs the native engine builds it first; no recording starts a build in the background.
+export AUTOGRADVIZ_NATIVE_BUILD := 0
+
 # Tests start many interpreters; without compiled files each of them compiles this package.
 unexport PYTHONDONTWRITEBYTECODE
 

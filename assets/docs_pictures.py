@@ -126,6 +126,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     with tempfile.TemporaryDirectory() as empty, sync_playwright() as playwright:
+        os.environ["AUTOGRADVIZ_NATIVE_BUILD"] = "0"
         os.environ["AUTOGRADVIZ_CACHE"] = empty  # pictures do not depend on the native engine
         os.environ["COLUMNS"] = "80"
         draw_findings()

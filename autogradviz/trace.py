@@ -674,14 +674,14 @@ class Trace:
     def __rich__(self) -> Any:
         from autogradviz.render.terminal_text import render_summary
 
-        return render_summary(self._scene)
+        return render_summary(self._scene, self.analysis)
 
     def __repr__(self) -> str:
         if not self._source.is_ready:
             return "<Trace, recording>"
         from autogradviz.render.terminal_text import as_text, render_summary
 
-        return as_text(render_summary(self._scene))
+        return as_text(render_summary(self._scene, self.analysis))
 
     # --- files ----------------------------------------------------------------------------
 

@@ -223,6 +223,7 @@ def main() -> None:
     os.environ["COLUMNS"] = "80"
     if options.findings:
         with tempfile.TemporaryDirectory() as folder:
+            os.environ["AUTOGRADVIZ_NATIVE_BUILD"] = "0"
             os.environ["AUTOGRADVIZ_CACHE"] = folder
             texts = {slug: finding_text(trace) for slug, trace in findings()}
         sys.stdout.write(json.dumps(texts))

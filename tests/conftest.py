@@ -15,8 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent / "bench"))
 own_environment.enter()
 
 ENGINE = os.environ.get("AUTOGRADVIZ_TEST_ENGINE", "python")
+NO_BUILD = Path(__file__).parent / "no-native-build"
 if ENGINE == "python":  # the folder does not exist, so no build of the native engine is found
-    os.environ["AUTOGRADVIZ_CACHE"] = str(Path(__file__).parent / "no-native-build")
+    os.environ["AUTOGRADVIZ_CACHE"] = str(NO_BUILD)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -59,6 +60,13 @@ def pytest_collection_modifyitems(items):
 def own_compilations():
     """Let no test find what an earlier one compiled, in the process or in a cache on disk."""
     own_environment.forget_compilations()
+
+
+@pytest.fixture(autouse=True)
+def no_build_in_background():
+    """Check that no recording has started a build of the native engine."""
+    yield
+    assert not NO_BUILD.exists()
 
 
 @pytest.fixture

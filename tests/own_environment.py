@@ -44,6 +44,7 @@ def enter() -> None:
         MARK: folder,
         "HOME": folder,
         "AUTOGRADVIZ_CACHE": os.environ["AUTOGRADVIZ_TEST_CACHE"],
+        "AUTOGRADVIZ_NATIVE_BUILD": "0",  # recordings of tests start no build
         "AUTOGRADVIZ_PLUGINS": "0",
         "COLUMNS": "80",
         "LC_ALL": "C.UTF-8",

@@ -41,6 +41,7 @@ from autogradviz.events import (
     DistributedTensorSeen,
     ErrorRaised,
     HooksDisabled,
+    OlderSavesHeld,
     RecorderFailed,
     RecorderLimited,
     RecordingStarted,
@@ -261,7 +262,10 @@ class Analysis:
     def saved_memory(self) -> SavedMemory:
         """The storages kept alive for backward, and their sums: saved, at peak, released."""
         compiled = places_of_saved(self.compiled_regions, self.graph.nodes, self.module_names)
-        return SavedMemory(self.memory, self.saved, self.graph, self.regions, compiled)
+        older = ((event.nbytes, event.steps) for event in self.log.of(OlderSavesHeld))
+        return SavedMemory(
+            self.memory, self.saved, self.graph, self.regions, compiled, next(older, (0, 0))
+        )
 
     @cached_property
     def module_names(self) -> ModuleNames:

@@ -20,7 +20,7 @@ module of the first op whose gradient needs it.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,9 @@ class SavedBytes:
         released: bytes that nothing keeps alive at the end of the recording.
         held: bytes that are kept alive at the end of the recording.
         offloaded: bytes that hooks copied elsewhere. They are not part of the other sums.
+        older: bytes that steps hold which ``keep_steps`` has dropped, at the end of the recording.
+            They are not part of the other sums.
+        older_steps: the number of these steps.
 
     Example:
         >>> sizes = trace.saved_bytes()
@@ -60,6 +63,8 @@ class SavedBytes:
     released: int
     held: int
     offloaded: int
+    older: int = 0
+    older_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +98,14 @@ class SavedMemory:
         graph: Graph,
         regions: Sequence[Region],
         compiled: Mapping[tuple[int, int], SavedAt] = MappingProxyType({}),
+        older: tuple[int, int] = (0, 0),
     ) -> None:
         """Take the memory curve, the saved tensors by id, the graph and checkpoint regions.
 
-        ``compiled`` says where compiled regions saved storages, by node and storage.
+        ``compiled`` says where compiled regions saved storages, by node and storage; ``older`` has
+        the bytes that dropped steps hold, and their number.
         """
+        self._older = older
         self._compiled = compiled
         self._saved = saved
         self._graph = graph
@@ -122,7 +130,8 @@ class SavedMemory:
 
     def total(self) -> SavedBytes:
         """Return the sums over the recording."""
-        return self._sum(self.storages, self._offloaded)
+        nbytes, steps = self._older
+        return replace(self._sum(self.storages, self._offloaded), older=nbytes, older_steps=steps)
 
     def of_nodes(self, node_ids: Collection[int]) -> SavedBytes:
         """Return the sums over all storages that some nodes saved.
@@ -157,6 +166,8 @@ class SavedMemory:
             released=released,
             held=total - released,
             offloaded=sum(offloaded.values()),
+            older=0,
+            older_steps=0,
         )
 
     def _count(self, curve: MemoryCurve) -> Iterator[CountedStorage]:

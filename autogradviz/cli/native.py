@@ -31,11 +31,18 @@ def _build(_options: argparse.Namespace) -> None:
 
 
 def _status(_options: argparse.Namespace) -> None:
-    from autogradviz.recorder.native import build
+    from autogradviz.recorder.native import background_build, build
 
     status = build.status()
     engine = "native" if status.usable else "Python"
     sys.stdout.write(f"{engine} engine: {status.reason}\n")
+    if status.usable or build.unsupported() is not None:
+        return
+    if background_build.is_running(build.library_path()):
+        sys.stdout.write("A build is running in the background.\n")
+    failure = build.failure()
+    if failure is not None:
+        sys.stdout.write(f"The last build failed, and recordings start no other:\n{failure}\n")
 
 
 def _clean(_options: argparse.Namespace) -> None:

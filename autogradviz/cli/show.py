@@ -10,8 +10,14 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.distributed_runs import Run, load
-from autogradviz.events import RecordingStarted, StepEnded
-from autogradviz.render.terminal_text import format_duration, saved_rows, strip_controls
+from autogradviz.events import StepEnded
+from autogradviz.render.terminal_text import (
+    engine_text,
+    format_duration,
+    ops_text,
+    saved_rows,
+    strip_controls,
+)
 from autogradviz.scene.display_text import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.panels import summarize
 from autogradviz.support.rich_classes import Console, Group, Padding, Table, Text
@@ -63,18 +69,16 @@ def overview(trace: Trace) -> RenderableType:
     facts.add_column()
     facts.add_row("steps", _steps(analysis))
     facts.add_row("graph", f"{plural(s.nodes, 'node')}, {plural(s.edges, 'edge')}")
-    facts.add_row(
-        "ops", f"{s.ops:,} in {format_duration(_span(analysis))} ({plural(s.events, 'event')})"
-    )
+    facts.add_row("ops", ops_text(analysis))
     for label, text in _times(analysis):
         facts.add_row(label, text)
     compiled = compiled_summary(analysis)
     if compiled:
         facts.add_row("compiled", compiled)
-    engine = _engine(analysis)
+    engine = engine_text(analysis)
     if engine:
-        facts.add_row("engine", engine)
-    for label, text in saved_rows(s):
+        facts.add_row("engine", Text(engine))
+    for label, text in saved_rows(analysis):
         facts.add_row(label, text)
     if s.error_type:
         first = s.error_message.splitlines()[0] if s.error_message else ""
@@ -88,24 +92,6 @@ def overview(trace: Trace) -> RenderableType:
     parts += _section("saved by compiled regions", compiled_table(analysis))
     parts += _section("findings", _finding_table(trace))
     return strip_controls(Group(*parts))
-
-
-def _engine(analysis: Analysis) -> str:
-    """Return the engine that recorded, and why it was the Python one; "" if it is unknown."""
-    started = analysis.log.of(RecordingStarted)
-    for option in started[0].options if started else ():
-        engine, _, reason = option.partition(": ")
-        if engine == "native":
-            return "native"
-        if engine == "python":
-            return f"Python ({reason})"
-    return ""
-
-
-def _span(analysis: Analysis) -> int:
-    """Return the time from the first op to the end of the last one, in nanoseconds."""
-    ops = analysis.ops
-    return ops[-1].time_ns + ops[-1].duration_ns - ops[0].time_ns if ops else 0
 
 
 def _steps(analysis: Analysis) -> str:

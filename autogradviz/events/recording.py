@@ -123,6 +123,15 @@ class RecorderLimited(Event):
 
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OlderSavesHeld(Event):
+    """Steps whose events were dropped had saved tensors that were still held at the end."""
+
+    nbytes: int  # of the storages that nothing in the kept steps holds
+    steps: int  # that hold them
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorsAlive(Event):
     """The memory of some tensors was alive when the recording ended."""
 

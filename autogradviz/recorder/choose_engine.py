@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from autogradviz.errors import NativeBuildError
-from autogradviz.recorder.native import build
+from autogradviz.recorder.native import background_build, build
 from autogradviz.recorder.native.engine import NativeEngine
 from autogradviz.recorder.python_engine.engine import PythonEngine
 
@@ -20,7 +20,8 @@ def choose_engine(name: EngineName, *, reads_contents: bool, stops: bool = False
     """Return the engine that is to observe PyTorch.
 
     Args:
-        name: "native", "python", or "auto" for the native one if it can be used.
+        name: "native", "python", or "auto" for the native one if it can be used. If it only has to
+            be built, "auto" starts a build in the background.
         reads_contents: hashes or norms of contents are recorded.
         stops: some events are to open the debugger.
 
@@ -39,6 +40,8 @@ def choose_engine(name: EngineName, *, reads_contents: bool, stops: bool = False
         if status.usable:
             return NativeEngine(status.extension)
         problem = status.reason
+        if name == "auto":
+            problem = background_build.start_if_wanted() or problem
     if name == "native":
         message = f"the native engine cannot be used: {problem}"
         raise NativeBuildError(message)

@@ -367,6 +367,9 @@ class Engine(Protocol):
     def live_tensor_ids(self) -> AbstractSet[int]:
         """Return the ids of the tensors that may be seen again."""
 
+    def held_saves(self) -> dict[int, int]:
+        """Return the saves without hooks that nodes hold, each with its tensor."""
+
     # --- numbers that are read without an operator ---------------------------------------------
 
     def ordinary_nbytes(self, gradient: torch.Tensor) -> int:

@@ -196,6 +196,10 @@ class HookPoints:
         """The number of saved tensors so far, which is the id of the next one."""
         return self.saves.count
 
+    def held_saves(self) -> dict[int, int]:
+        """Return the saves without hooks that nodes hold, each with its tensor."""
+        return self._engine.held_saves()
+
     def describe_again(self, seq: int) -> None:
         """Describe nodes again that were last described before an event, when they are used."""
         self.nodes.oldest = seq

@@ -20,6 +20,7 @@ import torch
 from autogradviz._version import __version__
 from autogradviz.errors import AlreadyRecordingError, RecordingStateError
 from autogradviz.events import (
+    OlderSavesHeld,
     RecorderLimited,
     RecordingEnded,
     RecordingInterrupted,
@@ -173,6 +174,9 @@ class Recorder:
         missing = None if retention is None else retention.missing(log)
         if missing is not None:
             self._append(log, RecorderLimited, "keep_steps", missing)
+            held = None if retention is None else retention.older_held(log)
+            if held is not None:
+                self._append(log, OlderSavesHeld, *held)
         on_disk = retention.dropped if retention is not None and missing is None else 0
         self._append(log, RecordingEnded, on_disk + len(log))
 

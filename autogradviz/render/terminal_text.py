@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.events import RecordingStarted
 from autogradviz.scene.display_text import plural
 from autogradviz.support.rich_classes import Console, Group, Padding, Segment, Table, Text
 
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
-    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis import Analysis, SourceLocation
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
-    from autogradviz.scene.schema import SceneSummary
 
 _WIDTH: Final = 100
 NOTE_LINES: Final = 30  # maximum length of a note on an exception
 _TEN_SECONDS_NS: Final = 10**10
+_CHOSEN: Final = "(it was chosen)"
 
 _CONTROLS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "�")
 del _CONTROLS[ord("\n")]
@@ -52,15 +53,21 @@ def format_duration(duration_ns: int) -> str:
     return f"{duration_ns / 1e6:,.1f} ms"
 
 
-def render_summary(scene: Scene) -> RenderableType:
-    """Return the figures of a recording and the titles of its findings, as a few lines."""
+def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:
+    """Return the figures of a recording and the titles of its findings, as a few lines.
+
+    The engine is named if it was the slower one and not chosen.
+    """
     s = scene.summary
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
     table.add_row("graph", f"{s.nodes:,} nodes, {s.edges:,} edges, {s.backwards} backward")
-    table.add_row("ops", f"{s.ops:,} in {format_duration(s.end_ns)} ({s.events:,} events)")
-    for label, text in saved_rows(s):
+    table.add_row("ops", ops_text(analysis))
+    engine = engine_text(analysis)
+    if engine.startswith("Python") and not engine.endswith(_CHOSEN):
+        table.add_row("engine", Text(engine))
+    for label, text in saved_rows(analysis):
         table.add_row(label, text)
     if s.regions:
         table.add_row("checkpoint", f"{s.regions} regions, {s.recomputations} recomputations")
@@ -81,17 +88,45 @@ def render_summary(scene: Scene) -> RenderableType:
     return strip_controls(Group(title, table))
 
 
-def saved_rows(summary: SceneSummary) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts for the saved bytes of a recording."""
-    s = summary
-    sizes = [f"{format_bytes(s.peak_nbytes)} held at peak", f"{format_bytes(s.saved_nbytes)} saved"]
-    if s.recomputed_nbytes:
-        sizes.append(f"{format_bytes(s.recomputed_nbytes)} recomputed")
-    if s.held_nbytes:
-        sizes.append(f"{format_bytes(s.held_nbytes)} still held")
+def ops_text(analysis: Analysis) -> str:
+    """Return the number of ops, the time from the first to the end of the last, and the events."""
+    ops = analysis.ops
+    first = min((op.time_ns for op in ops), default=0)
+    last = max((op.time_ns + op.duration_ns for op in ops), default=0)
+    duration = format_duration(last - first)
+    return f"{len(ops):,} in {duration} ({plural(len(analysis.log), 'event')})"
+
+
+def engine_text(analysis: Analysis) -> str:
+    """Return the engine that recorded, and why it was the Python one; "" if it is unknown."""
+    started = analysis.log.of(RecordingStarted)
+    for option in started[0].options if started else ():
+        engine, _, reason = option.partition(": ")
+        if engine == "native":
+            return "native"
+        if engine == "python":
+            return f"Python ({reason})"
+    return ""
+
+
+def saved_rows(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts for the saved bytes of a recording.
+
+    What dropped steps hold at the end they held all the time, so it is a part of the peak.
+    """
+    s = analysis.saved_memory.total()
+    sizes = [f"{format_bytes(s.at_peak + s.older)} held at peak", f"{format_bytes(s.saved)} saved"]
+    if s.recomputed:
+        sizes.append(f"{format_bytes(s.recomputed)} recomputed")
+    if s.held + s.older:
+        sizes.append(f"{format_bytes(s.held + s.older)} still held")
+    if s.older:
+        steps = plural(s.older_steps, "step")
+        are = "is" if s.older_steps == 1 else "are"
+        sizes[-1] += f" ({format_bytes(s.older)} of it by {steps} that {are} no longer shown)"
     yield "saved", f"{', '.join(sizes)}; {plural(s.storages, 'storage')}"
-    if s.offloaded_nbytes:
-        yield "offloaded", f"{format_bytes(s.offloaded_nbytes)} copied elsewhere by hooks"
+    if s.offloaded:
+        yield "offloaded", f"{format_bytes(s.offloaded)} copied elsewhere by hooks"
 
 
 def _source_line(label: str, location: SourceLocation) -> Text:

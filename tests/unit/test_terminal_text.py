@@ -6,10 +6,12 @@ from make_scene import Box, scene_of
 
 from autogradviz.analysis import Analysis, SourceLocation
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.cli.show import overview
 from autogradviz.diagnose import Finding
 from autogradviz.event_log import Log
 from autogradviz.render.terminal_text import as_text, finding_note, render_findings, render_summary
 from autogradviz.scene import build_scene
+from autogradviz.trace import Trace
 
 
 def finding(**more):
@@ -43,21 +45,51 @@ def test_sizes_are_decimal(nbytes, words):
 
 def test_summary_lists_figures_and_then_findings():
     scene = scene_of(Box(1, "exp"), Box(2, "sum", to=[1]), findings=(finding(),), title="x.agv")
-    lines = as_text(render_summary(scene)).splitlines()
+    lines = as_text(render_summary(scene, Analysis(Log()))).splitlines()
     assert lines[0].startswith("x.agv")
     assert lines[1] == "graph    2 nodes, 1 edges, 1 backward"
     assert lines[-1] == "finding  b was written  train.py:5"
 
 
 def test_empty_recording_has_a_summary():
-    scene = build_scene(Analysis(Log()), ())
-    assert "graph  0 nodes, 0 edges, 0 backward" in as_text(render_summary(scene))
+    analysis = Analysis(Log())
+    text = as_text(render_summary(build_scene(analysis, ()), analysis))
+    assert "graph  0 nodes, 0 edges, 0 backward" in text
 
 
 def test_summary_has_the_first_line_of_the_error():
     log = m.make_log(m.raised("ValueError", "too far\nand more"))
-    lines = as_text(render_summary(build_scene(Analysis(log), ()))).splitlines()
+    analysis = Analysis(log)
+    lines = as_text(render_summary(build_scene(analysis, ()), analysis)).splitlines()
     assert lines[-1] == "raised  ValueError: too far"
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [
+        ("python: the native one [x] is not built", ["Python (the native one [x] is not built)"]),
+        ("python: it was chosen", []),
+        ("native", []),
+    ],
+)
+def test_summary_names_a_slow_engine_that_nobody_chose(option, shown):
+    analysis = Analysis(m.make_log(m.began(options=("ops", option))))
+    lines = as_text(render_summary(build_scene(analysis, ()), analysis)).splitlines()
+    rows = dict(line.split(maxsplit=1) for line in lines[1:])
+    assert [text for label, text in rows.items() if label == "engine"] == shown
+
+
+def test_summary_and_overview_name_one_duration():
+    """From the first op to the end of the last, without what opening a recording takes."""
+    log = m.make_log(
+        m.op("exp", (1,), time_ns=30_000_000, duration_ns=1_000_000),
+        m.op("sin", (2,), time_ns=35_000_000, duration_ns=4_000_000),
+        m.op("cos", (3,), time_ns=36_000_000, duration_ns=1_000_000),
+    )
+    trace = Trace(log)
+    expected = f"ops    3 in 9.0 ms ({len(log)} events)"
+    assert expected in str(trace).splitlines()
+    assert expected.split() in [line.split() for line in as_text(overview(trace)).splitlines()]
 
 
 def test_findings_have_culprit_explanation_and_fix():
@@ -87,7 +119,7 @@ def test_control_characters_of_a_file_are_removed(command):
         render_findings([finding(title=f"a{command}b", explanation=command, fix=command)])
     )
     scene = scene_of(Box(1, "exp"), title=f"a{command}b")
-    output += as_text(render_summary(scene))
+    output += as_text(render_summary(scene, Analysis(Log())))
     assert {letter for letter in output if not letter.isprintable()} == {"\n"}
     assert output.isprintable() or output.encode()
 

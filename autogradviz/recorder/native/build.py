@@ -12,7 +12,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.errors import NativeBuildError
+from autogradviz.recorder.native.run_compiler import CompilerError, compile_to, failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,6 @@ HOW_TO_BUILD: Final = "run `autogradviz native build` once, for recordings at a 
 
 _FOLDER: Final = Path(__file__).parent
 _TORCH: Final = Path(torch.__file__).parent
-_TIMEOUT_S: Final = 600
 _FOLDER_VARIABLES: Final = ("AUTOGRADVIZ_CACHE", "XDG_CACHE_HOME", "HOME")
 """The environment variables that determine the cache folder."""
 
@@ -143,7 +142,7 @@ def build() -> Path:
     problem = unsupported()
     if problem is not None:
         raise NativeBuildError(problem)
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    compiler = find_compiler()
     if compiler is None:
         message = "no C++ compiler was found (g++, clang++, or the one that CXX names)"
         raise NativeBuildError(message)
@@ -156,28 +155,31 @@ def build() -> Path:
         message = f"the cache folder cannot be written: {error}"
         raise NativeBuildError(message) from None
     try:
-        ran = subprocess.run(  # noqa: S603 - the compiler is the user's own
-            [*compiler.split(), *_arguments(temporary)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        if ran.returncode != 0:
-            message = f"{compiler} failed:\n{ran.stderr.strip()[-2000:]}"
-            raise NativeBuildError(message)
-        Path(temporary).replace(path)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"{compiler} did not run: {error}"
-        raise NativeBuildError(message) from None
+        compile_to(path, [*compiler, *arguments()], Path(temporary))
+    except CompilerError as error:
+        raise NativeBuildError(str(error)) from None
     finally:
         Path(temporary).unlink(missing_ok=True)
     return path
 
 
-def _arguments(output: str) -> Iterator[str]:
-    """Yield the arguments of the compiler."""
+def find_compiler() -> list[str] | None:
+    """Return the command of the C++ compiler, None if there is none."""
+    chosen = os.environ.get("CXX")
+    if chosen:
+        return chosen.split() or None
+    found = shutil.which("g++") or shutil.which("clang++")
+    return None if found is None else [found]
+
+
+def failure() -> str | None:
+    """Return why the compiler failed to build the extension, None if it did not or is another."""
+    compiler = find_compiler()
+    return None if compiler is None else failure_of(library_path(), compiler[0])
+
+
+def arguments() -> Iterator[str]:
+    """Yield the arguments of the compiler, without the output."""
     yield from ("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-w")
     yield "-DAT_PER_OPERATOR_HEADERS"  # a third less to compile
     yield f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
@@ -185,7 +187,7 @@ def _arguments(output: str) -> Iterator[str]:
         yield f"-I{folder}"
     yield f"-I{sysconfig.get_path('include')}"
     yield str(_FOLDER / "module.cpp")
-    yield from ("-o", output, f"-L{_TORCH / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10")
+    yield from (f"-L{_TORCH / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10")
 
 
 def clean() -> int:

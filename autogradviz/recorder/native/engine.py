@@ -117,6 +117,7 @@ class NativeEngine:
         self.run_count: Callable[[], int] = self.recording.run_count
         self.drop_runs: Callable[[int], None] = self.recording.drop_runs
         self.live_tensor_ids: Callable[[], AbstractSet[int]] = self.recording.live_tensors
+        self.held_saves: Callable[[], dict[int, int]] = self.recording.held_saves
         self.prune_history: Callable[[int], None] = self.recording.prune_history
         self.ordinary_nbytes: Callable[[torch.Tensor], int] = extension.ordinary_nbytes
         self.norm: Callable[[torch.Tensor], float | None] = extension.norm

@@ -187,6 +187,9 @@ class Recording(Protocol):
     def saved_count(self) -> int:
         """Return the number of saves."""
 
+    def held_saves(self) -> dict[int, int]:
+        """Return the saves without hooks that nodes hold, each with its tensor."""
+
     def take_released(self) -> list[int]:
         """Return the saves that were released since the last call."""
 

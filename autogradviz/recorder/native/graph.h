@@ -330,6 +330,7 @@ KindTable& kinds() {
 // A saved tensor of a node. ``place`` is -1 for one that went through hooks.
 struct SavedSlot {
   int64_t saved_id;
+  int64_t tensor;  // NO_ID if it went through hooks
   int64_t version;
   int64_t hash;  // of its content when it was saved, or NO_ID
   int32_t place;
@@ -380,7 +381,10 @@ struct NodeTag final : AnomalyMetadata {
     if (record.slots.empty()) return;
     for (Recording* recording : open_recordings())
       if (recording->generation == generation)
+      {
+        recording->holding.erase(&record);
         for (const SavedSlot& slot : record.slots) recording->put_freed(slot.saved_id, slot.place < 0);
+      }
     record.slots.clear();
   }
 };
@@ -436,6 +440,7 @@ void release_slots(Recording& recording, NodeRecord& record, int64_t thread) {
   {
     std::lock_guard<std::mutex> lock(freed_mutex());
     slots.swap(record.slots);
+    recording.holding.erase(&record);
   }
   for (const SavedSlot& slot : slots) {
     recording.put_released(slot.saved_id, thread, now_ns());
@@ -585,6 +590,7 @@ class Walk {
     }
     std::lock_guard<std::mutex> lock(freed_mutex());
     record.slots = std::move(found);
+    if (!record.slots.empty()) recording_.holding.insert(&record);
     return true;
   }
 
@@ -607,7 +613,7 @@ class Walk {
       recording_.put(value);
     recording_.end_event(start);
     int64_t hash = recording_.with_fingerprints ? recording_.hash_saved(sequence_nr, tensor) : NO_ID;
-    found.push_back({saved_id, version, hash, place, index});
+    found.push_back({saved_id, tensor, version, hash, place, index});
   }
 
   // Record a slot that holds what a checkpoint's hook packed; return whether it does.
@@ -619,7 +625,7 @@ class Walk {
     int64_t saved_id =
         packed_.slot_found(recording_, content, record.node_id, place.label_of(index), sequence_nr, thread_);
     if (saved_id == NO_ID) return false;
-    found.push_back({saved_id, NO_ID, NO_ID, -1, index});
+    found.push_back({saved_id, NO_ID, NO_ID, NO_ID, -1, index});
     return true;
   }
 
@@ -637,7 +643,7 @@ class Walk {
     PyObject* saved_id = PyObject_CallFunction(on_hooked_, "OLNN", content, record.node_id, number, label);
     Py_DECREF(content);
     if (saved_id == nullptr) return false;
-    found.push_back({PyLong_AsLongLong(saved_id), NO_ID, NO_ID, -1, index});
+    found.push_back({PyLong_AsLongLong(saved_id), NO_ID, NO_ID, NO_ID, -1, index});
     Py_DECREF(saved_id);
     return !PyErr_Occurred();
   }
@@ -664,6 +670,8 @@ void forget_nodes(uint64_t generation, std::vector<Node*> waiting) {
     for (auto each = tag->records.begin(); each != tag->records.end(); ++each) {
       if (each->first != generation) continue;
       bool was_seen = each->second->seen >= 0;
+      for (Recording* recording : open_recordings())
+        if (recording->generation == generation) recording->holding.erase(each->second.get());
       tag->records.erase(each);
       if (was_seen)
         for (const torch::autograd::Edge& edge : node->next_edges())

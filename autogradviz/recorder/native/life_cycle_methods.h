@@ -319,6 +319,7 @@ PyObject* close(PyObject* self, PyObject*) {
     std::lock_guard<std::mutex> freed_lock(freed_mutex());
     closed->freed.clear();
     closed->freed_hooked = {};
+    closed->holding = {};
   }
   if (!is_interpreter_ending())  // else some are not kept alive; see ``keep_codes``
     for (PyCodeObject* code : closed->retired) Py_DECREF(code);

@@ -176,6 +176,28 @@ PyObject* saved_count(PyObject* self, PyObject*) {
   return PyLong_FromLongLong(recording->saved_count);
 }
 
+// held_saves() -> saves without hooks that nodes hold, each with its tensor
+PyObject* held_saves(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<std::pair<int64_t, int64_t>> held;
+  {
+    std::lock_guard<std::mutex> lock(freed_mutex());
+    for (void* record : recording->holding)
+      for (const SavedSlot& slot : static_cast<NodeRecord*>(record)->slots)
+        if (slot.tensor != NO_ID) held.emplace_back(slot.saved_id, slot.tensor);
+  }
+  PyObject* found = PyDict_New();
+  for (const auto& [saved_id, tensor] : held) {
+    PyObject* key = found == nullptr ? nullptr : PyLong_FromLongLong(saved_id);
+    PyObject* value = PyLong_FromLongLong(tensor);
+    if (key == nullptr || value == nullptr || PyDict_SetItem(found, key, value) < 0) Py_CLEAR(found);
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+  }
+  return found;
+}
+
 // take_released() -> ids of saves through hooks that were released since the last call, but those of
 // checkpoint's hooks
 PyObject* take_released(PyObject* self, PyObject*) {

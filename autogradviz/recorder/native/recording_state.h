@@ -232,6 +232,7 @@ class Recording {
   EventBuffer events;
   EventBuffer freed;  // events of nodes that died; protected by ``freed_mutex``
   std::vector<int64_t> freed_hooked;  // their saves that went through hooks; likewise
+  std::unordered_set<void*> holding;  // records of nodes that hold saved tensors; likewise
   std::vector<PyCodeObject*> retired;  // code objects of stacks that were dropped
 
   int64_t node_count = 0;  // protected by the GIL, as are the next two

@@ -169,6 +169,7 @@ class PythonEngine:
             session, self._tensors, self._versions, self._creators, self._ids, saves,
             self._contents,
         )  # fmt: skip
+        self._slots = slots
         runs = NodeRuns(session, self._tensors, slots, gradients, self._mode)
         nodes = NodeTable(
             session, self._tensors, leaves, self._creators, slots, functions, runs.on_start
@@ -212,6 +213,10 @@ class PythonEngine:
     def live_tensor_ids(self) -> AbstractSet[int]:
         """Return the ids of the tensors that may be seen again."""
         return self._tensors.live_ids
+
+    def held_saves(self) -> dict[int, int]:
+        """Return the saves without hooks that nodes hold, each with its tensor."""
+        return self._slots.held.copy()
 
     def ordinary_nbytes(self, gradient: torch.Tensor) -> int:
         """Return the bytes of a contiguous real gradient on the host, 0 for any other one."""

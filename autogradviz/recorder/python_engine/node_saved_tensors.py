@@ -82,6 +82,8 @@ class SlotTable:
         self._emit_released = session.emitter(TensorReleased)
         self._emit_unpacked = session.emitter(TensorUnpacked)
         self._ref = session.ref(self)
+        self.held: Final[dict[int, int]] = {}
+        """The tensor of each save without hooks that a node holds."""
 
     def read(
         self,
@@ -153,6 +155,7 @@ class SlotTable:
             None, None, None,
         )  # fmt: skip
         saved.append((saved_id, attribute, index, version, saved_hash))
+        self.held[saved_id] = tensor_id
 
     def read_versions(self, node: Any, node_id: int, saved: NodeSlots, thread: int) -> None:
         """Record the tensors that a node is about to unpack, before PyTorch checks the versions."""
@@ -185,6 +188,7 @@ class SlotTable:
         slots, saved.slots = saved.slots, ()
         for saved_id, attribute, _, _, _ in slots:
             if attribute:
+                self.held.pop(saved_id, None)
                 emit(thread, None, saved_id)
             else:  # it went through hooks
                 saves.released(saved_id, thread)

@@ -38,6 +38,7 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.recorder.retention.compress_events import KeepAll
+from autogradviz.recorder.retention.older_saves import StepSaves
 from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 from autogradviz.recorder.retention.write_steps_on_bad_loss import LossWatch
 from autogradviz.support.process_rank import current_rank
@@ -112,10 +113,13 @@ class FlightRecorder(RetentionPolicy):
         self._first_kept = 0  # older events are dropped, at the latest when the log is read
         self._survives_abort = rank is not None and rank.world_size > 1
         self._prune_at = _SLACK
+        self._step_saves = StepSaves(hook_points.held_saves)
 
     def _after_step(self, end_seq: int) -> None:
         """Write the step, and drop the oldest one."""
         self._ends.append(end_seq)
+        if self.stream is None:
+            self._step_saves.step_ended(self._hook_points.saved_count)
         if self._wait_for_more():
             return
         self.write()
@@ -164,6 +168,10 @@ class FlightRecorder(RetentionPolicy):
             f"only the last steps were kept: {self.dropped:,} older events are gone, and "
             f"graphs, saved tensors and versions from before are not among these {len(log):,}"
         )
+
+    def older_held(self, log: Log) -> tuple[int, int] | None:
+        """Return the bytes that dropped steps hold, and their number; None if no step holds any."""
+        return self._step_saves.older_held(log)
 
     def flush(self, least: int = 0) -> None:
         """Move the events that C++ holds to the log; see NOTE [ Undecoded steps ]."""

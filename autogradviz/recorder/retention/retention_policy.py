@@ -101,6 +101,10 @@ class RetentionPolicy:
         """Detach from the file without writing: this is a forked child, or the recording failed."""
         self._session.sequence.set_due(sys.maxsize)
 
+    def older_held(self, log: Log) -> tuple[int, int] | None:  # noqa: ARG002 - as in ``missing``
+        """Return the bytes that dropped steps hold, and their number; None if no step holds any."""
+        return None
+
     def missing(self, log: Log) -> str | None:  # noqa: ARG002 - subclasses drop some
         """Return a one-line description of the events that a log lacks, None if it is complete."""
         return None
