@@ -84,8 +84,12 @@ def main() -> None:
     rows, failed = _before(), False
     for found in _measured(options):
         key = found["model"], found["variant"]
-        kept = {} if "failed" in {**found, **rows.get(key, {})} else rows.get(key, {})
-        row = rows[key] = kept | found
+        before = rows.get(key, {})
+        if "failed" in found and options.parts == "cost" and before:
+            row = before | {"untimed": found["failed"]}
+        else:
+            row = ({} if "failed" in before else before) | found
+        rows[key] = row
         failed |= bool(wrong(row))
         print(_line(row), flush=True)
         _write(list(rows.values()))

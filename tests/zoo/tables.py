@@ -80,4 +80,6 @@ def _cell(row: dict | None) -> str:
     if row is None:
         return ""
     ratios = row.get("ratios")
-    return "failed" if ratios is None else " · ".join(f"{ratios[mode]:.2f}" for mode in MODES)
+    if ratios is None:
+        return "failed" if wrong(row) else "not timed"
+    return " · ".join(f"{ratios[mode]:.2f}" for mode in MODES)
