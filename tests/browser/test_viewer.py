@@ -265,7 +265,7 @@ def test_new_payload_replaces_the_old_one_and_unmounting_cleans_up(open_page):
     assert stage.page.locator(".agv-shell").count() == 1
     stage.page.evaluate("unmount()")
     assert stage.page.evaluate("document.body.childElementCount") == 0
-    assert stage.page.evaluate("Object.values(listeners).map((set) => set.size)") == [0] * 5
+    assert set(stage.page.evaluate("Object.values(listeners).map((set) => set.size)")) == {0}
 
 
 HOSTILE = '</script><img src=x onerror="hacked=1">\'`${hacked=1}\u202eevil\U0001f600<!--'
