@@ -25,6 +25,7 @@ from autogradviz.events import (
     HookRegistered,
     ModuleSeen,
     NodeSeen,
+    OlderSavesHeld,
     OpCalled,
     RecorderFailed,
     RecorderLimited,
@@ -311,6 +312,62 @@ def test_step_without_an_end_is_held_partly_if_written_to_a_file(tmp_path, monke
     assert held < 2_600
     assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.add.Tensor"]) == 5_000
     assert trace.log.problem is None
+
+
+# --- what dropped steps hold ---------------------------------------------------------------
+
+
+def leak(steps, kept, *, release=0):
+    """Append the graph of each step to a list: 4,000 bytes, and 400 that all steps share."""
+    shared = torch.ones(100)
+    for step in range(steps):
+        weight = torch.ones(1000, requires_grad=True)
+        loss = weight.exp().sum() + (weight[:100] * shared).sum()
+        loss.backward(retain_graph=True)
+        kept.append(loss)
+        if step == steps - 2:
+            del kept[:release]
+
+
+def held(steps, *, release=0, **options):
+    """Return the sums of a recording of a leak, and its text."""
+    kept = []
+    with autogradviz.record(**options) as trace:
+        leak(steps, kept, release=release)
+    return trace.saved_bytes(), str(trace)
+
+
+@pytest.mark.parametrize("release", [0, 3, 6])
+def test_saves_of_dropped_steps_that_are_still_held_are_counted(release):
+    everything, _ = held(12, release=release)
+    last, text = held(12, release=release, keep_steps=2)
+    assert everything.held == 400 + 4_000 * (12 - release)
+    assert last.held + last.older == everything.held
+    assert last.older_steps == last.older // 4_000 > 0
+    words = " ".join(text.split())
+    assert f"{everything.held / 1000:,.0f} kB still held ({last.older / 1000:,.0f} kB" in words
+    assert "no longer shown)" in words
+
+
+def test_dropped_steps_that_released_their_saves_hold_nothing():
+    kept = []
+    with autogradviz.record(keep_steps=2) as trace:
+        leak(8, kept)
+        kept.clear()
+    assert trace.saved_bytes().older == trace.saved_bytes().older_steps == 0
+    assert trace.log.of(OlderSavesHeld) == ()
+    assert "no longer shown" not in str(trace)
+
+
+def test_snapshot_counts_what_dropped_steps_hold():
+    kept = []
+    with autogradviz.record(keep_steps=2) as trace:
+        leak(6, kept)
+        before = trace.snapshot().saved_bytes()
+        leak(6, kept)
+    assert before.held + before.older == 400 + 4_000 * 6
+    after = trace.saved_bytes()
+    assert after.held + after.older == 2 * 400 + 4_000 * 12
 
 
 # --- on disk -------------------------------------------------------------------------------
