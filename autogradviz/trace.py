@@ -174,7 +174,8 @@ class Trace:
 
         Args:
             target: the name of a parameter, with or without the name of the model; the number or
-                name of a node; a finding; the exception that left the block, or "error".
+                name of a node; a finding; the exception that left the block, or "error"; "loss";
+                "memory".
             question: "no gradient", "the gradient is zero", "the gradient is NaN or infinite",
                 "no optimizer has it", "raised" or "how it got its gradient". By default, the
                 first of them that is true.

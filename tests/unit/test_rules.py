@@ -12,6 +12,7 @@ from make_log import backward, entered, exited, make_log, node, op, raised, reco
 
 import autogradviz
 from autogradviz.analysis import Analysis
+from autogradviz.causes.findings import OWN_SLUGS
 from autogradviz.diagnose import diagnose
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, all_rules, rule
@@ -20,6 +21,7 @@ from autogradviz.explanations.read_pages import Page, pages
 ROOT = Path(__file__).parents[2]
 RULES = Path(autogradviz.__file__).parent / "diagnose" / "rules"
 SLUGS = sorted({slug for rule in all_rules() for slug in rule.slugs})
+"""Of rules; those of the causal graph are tested in test_audit.py."""
 
 
 def test_every_rule_module_registers_a_rule():
@@ -28,8 +30,8 @@ def test_every_rule_module_registers_a_rule():
     assert modules == found
 
 
-def test_pages_of_findings_are_those_of_the_rules():
-    assert [page.slug for page in pages("findings")] == SLUGS
+def test_every_kind_of_finding_has_a_page():
+    assert [page.slug for page in pages("findings")] == sorted([*SLUGS, *OWN_SLUGS])
 
 
 def test_rule_names_are_unique():
