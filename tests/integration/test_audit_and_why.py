@@ -129,3 +129,16 @@ def test_audit_is_the_same_after_saving_and_loading(tmp_path):
     loaded = autogradviz.load(tmp_path / "step.agv")
     assert loaded.audit() == trace.audit()
     assert loaded.why("body.weight") == trace.why("body.weight")
+
+
+def test_an_entry_with_an_effect_is_a_hint_and_one_without_is_none():
+    (finding,) = train(lambda h: h * torch.sigmoid(h).detach()).diagnose()
+    assert (finding.slug, finding.confidence) == ("gradient-cut", "hint")
+    assert "detach" in finding.culprit.text
+    assert train(lambda h: h * h.argmax()).diagnose() == []
+
+
+def test_why_memory_ends_at_the_line_that_keeps_it():
+    explanation = train(steps=4, kept=[]).why("memory")
+    assert explanation.question == "still alive"
+    assert train().why("loss").question == "its value"
