@@ -189,9 +189,9 @@ class CausalGraph:
         if held:  # a copy of a model that is not trained: a target, a teacher
             used = held | self.got_gradient.keys()
             wanted = {each: required for each, required in wanted.items() if each in used}
-        if not wanted:  # no module was called: what gradients were asked for
-            asked = log.column(BackwardStarted, "input_tensor_ids")
-            wanted = {each: True for ids in asked for each in ids if each != NO_ID}
+        if not wanted:  # no module was called: the inputs of autograd.grad
+            requested = log.column(BackwardStarted, "input_tensor_ids")
+            wanted = {each: True for ids in requested for each in ids if each != NO_ID}
         names = self.analysis.parameters
         return {
             tensor_id: (names.get(tensor_id) or ("a parameter without a name",))[0]
@@ -346,7 +346,7 @@ class CausalGraph:
         return bool(nodes) and all(self._first_backward.get(each, at) < at for each in nodes)
 
     def updated_after(self, reader: int) -> frozenset[int]:
-        """Return what the optimizers update that step after the backward through an op's node."""
+        """Return the tensors that are updated after the backward through the node of an op."""
         start = self._first_backward.get(self.node_of_op.get(reader, NO_ID), NO_ID)
         if start not in self._updated:
             self._updated[start] = self._updated_after(start)

@@ -160,7 +160,7 @@ def _danger(
 
 
 class _Constants:
-    """What the numbers in a statement tell about the values that it computes."""
+    """Properties of a statement that its numbers show."""
 
     def __init__(self, place: SourceLocation) -> None:
         self.large_factor = self.zero_factor = self.small_term = self.whole_power = False
