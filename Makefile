@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo mutants calibrate bundle clean
+.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo planted-bugs calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,7 +48,7 @@ test-all: programs native lint test-viewer ## every test, those marked slow as w
 # What differs between machines and runs: instructions of the processor, hash seed, order of the
 # tests, time zone, locale, width of the terminal, caches. SEED=2 and WORKERS=1 make other runs.
 SEED ?= 1
-# The number of bugs that `make mutants` plants.
+# The number of bugs that `make planted-bugs` plants.
 COUNT ?= 60
 test-hermetic: programs native lint test-viewer ## every test in another environment and order: as in CI
 	$(BIN)/python tests/fill_compile_caches.py
@@ -143,8 +143,8 @@ zoo: $(VENV)/.made ## record models of transformers, diffusers, timm and others,
 	.venv-zoo/bin/python -m autogradviz native build
 	.venv-zoo/bin/python -m tests.zoo $(MODELS)
 
-mutants: native $(VENV)/.developing ## plant bugs in correct programs and ask for the line; SEED=2 COUNT=60
-	$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT)
+planted-bugs: native $(VENV)/.developing ## plant bugs in correct programs and ask for the line; SEED=2 COUNT=60
+	$(BIN)/python -m tests.planted_bugs --seed $(SEED) --count $(COUNT)
 
 calibrate: $(VENV)/.developing ## measure how often each confidence level is right, into assets/calibration.md
 	$(BIN)/python tests/calibration/calibrate.py

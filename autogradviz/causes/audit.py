@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.causes.changes import find_changes
 from autogradviz.causes.cuts import find_cuts
+from autogradviz.causes.exception_operands import find_refusal
 from autogradviz.causes.findings_as_facts import facts_of_findings
 from autogradviz.causes.gradient_lifetimes import find_lifetimes
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.not_finite import find_not_finite
-from autogradviz.causes.owners import find_owners
-from autogradviz.causes.refused import find_refusal
+from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
 from autogradviz.causes.writes import find_writes
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.operand_origins import failed_op

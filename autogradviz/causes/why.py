@@ -414,7 +414,9 @@ class _Answers:
         if facts:
             best, *rest = facts
             found.append(_of_fact(best))
-            alternatives = [_step("a line that is as good", each, ()) for each in best.others]
+            alternatives = [
+                _step("another line where it can be changed", each, ()) for each in best.others
+            ]
             alternatives += [_of_fact(fact) for fact in rest]
         return Explanation(
             target=target,

@@ -30,13 +30,13 @@ from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, 
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.compile.observe_compilers import CompilerObserver
+from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
-from autogradviz.recorder.sharded_parameters import observe_sharded_parameters
 from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable, observe_requires_grad
 from autogradviz.recorder.tensors.version_changes_without_op import (
     observe_increments,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.events import Event
     from autogradviz.recorder.recorder_failures import Failures
-    from autogradviz.recorder.retention.retention_policy import RetentionPolicy
+    from autogradviz.recorder.retention.retention_policy_base import RetentionPolicy
     from autogradviz.recording_options import RecordingOptions
 
 _lock: Final = new_lock()

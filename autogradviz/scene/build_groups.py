@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.saved_memory import SavedBytes
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.group_tree import GroupTree
+    from autogradviz.scene.group_tree_type import GroupTree
     from autogradviz.scene.layout.cross_group_edges import GroupLayout
     from autogradviz.scene.layout.flatten_group_tree import FlatGroup
     from autogradviz.scene.schema import CellKind, RunState

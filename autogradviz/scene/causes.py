@@ -183,7 +183,10 @@ class _Steps:
             glyph=glyph,
             steps=(
                 self._number(entry.effect, entry.location, entry.events),
-                *(self._number("a line that is as good", each, ()) for each in entry.others),
+                *(
+                    self._number("another line where it can be changed", each, ())
+                    for each in entry.others
+                ),
             ),
             confidence=entry.confidence,
             explanation=entry.explanation,

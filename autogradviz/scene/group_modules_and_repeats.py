@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.scene.connected_components import number_graphs
 from autogradviz.scene.display_text import last_part, range_label
 from autogradviz.scene.fold_loops import fold_loops
-from autogradviz.scene.group_tree import GroupTree, Part
+from autogradviz.scene.group_tree_type import GroupTree, Part
 from autogradviz.scene.split_cycles import split_cycles
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from autogradviz.scene.group_tree import GroupTree
+from autogradviz.scene.group_tree_type import GroupTree
 
 if TYPE_CHECKING:
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import autogradviz
-from tests.mutants.run_program import run, warm_up
+from tests.planted_bugs.run_program import run, warm_up
 
-PROGRAMS = sorted((Path(__file__).parents[1] / "mutants").glob("*/*.py"))
+PROGRAMS = sorted((Path(__file__).parents[1] / "planted_bugs").glob("*/*.py"))
 CORRECT = [path for path in PROGRAMS if path.parent.name in {"programs", "kept_back"}]
 
 

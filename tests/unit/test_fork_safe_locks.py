@@ -14,7 +14,7 @@ import autogradviz
 from autogradviz.support.fork_safe_locks import new_lock
 
 PACKAGE = Path(autogradviz.__file__).parent
-NEVER_WAITED_FOR = {"recorder/retention/retention_policy.py"}
+NEVER_WAITED_FOR = {"recorder/retention/retention_policy_base.py"}
 """A thread that finds this lock held, or waits for one second, does not do the work."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

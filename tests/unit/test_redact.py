@@ -5,7 +5,7 @@ import pytest
 
 from autogradviz.event_log import load
 from autogradviz.event_log.redact import redact, without_folders
-from autogradviz.event_log.state_value import StateValue
+from autogradviz.event_log.state_reading_and_change import StateValue
 from autogradviz.events import EffectRepeated, ErrorRaised, FrameSeen, SourceLineRead, StateChanged
 from autogradviz.trace import Trace
 

@@ -124,8 +124,9 @@ def _chosen(variant: str, wanted: list[str]) -> bool:
 
 def _line(row: dict) -> str:
     took = "  ".join(f"{mode} {ratio:.2f}" for mode, ratio in row.get("ratios", {}).items())
-    told = "; ".join(wrong(row))
-    return f"{row['model']:18} {row['variant']:10} {row.get('plain_ms', 0):8.1f} ms  {took}  {told}"
+    problems = "; ".join(wrong(row))
+    name = f"{row['model']:18} {row['variant']:10}"
+    return f"{name} {row.get('plain_ms', 0):8.1f} ms  {took}  {problems}"
 
 
 def _write(rows: list[dict]) -> None:

@@ -1,4 +1,4 @@
-"""What the zoo found, as Markdown."""
+"""The results of the zoo as Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRAINED = {
 
 
 def wrong(row: dict) -> list[str]:
-    """Return what went wrong with a model, one line each."""
+    """Return the problems of a model, one line each."""
     if "failed" in row:
         return [row["failed"].strip().splitlines()[-1]]
     changed = [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SWITCHES = (
     "gradient_checkpointing_enable", "enable_gradient_checkpointing", "set_grad_checkpointing",
 )  # fmt: skip
-"""What transformers, diffusers and timm call the method that turns on checkpointing."""
+"""The names of the method that turns on checkpointing in transformers, diffusers and timm."""
 
 
 class Training(NamedTuple):

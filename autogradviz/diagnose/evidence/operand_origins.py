@@ -15,7 +15,7 @@ _MAX_CHAIN: Final = 200
 
 
 class Origin(NamedTuple):
-    """Where an operand of an op that raised has its shape, dtype or device from."""
+    """The origin of the shape, dtype or device of an operand of an op that raised."""
 
     position: int
     location: SourceLocation | None  # None: unknown, or a parameter

@@ -16,7 +16,7 @@ from autogradviz.diagnose.evidence.compiled_code import (
     region_name,
     runs_by_node,
 )
-from autogradviz.diagnose.evidence.silent_writes import covers
+from autogradviz.diagnose.evidence.judge_silent_write import covers
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
 

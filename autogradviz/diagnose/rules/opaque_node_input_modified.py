@@ -16,7 +16,7 @@ from autogradviz.diagnose.evidence.custom_function_ops import (
     frame_in,
     ops_within,
 )
-from autogradviz.diagnose.evidence.silent_writes import bypass_reason, silent_write_fix
+from autogradviz.diagnose.evidence.judge_silent_write import bypass_reason, silent_write_fix
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import (
     describe_tensor,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.evidence.silent_writes import computed_gradients, covers, is_needed
+from autogradviz.diagnose.evidence.judge_silent_write import computed_gradients, covers, is_needed
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import (
     in_module,

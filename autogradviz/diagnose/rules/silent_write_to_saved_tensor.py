@@ -10,7 +10,7 @@ from autogradviz.diagnose.blame.raw_memory_or_thread_write import (
     write_before_read,
 )
 from autogradviz.diagnose.evidence.facts import uses_running_statistics
-from autogradviz.diagnose.evidence.silent_writes import (
+from autogradviz.diagnose.evidence.judge_silent_write import (
     bypass_reason,
     computed_gradients,
     covers,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import NO_ID
 from autogradviz.recorder.torch_internals.checkpoint_frame import saved_arguments
-from autogradviz.recorder.torch_internals.plain_tensors import version_of
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import version_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.support.defer_signals import interrupt_again
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_value import Reading, StateValue
+from autogradviz.event_log.state_reading_and_change import Reading, StateValue
 from autogradviz.recorder.checkpoint.inspect_user_code import (
     from_library,
     function_of,
@@ -51,7 +51,7 @@ from autogradviz.recorder.checkpoint.walked_module_attributes import (
     is_hook_table,
     is_user_attribute,
 )
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
 from autogradviz.recorder.user_code_frames import is_library
 
 if TYPE_CHECKING:

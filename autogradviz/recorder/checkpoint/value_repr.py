@@ -23,11 +23,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
 
-from autogradviz.event_log.state_value import ALIVE, DEAD, StateValue
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
+from autogradviz.event_log.state_reading_and_change import ALIVE, DEAD, StateValue
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
+    PLAIN_TENSORS,
+    version_of,
+)
 
 if TYPE_CHECKING:
-    from autogradviz.event_log.state_value import Reading
+    from autogradviz.event_log.state_reading_and_change import Reading
 
 MAX_TEXT: Final = 60
 MAX_ARRAY_NBYTES: Final = 1 << 20

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import RecorderLimited
-from autogradviz.recorder.compile.generated_code_ops import CompiledCode
+from autogradviz.recorder.compile.leave_out_generated_code_ops import CompiledCode
 from autogradviz.recorder.compile.observe_aot_autograd import (
     AotTable,
     before,

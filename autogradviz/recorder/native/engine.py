@@ -19,7 +19,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.recorder import engine_interface
-from autogradviz.recorder.compile.generated_code_ops import OVERLOAD_CODE
+from autogradviz.recorder.compile.leave_out_generated_code_ops import OVERLOAD_CODE
 from autogradviz.recorder.engine_interface import GraphTables, Tables
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.checkpoint_hooks import CheckpointHooks

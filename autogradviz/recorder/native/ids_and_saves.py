@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import NO_ID
 from autogradviz.recorder.ops.recent_outputs_to_walk import RecentOutputs
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ struct OpInfo {
   int group = -1;  // the same of the process group
   int async_op = -1;
   bool is_point_to_point = false;
-  bool repeats = false;  // a run shows no more than its graph; see compile/generated_code_ops.py
+  bool repeats = false;  // a run shows no more than its graph; see compile/leave_out_generated_code_ops.py
   uint64_t hashes[3] = {};  // of its name and each phase; zero if it does not count in a step
   c10::SmallVector<uint16_t, 2> needed;  // random numbers are drawn only if none of these is zero
   std::unordered_map<int, bool> transparent_on;  // by backend

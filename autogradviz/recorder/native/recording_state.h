@@ -170,7 +170,7 @@ struct CreatorContents {
 
 struct OpContext;
 
-// Where an operator was called; see compile/generated_code_ops.py.
+// Where an operator was called; see compile/leave_out_generated_code_ops.py.
 enum class Origin : int64_t { eager, compiled, left_out, all_left_out };
 
 // The state of one thread in one recording.

@@ -17,7 +17,7 @@ ALL_LEFT_OUT: Final = 3
 
 
 class OpOrigins(Protocol):
-    """The callers of operators; ``compile/generated_code_ops.py`` implements it."""
+    """The callers of operators; ``compile/leave_out_generated_code_ops.py`` implements it."""
 
     def ask(self) -> int:
         """Return one of the constants above for the operator that the calling frame runs."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from autogradviz.events import NO_ID, NotFiniteSeen
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.private_api import (
     AutoDispatchBelowAutograd,
     DisableTorchDispatch,

@@ -27,7 +27,10 @@ from autogradviz.recorder.python_engine.int_map import grow
 from autogradviz.recorder.python_engine.mutation_clones import emit_clone
 from autogradviz.recorder.python_engine.op_io import Ints, TensorReader
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
+    PLAIN_TENSORS,
+    version_of,
+)
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
     allows_mutation_on_saved_tensors,

@@ -20,7 +20,7 @@ from torch.autograd.function import FunctionCtx
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
 from autogradviz.recorder.python_engine.node_tag import NodeTag
 from autogradviz.recorder.torch_internals.nodes_run_without_mode import MODE_SENSITIVE, Condition
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.private_api import AccumulateGrad
 from autogradviz.recorder.torch_internals.saved_slots_of_node import Slots, slots_of
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, TensorReleased, TensorSaved, TensorUnpacked
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.private_api import SavedTensor
 from autogradviz.support.defer_signals import interrupt_again
 

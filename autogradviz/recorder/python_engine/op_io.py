@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
+    PLAIN_TENSORS,
+    version_of,
+)
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import NO_ID, TensorSaved
-from autogradviz.recorder.torch_internals.plain_tensors import version_of
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import version_of
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:

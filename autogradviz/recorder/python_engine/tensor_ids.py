@@ -24,7 +24,10 @@ import torch
 from autogradviz.events import NO_ID, DistributedTensorSeen, TensorSeen
 from autogradviz.recorder import engine_interface
 from autogradviz.recorder.python_engine.int_map import IntMap, grow
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
+    PLAIN_TENSORS,
+    version_of,
+)
 from autogradviz.recorder.torch_internals.private_api import shape_of
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_LAYOUT,

@@ -39,7 +39,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.retention.compress_events import KeepAll
 from autogradviz.recorder.retention.older_saves import StepSaves
-from autogradviz.recorder.retention.retention_policy import RetentionPolicy
+from autogradviz.recorder.retention.retention_policy_base import RetentionPolicy
 from autogradviz.recorder.retention.write_steps_on_bad_loss import LossWatch
 from autogradviz.support.process_rank import current_rank
 

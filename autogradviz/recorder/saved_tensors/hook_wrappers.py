@@ -11,7 +11,10 @@ from autogradviz.events import NO_ID, SavedStorageFreed, TensorMoved, TensorUnpa
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import PackedTensors
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.plain_tensors import PLAIN_TENSORS, version_of
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
+    PLAIN_TENSORS,
+    version_of,
+)
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.events import NO_ID, PackedWritten
-from autogradviz.recorder.torch_internals.plain_tensors import version_of
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.events import NO_ID, VersionBumped
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
-from autogradviz.recorder.torch_internals.plain_tensors import version_of
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import version_of
 from autogradviz.recorder.torch_internals.private_api import (
     C,
     DisableTorchFunction,

@@ -9,7 +9,7 @@ from autogradviz.scene.layout.cross_group_edges import EdgeRouter, GroupEdges, G
 
 if TYPE_CHECKING:
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.group_tree import GroupTree
+    from autogradviz.scene.group_tree_type import GroupTree
     from autogradviz.scene.schema import CellKind
 
 

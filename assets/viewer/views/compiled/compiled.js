@@ -2,10 +2,10 @@
 /** The strip of compiled regions, the picture of one, and a card for the selected part. */
 
 import { choice, h, listen } from "../../dom.js";
-import { formChoice } from "./saved_form_switch.js";
+import { formChoice } from "./before_after_hooks_switch.js";
 import { icon } from "../../canvas/icons.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
-import { itemCard, regionCard } from "./cards.js";
+import { itemCard, regionCard } from "./selection_cards.js";
 import { storageOf } from "./describe_part.js";
 import { drawPicture } from "./svg_picture.js";
 

@@ -2,7 +2,7 @@
 /** Controls of the graph: zoom, halves of nodes, color scale, highlighted path. */
 
 import { makeColoring } from "../../scene/colors.js";
-import { formChoice } from "../compiled/saved_form_switch.js";
+import { formChoice } from "../compiled/before_after_hooks_switch.js";
 import { button, choice, h } from "../../dom.js";
 import { plural } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";

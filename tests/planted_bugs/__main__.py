@@ -1,7 +1,7 @@
-"""Plant bugs in correct programs and ask for the line: ``python -m tests.mutants --seed N``.
+"""Plant bugs in correct programs and ask for the line: ``python -m tests.planted_bugs --seed N``.
 
 Each seed is a new set of bugs. A mutant is kept if it raises, computes something else, or leaves
-tensors behind; then it is recorded. For each mechanism, the share of mutants is printed in which
+tensors behind; then it is recorded. For each mechanism, the share of bugs is printed in which
 
 * ``first``: the first finding of ``diagnose()`` is on the planted line,
 * ``five``: one of its first five findings is,
@@ -21,8 +21,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutants.operators import OPERATORS, mutate, plain
-from tests.mutants.run_program import differs, run, symptoms, warm_up
+from tests.planted_bugs.operators import OPERATORS, mutate, plain
+from tests.planted_bugs.run_program import differs, run, symptoms, warm_up
 
 HERE = Path(__file__).parent
 SETS = {"programs": HERE / "programs", "kept_back": HERE / "kept_back"}
@@ -61,7 +61,7 @@ def examine(candidate):
         "mutant": path.name, "operator": name, "mechanism": OPERATORS[name].mechanism,
         "kind": kind, "planted": planted, "error": bug["error"],
     }  # fmt: skip
-    seen = run(path, recorded=True, asked=symptoms(correct, bug))
+    seen = run(path, recorded=True, targets=symptoms(correct, bug))
     if seen is None:
         return {**row, "crash": True}
     lines = [line for _, _, line in seen["findings"]]
@@ -75,7 +75,7 @@ def examine(candidate):
         "audit": any(line in planted for line in audit[:5]),
         "listed": any(line in planted for line in audit),
         "why": bool(seen.get("why")) and seen["why"][2] in planted,
-        "asked": seen.get("why"),
+        "target": seen.get("why"),
         "silent": not lines,
         "findings": seen["findings"][:5],
         "entries": seen["audit"][:12],
@@ -98,7 +98,7 @@ MEASURES = ("first", "five", "audit", "why", "silent")
 
 
 def table(rows):
-    """Return the shares of each mechanism, and of all mutants, as text."""
+    """Return the shares of each mechanism, and of all bugs, as text."""
     lines = [f"{'':10s} {'count':>6s} " + " ".join(f"{name:>7s}" for name in MEASURES)]
     for mechanism in [*dict.fromkeys(o.mechanism for o in OPERATORS.values()), "all"]:
         mine = [row for row in rows if mechanism in {row["mechanism"], "all"}]
@@ -120,11 +120,11 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--operators", help="comma-separated; default: all")
     parser.add_argument("--json", type=Path, help="write the rows to a file")
-    parser.add_argument("--keep", type=Path, help="folder for the mutants")
+    parser.add_argument("--keep", type=Path, help="folder for the programs with bugs")
     options = parser.parse_args()
     programs = options.programs or sorted(SETS[options.set].glob("*.py"))
     names = options.operators.split(",") if options.operators else sorted(OPERATORS)
-    folder = options.keep or Path(tempfile.mkdtemp(prefix="mutants-"))
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="planted-bugs-"))
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     with multiprocessing.get_context("fork").Pool(options.workers, warm_up) as pool:

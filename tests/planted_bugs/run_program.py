@@ -32,13 +32,13 @@ def warm_up():
     trace.diagnose()
 
 
-def run(path, *, recorded, asked=()):
+def run(path, *, recorded, targets=()):
     """Return the values of a program and the results of its recording; None if it died or hung.
 
     Args:
         path: the program.
         recorded: whether to record it.
-        asked: what to ask ``why()`` about; the first that the recording knows.
+        targets: arguments of ``why()``; the first that the recording knows is used.
     """
     read, write = os.pipe()
     child = os.fork()
@@ -47,7 +47,7 @@ def run(path, *, recorded, asked=()):
         signal.alarm(SECONDS)
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
         try:
-            answer = _run(str(path), recorded, asked)
+            answer = _run(str(path), recorded, targets)
         except BaseException as error:
             answer = {"died": repr(error)[:300]}
         with os.fdopen(write, "w") as stream:
@@ -63,7 +63,7 @@ def run(path, *, recorded, asked=()):
     return None if "died" in answer else answer
 
 
-def _run(path, recorded, asked):
+def _run(path, recorded, targets):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location("program", path)
@@ -98,13 +98,13 @@ def _run(path, recorded, asked):
             answer["audit"] = [
                 [each.mechanism, _line(each.location, path), each.effect] for each in trace.audit()
             ]
-            answer["why"] = _why(trace, path, asked)
+            answer["why"] = _why(trace, path, targets)
     return answer
 
 
-def _why(trace, path, asked):
-    """Return what was asked about, the question, and the line at which the answer ends."""
-    for target in asked:
+def _why(trace, path, targets):
+    """Return the target, the question, and the line at which the answer ends."""
+    for target in targets:
         with contextlib.suppress(autogradviz.UnknownTargetError):
             answer = trace.why(target)
             return [target, answer.question, _line(answer.steps[-1].location, path)]
@@ -116,7 +116,7 @@ def _line(location, path):
 
 
 def symptoms(correct, bug):
-    """Return what a user would ask about: the exception, what differs most, or memory."""
+    """Return the targets that a user would name: the exception, a value that differs, or memory."""
     if bug["error"]:
         return ["error"]
     found = {}
