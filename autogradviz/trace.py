@@ -59,6 +59,15 @@ class Trace:
     as the interactive viewer, in a terminal it prints as a summary. Two traces are equal if their
     events are.
 
+    Five things to begin with; everything else answers more special questions:
+
+    1. Display it: the last line of a notebook cell, or ``print(trace)``.
+    2. ``diagnose()``: what went wrong, and the line that caused it.
+    3. ``why(target)``, and ``audit()``: from a symptom to its cause, and what each line did to
+       gradients and memory.
+    4. ``graph().svg(path)``: the picture; ``html(path)``: the report, one file for a browser.
+    5. ``save(path)``: the recording itself, which ``autogradviz.load`` opens.
+
     In the examples, ``trace`` is a recording of a forward and backward of ``model``, called with
     ``x``. The model has a checkpointed ``Sequential`` named "up" (linear layer and tanh) and a
     linear layer named "down".

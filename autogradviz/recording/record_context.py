@@ -54,7 +54,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             it, and "rank-00003.1.agv" after a restart.
         engine: "python" observes operators through a dispatch mode, "native" from C++, at a
             fraction of the cost (``autogradviz native build`` builds it once). "auto" uses the
-            native engine if it is built and supports the other options.
+            native engine if it is built and supports the other options. If it is not built, a
+            build starts in the background, for later recordings
+            (``AUTOGRADVIZ_NATIVE_BUILD=0``: it does not).
         break_on: open the debugger of ``breakpoint()`` in the user's frame when an event matches
             a condition, or one of several in a list: ``watch(tensor)`` or the name of a parameter
             for a write to it, a ``Finding`` of an earlier trace for the operator call at fault

@@ -64,7 +64,7 @@ def _start(library: Path, compiler: list[str]) -> str | None:
             return None
     program = [sys.executable, "-I", "-S", run_compiler.__file__, str(library)]
     subprocess.run(  # noqa: S603 - this interpreter and the user's own compiler
-        [_SHELL, "-c", _IN_BACKGROUND, _SHELL, *program, *compiler, *build.arguments()],
+        [_SHELL, "-c", _IN_BACKGROUND, _SHELL, *program, *compiler, *build.arguments(compiler[0])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -35,6 +35,14 @@ HOW_TO_BUILD: Final = "run `autogradviz native build` once, for recordings at a 
 
 _FOLDER: Final = Path(__file__).parent
 _TORCH: Final = Path(torch.__file__).parent
+_QUICKER: Final = (
+    *("-fno-ipa-cp", "-fno-ipa-icf", "-fno-ipa-modref", "-fno-ipa-ra", "-fno-ipa-sra"),
+    *("-fno-ipa-vrp", "-fno-gcse", "-fno-schedule-insns2", "-fno-thread-jumps"),
+    *("-fno-tree-pre", "-fno-tree-slp-vectorize", "-fno-tree-tail-merge"),
+)
+"""Options of g++ that make a build a fifth cheaper and the engine no slower: they leave out passes
+of ``-O2`` that find little in short functions."""
+
 _FOLDER_VARIABLES: Final = ("AUTOGRADVIZ_CACHE", "XDG_CACHE_HOME", "HOME")
 """The environment variables that determine the cache folder."""
 
@@ -155,7 +163,7 @@ def build() -> Path:
         message = f"the cache folder cannot be written: {error}"
         raise NativeBuildError(message) from None
     try:
-        compile_to(path, [*compiler, *arguments()], Path(temporary))
+        compile_to(path, [*compiler, *arguments(compiler[0])], Path(temporary))
     except CompilerError as error:
         raise NativeBuildError(str(error)) from None
     finally:
@@ -178,9 +186,11 @@ def failure() -> str | None:
     return None if compiler is None else failure_of(library_path(), compiler[0])
 
 
-def arguments() -> Iterator[str]:
-    """Yield the arguments of the compiler, without the output."""
+def arguments(compiler: str) -> Iterator[str]:
+    """Yield the arguments of a compiler, without the output."""
     yield from ("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-w")
+    if Path(compiler).name.startswith("g++"):
+        yield from _QUICKER
     yield "-DAT_PER_OPERATOR_HEADERS"  # a third less to compile
     yield f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     for folder in (_TORCH / "include", _TORCH / "include/torch/csrc/api/include"):
