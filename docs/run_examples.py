@@ -221,9 +221,9 @@ def main() -> None:
     parser.add_argument("--findings", action="store_true", help="print the findings as JSON")
     options = parser.parse_args()
     os.environ["COLUMNS"] = "80"
+    os.environ["AUTOGRADVIZ_NATIVE_BUILD"] = "0"
     if options.findings:
         with tempfile.TemporaryDirectory() as folder:
-            os.environ["AUTOGRADVIZ_NATIVE_BUILD"] = "0"
             os.environ["AUTOGRADVIZ_CACHE"] = folder
             texts = {slug: finding_text(trace) for slug, trace in findings()}
         sys.stdout.write(json.dumps(texts))

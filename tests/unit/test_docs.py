@@ -75,9 +75,18 @@ def test_every_public_name_is_documented():
 
 def test_every_public_name_is_in_the_api_reference():
     text = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
-    listed = re.findall(r"^\.\. auto\w+:: (\w+)", text, re.MULTILINE)
+    listed = re.findall(r"^\.\. auto\w+:: (\w+)(?![\w.])", text, re.MULTILINE)
     names = PUBLIC_NAMES | {*plugins.__all__}
     assert sorted(listed) == sorted(names - {"events"})  # events.md has the events
+
+
+def test_every_member_of_a_trace_is_on_its_page_and_at_a_glance():
+    members = {name for name in vars(autogradviz.Trace) if not name.startswith("_")}
+    page = (ROOT / "docs" / "api" / "trace.md").read_text("utf-8")
+    listed = re.findall(r"^\.\. auto\w+:: Trace\.(\w+)", page, re.MULTILINE)
+    assert sorted(listed) == sorted(members)
+    glance = (ROOT / "docs" / "python-api.md").read_text("utf-8")
+    assert members <= set(re.findall(r"`(\w+)[(`]", glance))
 
 
 def test_readme_is_short():

@@ -72,7 +72,7 @@ def test_summary_has_the_first_line_of_the_error():
         ("native", []),
     ],
 )
-def test_summary_names_a_slow_engine_that_was_not_chosen(option, shown):
+def test_summary_names_the_python_engine_unless_it_was_chosen(option, shown):
     analysis = Analysis(m.make_log(m.began(options=("ops", option))))
     lines = as_text(render_summary(build_scene(analysis, ()), analysis)).splitlines()
     rows = dict(line.split(maxsplit=1) for line in lines[1:])
