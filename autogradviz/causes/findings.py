@@ -50,8 +50,21 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
     if any(finding.confidence != "hint" for finding in of_rules):
         return of_rules, facts
     chosen = list(_chosen(analysis, facts, any_rule=bool(of_rules)))
-    made = (_finding(fact) if fact.finding is None else fact.finding for fact in chosen)
-    return with_runs_and_cells(analysis, list(made)), facts
+    made = [_finding(fact) if fact.finding is None else fact.finding for fact in chosen]
+    return with_runs_and_cells(analysis, _one_of_a_kind(made, of_rules)), facts
+
+
+def _one_of_a_kind(made: list[Finding], of_rules: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without those that repeat a rule's.
+
+    A finding of a rule stays unless it has no line and one of the same kind has.
+    """
+    lines = {finding.slug for finding in made if finding not in of_rules and finding.culprit}
+    kept = [
+        each for each in made if not (each in of_rules and not each.culprit and each.slug in lines)
+    ]
+    ruled = {each.slug for each in kept if each in of_rules}
+    return [each for each in kept if each in of_rules or each.slug not in ruled]
 
 
 def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Iterator[Fact]:
@@ -64,12 +77,13 @@ def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Ite
             if analysis.error is not None:
                 wanted = wanted and fact.mechanism in _AFTER_ERRORS
             wanted = wanted and fact.location not in named
+            wanted = wanted and (fact.mechanism != "value" or "value" not in named)
             enough = left and fact.weight >= least and (any_rule or analysis.error is None)
             if not (wanted and enough):
                 continue
             left -= 1
         least = max(least, _LEAST_SHARE * fact.weight)
-        named.add(fact.location)
+        named |= {fact.location, fact.mechanism}
         yield fact
 
 

@@ -59,16 +59,7 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
         for ids in graph.analysis.log.column(BackwardStarted, "root_tensor_ids")
         for each in ids
     }
-    created: dict[int, int] = {}
-    readers: dict[int, list[int]] = defaultdict(list)
-    needed = graph.value_slice
-    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
-        for tensor_id in given:
-            key = graph.memory(tensor_id)
-            if key in keys and index in needed and not graph.is_view(index):
-                readers[key].append(index)
-        for tensor_id in made:
-            created.setdefault(graph.memory(tensor_id), index)
+    created, readers = _creators_and_readers(graph, keys)
     for index in writers:
         for key in {graph.memory(t) for t in graph.written[index]} & keys:
             found = [at for at in readers[key] if at != index]
@@ -80,6 +71,27 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
                 continue
             inside = made_at >= 0 and graph.inside_call(made_at, graph.call_ids[index])
             yield _Write(index, sum(at < index for at in found), after, not inside)
+
+
+def _creators_and_readers(
+    graph: CausalGraph, keys: set[int]
+) -> tuple[dict[int, int], dict[int, list[int]]]:
+    """Return the first op that gave each memory, and the ops that the loss needs and that read it.
+
+    An op that writes what it reads is no reader: it keeps no old value.
+    """
+    created: dict[int, int] = {}
+    readers: dict[int, list[int]] = defaultdict(list)
+    needed = graph.value_slice
+    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
+        if index in needed and not graph.is_view(index):
+            overwritten = {graph.memory(each) for each in graph.written[index]}
+            for key in map(graph.memory, given):
+                if key in keys and key not in overwritten:
+                    readers[key].append(index)
+        for tensor_id in made:
+            created.setdefault(graph.memory(tensor_id), index)
+    return created, readers
 
 
 def _is_of_op(graph: CausalGraph, index: int, made_at: int) -> bool:
@@ -114,7 +126,8 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
         mechanism="write",
         location=location,
         effect=effect,
-        weight=0.5 if foreign and before else 0.2 if before or foreign else 0.04,
+        # A write to a value that nothing else has read is an ordinary way to compute.
+        weight=0.5 if foreign and before else 0.2 if before or foreign else 0.02,
         lines=[
             "This line writes in place:",
             location,

@@ -20,7 +20,7 @@ NO_SLUGS = {"memory-efficient"}  # other hyphenated words
 def given_slugs():
     """Return the slugs in the code of findings, and the slugs of errors."""
     found = set()
-    folders = (PACKAGE / "diagnose", PACKAGE / "distributed_runs")
+    folders = (PACKAGE / "diagnose", PACKAGE / "causes", PACKAGE / "distributed_runs")
     for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

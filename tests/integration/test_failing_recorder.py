@@ -207,7 +207,7 @@ def test_failing_rule_keeps_other_findings_and_the_user_error(monkeypatch):
 
 
 def test_failing_diagnosis_keeps_the_user_error(monkeypatch):
-    monkeypatch.setattr("autogradviz.trace.diagnose", lambda _: 1 / 0)
+    monkeypatch.setattr("autogradviz.trace.find_problems", lambda _: 1 / 0)
     with pytest.raises(KeyError, match="mine") as seen, autogradviz.record():
         raise KeyError("mine")
     assert "could not explain this: ZeroDivisionError" in seen.value.__notes__[0]

@@ -72,7 +72,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "tensors",
     "ops",
     "module_calls",
-    "sharded_parameters",
+    "fsdp_gather_and_free",
     "saved_tensors",
     "compile",
     "backward",
