@@ -38,7 +38,7 @@ def ranked_facts(analysis: Analysis, findings: Sequence[Finding]) -> list[Fact]:
     graph, evidence = CausalGraph(analysis), Evidence(analysis)
     of_rules = list(facts_of_findings(findings, graph.parameters.values()))
     searches: tuple[Callable[[], Iterable[Fact]], ...] = (
-        lambda: find_refusal(graph),
+        lambda: find_refusal(graph, evidence),
         lambda: find_cuts(graph, evidence),
         lambda: find_lifetimes(graph, evidence),
         lambda: find_owners(graph, evidence),

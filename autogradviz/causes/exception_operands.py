@@ -9,6 +9,7 @@ from autogradviz.causes.entry import Fact
 from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
     operand_origins,
+    raised_by_pytorch,
     suspected,
 )
 from autogradviz.diagnose.source.statement_names import names_assigned, names_read
@@ -20,17 +21,22 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
 
 
 _LOOK_BACK: Final = 2000  # ops before the exception
 
 
-def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
-    """Yield facts about the exception that left the block: its line, and those of its operands."""
+def find_refusal(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+    """Yield facts about an exception of PyTorch: its line, and those of its operands.
+
+    An exception of the user's code has the least weight.
+    """
     error = graph.analysis.error
     if error is None:
         return
     failed = failed_op(graph)
+    of_torch = raised_by_pytorch(evidence, op_failed=failed is not None)
     message = error.message.strip().splitlines()[0] if error.message.strip() else ""
     kind = error.type_name.rpartition(".")[2]
     lines: list[str | SourceLocation | None] = [f"{kind}: {message}", error.location]
@@ -40,7 +46,7 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
         what = f"Operand {origin.position + 1} of {graph.op_names[failed or 0]} is {tensor}"
         source = f". It has its {origin.what} from this line:" if origin.location else "."
         lines += [f"{what}{f', {origin.name}' if origin.name else ''}{source}", origin.location]
-    if failed is None:
+    if failed is None and of_torch:
         yield from _differentiated(graph, error.location)
         yield from _by_name(graph, error.location, error.seq)
     suspects = suspected(origins)
@@ -50,7 +56,7 @@ def find_refusal(graph: CausalGraph) -> Iterator[Fact]:
         mechanism="refuse",
         location=error.location,
         effect=f"{kind}: {message}",
-        weight=2.0,
+        weight=2.0 if of_torch else 0.01,
         lines=lines,
         confidence="likely",
         others=others,

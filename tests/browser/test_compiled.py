@@ -149,7 +149,7 @@ def test_picture_has_two_lanes_twins_and_ribbons(open_page, picture, theme, widt
     assert min(sizes) >= 9.5
 
 
-@pytest.mark.ci(reason="draws many pictures")
+@pytest.mark.slow(reason="draws many pictures")
 def test_texts_stay_inside_their_boxes(open_page):
     stage = show_compiled(open_page())
     stage.page.get_by_role("button", name="lines").click()

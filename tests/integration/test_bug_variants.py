@@ -38,7 +38,7 @@ def test_first_finding_names_the_culprit_line_of_a_variant(path):
     assert first.victim.lineno in (marked(path, "VICTIM") or marked(path, "CULPRIT"))
 
 
-@pytest.mark.one_in(3, reason="runs each program again", in_ci=1)
+@pytest.mark.one_in(4, reason="runs each program again", in_ci=2)
 @pytest.mark.parametrize(
     "fingerprints",
     [

@@ -215,7 +215,7 @@ def run_python(code):
     return run_forked("-c", textwrap.dedent(code))
 
 
-@pytest.mark.ci(reason="builds a graph of 150,000 nodes")
+@pytest.mark.slow(reason="builds a graph of 150,000 nodes")
 @pytest.mark.parametrize(
     "chain",
     [

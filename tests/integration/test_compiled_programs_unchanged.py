@@ -174,7 +174,7 @@ def events_of(step, engine, monkeypatch, built):
     return kinds, Counter(event.op for event in trace.log.of(OpCalled)), nodes
 
 
-@pytest.mark.one_in(3, reason="compiles each program", in_ci=1)
+@pytest.mark.one_in(4, reason="compiles each program", in_ci=2)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "backend",

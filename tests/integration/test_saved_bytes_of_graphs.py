@@ -229,7 +229,7 @@ def hooks_on_one_slot():
     return y.sum()
 
 
-@pytest.mark.one_in(3, reason="measures each program", in_ci=1)
+@pytest.mark.one_in(4, reason="measures each program", in_ci=2)
 @pytest.mark.parametrize("ops", [True, False], ids=["ops", "no-ops"])
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_saved_bytes_are_those_that_the_graph_holds(name, ops):

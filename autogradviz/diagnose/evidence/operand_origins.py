@@ -6,12 +6,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.events import BackwardEnded
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
 
 _MAX_CHAIN: Final = 200
+_TORCH: Final = "/torch/"
+_NOT_OF_TORCH: Final = ("AssertionError", "KeyboardInterrupt", "SystemExit", "StopIteration")
 
 
 class Origin(NamedTuple):
@@ -23,6 +27,17 @@ class Origin(NamedTuple):
     name: str  # of the parameter or buffer that it is, or ""
     odd: bool  # it differs from the other operands
     op: int  # that gave it
+
+
+def raised_by_pytorch(evidence: Evidence, *, op_failed: bool) -> bool:
+    """Return whether PyTorch raised the exception that left the block, and not the user's code."""
+    error, ended = evidence.analysis.error, evidence.analysis.log.of(BackwardEnded)
+    if error is None or error.type_name.endswith(_NOT_OF_TORCH):
+        return False
+    if op_failed or (ended and ended[-1].failed):
+        return True
+    stack = evidence.error_stack()
+    return bool(stack) and _TORCH in stack[0].filename.replace("\\", "/")
 
 
 def operand_origins(graph: CausalGraph, index: int) -> list[Origin]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
     operand_origins,
+    raised_by_pytorch,
     suspected,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import describe_tensor
-from autogradviz.events import BackwardEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,19 +20,16 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-_TORCH: Final = "/torch/"
-_NOT_OURS: Final = ("AssertionError", "KeyboardInterrupt", "SystemExit", "StopIteration")
-
 
 @rule("operation-refused", when=ErrorMessage(), group="operation refused", fallback=True)
 def operation_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for an exception that an op, a backward or a function of PyTorch raised."""
     analysis, error = evidence.analysis, evidence.analysis.error
-    if error is None or error.type_name.endswith(_NOT_OURS):
+    if error is None:
         return
     graph = CausalGraph(analysis)
     failed = failed_op(graph)
-    if not _is_of_torch(evidence, failed is not None):
+    if not raised_by_pytorch(evidence, op_failed=failed is not None):
         return
     message = next(iter(error.message.strip().splitlines()), "")
     kind = error.type_name.rpartition(".")[2]
@@ -55,12 +52,3 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         confidence="hint",
         evidence=(error,),
     )
-
-
-def _is_of_torch(evidence: Evidence, op_failed: bool) -> bool:  # noqa: FBT001
-    """Return whether PyTorch raised the exception, and not the user's code."""
-    ended = evidence.analysis.log.of(BackwardEnded)
-    if op_failed or (ended and ended[-1].failed):
-        return True
-    stack = evidence.error_stack()
-    return bool(stack) and _TORCH in stack[0].filename.replace("\\", "/")
