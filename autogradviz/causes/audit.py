@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.causes.changes import find_changes
 from autogradviz.causes.cuts import find_cuts
 from autogradviz.causes.exception_operands import find_refusal
@@ -15,27 +14,26 @@ from autogradviz.causes.kept import find_kept
 from autogradviz.causes.not_finite import find_not_finite
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
 from autogradviz.causes.writes import find_writes
-from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from autogradviz.analysis import Analysis
     from autogradviz.causes.entry import Fact
     from autogradviz.diagnose import Finding
+    from autogradviz.diagnose.evidence.facts import Evidence
 
 
 @collector_paused()
-def ranked_facts(analysis: Analysis, findings: Sequence[Finding]) -> list[Fact]:
+def ranked_facts(evidence: Evidence, findings: Sequence[Finding]) -> list[Fact]:
     """Return the facts of a recording, one for each line and mechanism, largest effect first.
 
     Args:
-        analysis: the recording.
+        evidence: the recording.
         findings: what the rules found in it; they are facts as well.
     """
-    graph, evidence = CausalGraph(analysis), Evidence(analysis)
+    analysis, graph = evidence.analysis, evidence.causal_graph
     of_rules = list(facts_of_findings(findings, graph.parameters.values()))
     searches: tuple[Callable[[], Iterable[Fact]], ...] = (
         lambda: find_refusal(graph, evidence),

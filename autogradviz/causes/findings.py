@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
 from autogradviz.diagnose import Finding, diagnose, with_runs_and_cells
+from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ OWN_SLUGS: Final = (
 
 def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
     """Return the findings in a recording, and all facts of its audit."""
-    of_rules = diagnose(analysis)
-    facts = ranked_facts(analysis, of_rules)
+    evidence = Evidence(analysis)
+    of_rules = diagnose(analysis, evidence=evidence)
+    facts = ranked_facts(evidence, of_rules)
     if any(finding.confidence != "hint" for finding in of_rules):
         return of_rules, facts
     chosen = list(_chosen(analysis, facts, any_rule=bool(of_rules)))
@@ -70,20 +72,24 @@ def _one_of_a_kind(made: list[Finding], of_rules: Sequence[Finding]) -> list[Fin
 def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Iterator[Fact]:
     """Yield the facts of hints of rules, and those with the largest effect, in order."""
     named: set[object] = set()
+    mechanisms: set[Mechanism] = set()
+    may_add = any_rule or analysis.error is None
     least, left = _LEAST_WEIGHT, _AT_MOST
     for fact in facts:
         if fact.finding is None:
-            wanted = bool(fact.slug or fact.mechanism in SLUGS) and fact.location is not None
-            if analysis.error is not None:
-                wanted = wanted and fact.mechanism in _AFTER_ERRORS
-            wanted = wanted and fact.location not in named
-            wanted = wanted and (fact.mechanism != "value" or "value" not in named)
-            enough = left and fact.weight >= least and (any_rule or analysis.error is None)
-            if not (wanted and enough):
+            wanted = (
+                (fact.slug or fact.mechanism in SLUGS)
+                and (analysis.error is None or fact.mechanism in _AFTER_ERRORS)
+                and fact.location is not None
+                and fact.location not in named
+                and not (fact.mechanism == "value" and "value" in mechanisms)
+            )
+            if not (wanted and may_add and left and fact.weight >= least):
                 continue
             left -= 1
         least = max(least, _LEAST_SHARE * fact.weight)
-        named |= {fact.location, fact.mechanism}
+        named.add(fact.location)
+        mechanisms.add(fact.mechanism)
         yield fact
 
 

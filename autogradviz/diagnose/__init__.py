@@ -25,19 +25,22 @@ _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 
 @collector_paused()
-def diagnose(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[Finding, ...]:
+def diagnose(
+    analysis: Analysis, rules: Sequence[Rule] | None = None, *, evidence: Evidence | None = None
+) -> tuple[Finding, ...]:
     """Return the problems in a recording, the most certain first.
 
     Args:
         analysis: the recording.
         rules: the rules to run, by default all.
+        evidence: indices of the recording, if they are used again.
 
     Warns:
         AutogradvizWarning: if a rule fails; the findings of the other rules are returned.
     """
     source.forget_changed_files()
     analysis.log.decode()  # the rules read all kinds of events
-    evidence = Evidence(analysis)
+    evidence = evidence or Evidence(analysis)
     rules = all_rules() if rules is None else rules
     found = [(rule, finding) for rule in rules for finding in _run_rule(rule, evidence)]
     if any(not rule.fallback for rule, _ in found):

@@ -8,6 +8,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.diagnose.source.import_graph import with_imported
 from autogradviz.events import (
     BackwardStarted,
@@ -63,6 +64,11 @@ class Evidence:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
+
+    @cached_property
+    def causal_graph(self) -> CausalGraph:
+        """The values, ops and gradients of the recording, and which of them depend on which."""
+        return CausalGraph(self.analysis)
 
     @cached_property
     def recorded(self) -> frozenset[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
     operand_origins,
@@ -27,7 +26,7 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
     analysis, error = evidence.analysis, evidence.analysis.error
     if error is None:
         return
-    graph = CausalGraph(analysis)
+    graph = evidence.causal_graph
     failed = failed_op(graph)
     if not raised_by_pytorch(evidence, op_failed=failed is not None):
         return

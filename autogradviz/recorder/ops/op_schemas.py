@@ -52,9 +52,8 @@ class Signature:
     casts: DispatchKeySet | None  # its own autocast rules, if its kernel may call operators
     draw: Draw | None = None  # it may draw random numbers
     collective: Collective | None = None  # it communicates with other processes
-    repeats: bool = (
-        False  # a run shows no more than its graph; see compile/leave_out_generated_code_ops.py
-    )
+    # A run shows no more than its graph; see compile/leave_out_generated_code_ops.py.
+    repeats: bool = False
 
 
 SIGNATURES: Final[dict[Any, Signature]] = {}
