@@ -5,6 +5,7 @@ from autogradviz.analysis import Analysis as Analysis
 from autogradviz.analysis import CompiledOp as CompiledOp
 from autogradviz.analysis import CompiledRegion as CompiledRegion
 from autogradviz.analysis import MemoryPrediction as MemoryPrediction
+from autogradviz.analysis import PhaseTimes as PhaseTimes
 from autogradviz.analysis import Recomputation as Recomputation
 from autogradviz.analysis import Region as Region
 from autogradviz.analysis import SavedBytes as SavedBytes

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import (
         CompiledRegion,
         MemoryPrediction,
+        PhaseTimes,
         Region,
         SavedBytes,
         SavedTensor,
@@ -248,6 +249,18 @@ class Trace:
         return memory.of_nodes(
             {node.node_id for node in nodes if f"{node.module}.".startswith(f"{module}.")}
         )
+
+    def phase_times(self) -> PhaseTimes:
+        """Return how long forward, backward, recomputation and optimizer took.
+
+        The time of the recorder is in none of them: it is ``recorder_ns``.
+
+        Example:
+            >>> times = trace.phase_times()
+            >>> times.forward_ns > 0, times.backward_ns > times.recomputation_ns
+            (True, True)
+        """
+        return self.analysis.phase_times
 
     def predict_memory(
         self,

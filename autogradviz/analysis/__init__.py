@@ -12,6 +12,7 @@ from autogradviz.analysis.compiled_region_types import (
     SlotRun,
 )
 from autogradviz.analysis.compiled_save_places import ModuleNames
+from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
 from autogradviz.analysis.types import (
@@ -67,6 +68,7 @@ __all__ = [
     "OpPair",
     "PairStatus",
     "Parameter",
+    "PhaseTimes",
     "RaisedError",
     "Recompile",
     "Recomputation",

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Span
     from autogradviz.trace import Trace
 
 MOST_MODULES: Final = 8
@@ -116,34 +115,32 @@ def _section(title: str, table: Table) -> list[RenderableType]:
 
 def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Yield rows for the time of forward, backward and optimizer, and of recomputation."""
-    durations: dict[str, int] = defaultdict(int)
-    for span in analysis.timeline.spans:
-        durations[span.kind] += _outermost_time(span)
+    times = analysis.phase_times
     rows = [
-        f"{kind} {format_duration(durations[kind])}"
-        for kind in ("forward", "backward", "optimizer")
-        if durations[kind]
+        f"{phase} {format_duration(duration)}"
+        for phase, duration in (
+            ("forward", times.forward_ns),
+            ("backward", times.backward_ns),
+            ("optimizer", times.optimizer_ns),
+        )
+        if duration
     ]
+    if rows and times.recorder_ns:
+        rows.append(f"without {format_duration(times.recorder_ns)} of the recorder")
     if rows:
         yield "time", ", ".join(rows)
-    runs = [run for region in analysis.regions for run in region.recomputations]
     if analysis.regions:
-        recomputing = sum(run.duration_ns for run in runs)
+        count = sum(len(region.recomputations) for region in analysis.regions)
         share = (
-            f", {recomputing / durations['backward']:.0%} of backward"
-            if durations["backward"]
+            f", {times.recomputation_ns / times.backward_ns:.0%} of backward"
+            if times.backward_ns
             else ""
         )
         yield (
             "checkpoint",
-            f"{plural(len(analysis.regions), 'region')}, {plural(len(runs), 'recomputation')} in "
-            f"{format_duration(recomputing)}{share}",
+            f"{plural(len(analysis.regions), 'region')}, {plural(count, 'recomputation')} in "
+            f"{format_duration(times.recomputation_ns)}{share}",
         )
-
-
-def _outermost_time(span: Span) -> int:
-    """Return the duration of a span, 0 if it is inside another one of its kind."""
-    return span.end_ns - span.start_ns if span.depth == 0 else 0
 
 
 # --- memory -------------------------------------------------------------------------------------

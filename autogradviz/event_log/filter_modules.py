@@ -130,7 +130,7 @@ def _find_nodes(log: Log, spans: _Spans) -> set[int]:
 def _end(part: Log, log: Log, notice: str) -> None:
     """Add the end of the recording, and a notice of what was left out."""
     for row in log.rows(RecordingEnded):
-        seq, time_ns, thread = row[:3]
+        seq, time_ns, thread, *_, recorder_ns = row
         part.extend_rows(RecorderLimited, [(seq, time_ns, thread, None, "within", notice)])
-        part.extend_rows(RecordingEnded, [(seq + 1, time_ns, thread, None, len(part))])
+        part.extend_rows(RecordingEnded, [(seq + 1, time_ns, thread, None, len(part), recorder_ns)])
     part.problem = log.problem

@@ -21,6 +21,6 @@ class Event:
     """One fact: its number, time, thread and Python stack."""
 
     seq: int  # position in the recording, counted over all threads
-    time_ns: int  # monotonic, 0 = start of the recording
+    time_ns: int  # since the start of the recording, without the work of the recorder
     thread: int  # 0 = the thread that started the recording
     stack_id: StackId | None  # the Python stack that caused it, None where unknown

@@ -93,6 +93,7 @@ class RecordingEnded(Event):
     """A recording ended. A trace without this event is torn."""
 
     event_count: int  # events before this one
+    recorder_ns: int  # the work of the recorder on all threads, which is in no time of an event
 
 
 @event(lasting=True)

@@ -144,7 +144,7 @@ class _Importer:
 
     def finish(self) -> Log:
         """Return the log, with its end."""
-        self._emit(RecordingEnded, self._seq)
+        self._emit(RecordingEnded, self._seq, 0)
         return self._log
 
     def read(self, path: Path, thread: int) -> None:

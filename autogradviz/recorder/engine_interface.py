@@ -291,6 +291,15 @@ class Engine(Protocol):
     def event_count(self) -> int:
         """Return the number of events so far."""
 
+    def begin_recorder_time(self) -> None:
+        """Stop the clock of this thread's events: the recorder works."""
+
+    def end_recorder_time(self) -> None:
+        """Let the clock run again, once for each time that it was stopped."""
+
+    def recorder_time_ns(self) -> int:
+        """Return how long the recorder has worked, on all threads."""
+
     def take_step(self) -> tuple[int, int]:
         """Return number and digest of the ops since the last call."""
 

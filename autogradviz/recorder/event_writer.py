@@ -54,7 +54,6 @@ from __future__ import annotations
 import itertools
 import sys
 from functools import cache
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
 from autogradviz.events import field_names
@@ -66,12 +65,12 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
 
 _TEMPLATE = """
-def make(append, number, sequence, now_ns, began_ns):
+def make(append, number, sequence, time_ns):
     def emit({fields}):
         sequence.newest = seq = number()
         if seq >= sequence.due:
             sequence.on_due(seq)
-        append((seq, now_ns() - began_ns, {fields}))
+        append((seq, time_ns(thread), {fields}))
         return seq
     return emit
 """
@@ -80,20 +79,22 @@ def make(append, number, sequence, now_ns, began_ns):
 class EventSequence:
     """Numbers the events of a recording, and calls its retention policy when many were added."""
 
-    __slots__ = ("began_ns", "due", "newest", "number", "on_due")
+    __slots__ = ("due", "newest", "number", "on_due", "time_ns")
 
     def __init__(
         self,
-        on_due: Callable[[int], None] | None = None,
+        time_ns: Callable[[int], int],
         number: Callable[[], int] | None = None,
+        on_due: Callable[[int], None] | None = None,
     ) -> None:
         """Begin at 0.
 
         Args:
-            on_due: called with a number from ``due`` on, before the event is appended.
+            time_ns: returns the time of an event of a thread.
             number: returns the next number, if C++ numbers events too.
+            on_due: called with a number from ``due`` on, before the event is appended.
         """
-        self.began_ns = perf_counter_ns()
+        self.time_ns = time_ns
         self.number: Callable[[], int] = number or itertools.count().__next__
         self.newest = -1
         self.due = sys.maxsize
@@ -116,7 +117,7 @@ class EventSequence:
         It takes the thread, the stack and the event's own fields, in their order.
         """
         make = _maker(field_names(kind)[2:])
-        return make(log.appender(kind), self.number, self, perf_counter_ns, self.began_ns)
+        return make(log.appender(kind), self.number, self, self.time_ns)
 
 
 def _ignore(_seq: int) -> None:

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -178,12 +177,14 @@ class Recorder:
             if held is not None:
                 self._append(log, OlderSavesHeld, *held)
         on_disk = retention.dropped if retention is not None and missing is None else 0
-        self._append(log, RecordingEnded, on_disk + len(log))
+        recorder_ns = self.session.engine.recorder_time_ns()
+        self._append(log, RecordingEnded, on_disk + len(log), recorder_ns)
 
     def _append(self, log: Log, kind: type[Event], *values: Any) -> None:
         sequence = self.session.sequence
-        now, thread = perf_counter_ns() - sequence.began_ns, self.session.threads.local.state.number
-        log.extend_rows(kind, [(sequence.next(), now, thread, None, *values)])
+        thread = self.session.threads.local.state.number
+        row = (sequence.next(), sequence.time_ns(thread), thread, None, *values)
+        log.extend_rows(kind, [row])
 
     def snapshot_log(self) -> Log:
         """Return a log of the events in memory; the recording continues.
@@ -241,7 +242,8 @@ class Recorder:
             session.sequence.set_due(sys.maxsize)  # a short log is not worth compressing
             hook_points.walk(roots)
             session.flush()
-            session.emit(RecordingEnded, session.event_count)
+            recorder_ns = session.engine.recorder_time_ns()
+            session.emit(RecordingEnded, session.event_count, recorder_ns)
             session.close()
             hook_points.untag(roots)
         finally:

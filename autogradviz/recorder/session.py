@@ -74,6 +74,8 @@ class Session:
         self.threads = engine.threads
         self.source = SourceReader(self.threads, self.emitter)
         self.stacks = engine.make_stacks(self)
+        self.begin_recorder_time = engine.begin_recorder_time
+        self.end_recorder_time = engine.end_recorder_time
         self.failures = Failures()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
@@ -179,6 +181,10 @@ class Session:
         if self.is_open:
             self.engine.leave_hook(state, raised)
 
+    def time_ns(self) -> int:
+        """Return the time of an event on this thread."""
+        return self.sequence.time_ns(self.threads.local.state.number)
+
     def stack_id(self) -> int | None:
         """Return the id of the user's current stack, None if stacks are not recorded."""
         return self.stacks.capture_outside() if self.with_stacks else None
@@ -211,20 +217,26 @@ class Session:
         # Hooks may outlive the recording, in a forked child too.
         if not self.is_open or not self.observes():
             return None
+        self.begin_recorder_time()
         try:
             return work(*args, **kwargs)
         except Exception as error:  # noqa: BLE001
             self.fail(hook_point, error)
             return None
+        finally:
+            self.end_recorder_time()
 
     @skip_dynamo_recursive
     def always_guarded(self, hook_point: str, work: Callable[..., object], *args: Any) -> None:
         """Call a function like ``guarded``, also while this thread traces."""
         if self.is_open:
+            self.begin_recorder_time()
             try:
                 work(*args)
             except Exception as error:  # noqa: BLE001
                 self.fail(hook_point, error)
+            finally:
+                self.end_recorder_time()
 
     def fail(self, hook_point: str, error: Exception) -> None:
         """Record that a hook point failed; re-raise an exception of a signal handler."""

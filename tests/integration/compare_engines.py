@@ -35,6 +35,9 @@ class _Facts:
     def __init__(self, trace):
         self.log = trace.log
         self.tensors = {e.tensor_id: (e.shape, e.dtype) for e in self.log.of(events.TensorSeen)}
+        self.stored = {
+            e.tensor_id for e in self.log.of(events.TensorSeen) if e.storage_id is not None
+        }
         numbers = [e.sequence_nr for e in self.log.of(events.NodeSeen) if e.sequence_nr is not None]
         ranks = {number: rank for rank, number in enumerate(sorted(set(numbers)))}
         self.rank = ranks.get
@@ -65,6 +68,8 @@ def _values(facts, event, skip=()):
             value = facts.rank(value)
         elif name.endswith("tensor_id"):
             value = facts.tensor(value)
+        elif isinstance(event, events.TensorsAlive):  # ids without a storage stand for many tensors
+            value = tuple(facts.tensor(each) for each in value if each in facts.stored)
         elif name.endswith("tensor_ids") or name in {"inputs", "outputs", "written"}:
             value = tuple(facts.tensor(each) for each in value)
         elif isinstance(value, float):  # C++ adds up in another order

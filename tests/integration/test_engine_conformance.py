@@ -7,6 +7,7 @@ of the events are listed here, each with its reason.
 from __future__ import annotations
 
 import gc
+import time
 import warnings
 import weakref
 from collections import Counter
@@ -33,6 +34,7 @@ from autogradviz.events import (
     TensorUnpacked,
     VersionBumped,
 )
+from autogradviz.recorder.backward.user_hooks import HookTable
 
 SOME_PROGRAMS = (
     "attention_with_dropout",
@@ -234,3 +236,22 @@ def test_recording_names_its_engine(engine):
         torch.ones(2).exp()
     (started,) = trace.log.of(autogradviz.events.RecordingStarted)
     assert started.options[-1].partition(":")[0] == engine
+
+
+def test_work_of_the_recorder_is_in_no_duration(engine, monkeypatch):
+    """The recorder sleeps at the start of each backward."""
+    begin = HookTable.begin
+
+    def begin_slowly(table):
+        time.sleep(0.5)
+        begin(table)
+
+    monkeypatch.setattr(HookTable, "begin", begin_slowly)
+    model = torch.nn.Linear(2, 2)
+    with autogradviz.record(model, engine=engine) as trace:
+        began = time.perf_counter()
+        model(torch.ones(1, 2)).sum().backward()
+        assert time.perf_counter() - began > 0.5
+    times = trace.phase_times()
+    assert times.recorder_ns >= 500_000_000
+    assert 0 < times.backward_ns < 500_000_000

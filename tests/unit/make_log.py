@@ -307,7 +307,7 @@ def began(**fields):
 
 
 def ended(event_count=0):
-    return fact(e.RecordingEnded, event_count=event_count)
+    return fact(e.RecordingEnded, event_count=event_count, recorder_ns=0)
 
 
 def raised(type_name, message="", *, node=None, backward=None, **fields):

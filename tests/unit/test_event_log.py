@@ -71,7 +71,7 @@ def test_logs_with_different_rows_or_problems_are_not_equal():
 
 def test_log_has_a_length_and_a_repr():
     log = Log()
-    log.extend_rows(RecordingEnded, [(0, 0, 0, None, 0)])
+    log.extend_rows(RecordingEnded, [(0, 0, 0, None, 0, 0)])
     assert (len(log), repr(log)) == (1, "<Log of 1 events>")
 
 
@@ -185,7 +185,7 @@ def test_copy_of_a_compressed_log_is_independent():
     log = compressed_at(40)
     copy = log.copy()
     log.compress(10_000)
-    log.extend_rows(RecordingEnded, [(999, 0, 0, None, 999)])
+    log.extend_rows(RecordingEnded, [(999, 0, 0, None, 999, 0)])
     assert copy == many()
     assert len(copy.recent(OpCalled)) > 0
 

@@ -82,6 +82,6 @@ def test_every_event_has_a_docstring_and_the_same_first_fields():
 
 
 def test_events_are_immutable():
-    event = RecordingEnded(seq=0, time_ns=0, thread=0, stack_id=None, event_count=0)
+    event = RecordingEnded(seq=0, time_ns=0, thread=0, stack_id=None, event_count=0, recorder_ns=0)
     with pytest.raises(FrozenInstanceError):
         event.event_count = 1

@@ -118,6 +118,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "html",
         "live",
         "log",
+        "phase_times",
         "plot_gradients",
         "plot_memory",
         "plot_saved_by_module",

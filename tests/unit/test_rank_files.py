@@ -42,7 +42,7 @@ def write(folder, rank, *, start, run="job", host="one", restart=0, world=4, ste
             seq=2, time_ns=ended * SECOND, step=0, end_seq=2, step_ops=1, step_digest=1, **common
         )
         if steps
-        else RecordingEnded(seq=2, time_ns=ended * SECOND, event_count=2, **common)
+        else RecordingEnded(seq=2, time_ns=ended * SECOND, event_count=2, recorder_ns=0, **common)
     )
     name = f"rank-{rank:05}{f'.{restart}' if restart else ''}.agv"
     Trace(Log.from_events([began, own, end])).save(folder / name)

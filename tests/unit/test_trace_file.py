@@ -38,7 +38,7 @@ PER_TEST_FOLDER = settings(
 def complete(events: list[Any]) -> Log:
     """Return a log with a correct end event."""
     log = Log.from_events(events)
-    log.extend_rows(RecordingEnded, [(2**63 - 1, 0, 0, None, len(events))])
+    log.extend_rows(RecordingEnded, [(2**63 - 1, 0, 0, None, len(events), 0)])
     return log
 
 
@@ -49,7 +49,7 @@ def small_log() -> Log:
         [[op("exp", (i,), at="m.py:1"), saved(i, i), bumped("add_", i)] for i in range(1, 40)],
     ]
     log = make_log(facts)
-    log.extend_rows(RecordingEnded, [(200, 200_000, 0, None, len(log))])
+    log.extend_rows(RecordingEnded, [(200, 200_000, 0, None, len(log), 0)])
     return log
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import weakref
 from pathlib import Path
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -80,7 +79,7 @@ class TracingHook:
             return self.hook(*args)
         guarded = table.session.guarded
         guarded("hooks", table.runs.on_first_hook)
-        began = perf_counter_ns()
+        began = table.session.time_ns()
         try:
             result = self.hook(*args)
         except BaseException:
@@ -107,7 +106,7 @@ class TracingHook:
         backward_id, node_id = table.runs.current()
         table.session.emit(
             HookRan, self._hook_id, kind, backward_id, node_id, changed, failed,
-            perf_counter_ns() - began, thread=state.number,
+            table.session.time_ns() - began, thread=state.number,
         )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ class NativeSequence(EventSequence):
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        super().__init__(number=recording.next_seq)
+        super().__init__(recording.program_time_ns, recording.next_seq)
 
     def set_due(self, seq: int) -> None:
         """Call ``on_due`` for each event from a number on, also for those that C++ emits."""
@@ -110,6 +110,9 @@ class NativeEngine:
         self.sequence = NativeSequence(self.recording)
         self.threads = ThreadTable(self._attach)
         self.take_step: Callable[[], tuple[int, int]] = self.recording.take_step
+        self.begin_recorder_time: Callable[[], None] = self.recording.begin_recorder_time
+        self.end_recorder_time: Callable[[], None] = self.recording.end_recorder_time
+        self.recorder_time_ns: Callable[[], int] = self.recording.recorder_time_ns
         self.suspend: Callable[[bool], None] = self.recording.suspend
         self.enter_hook: Callable[[], Any] = self.recording.enter_hook
         self.leave_hook: Callable[[Any, int], None] = self.recording.leave_hook
@@ -134,9 +137,8 @@ class NativeEngine:
     def open(self, session: Session, outermost: int) -> None:
         """Start the recording; this thread becomes number 0."""
         self.recording.open(
-            self.sequence.began_ns, session.with_ops, session.with_stacks,
-            session.with_fingerprints, session.with_norms, outermost, _clone_code(),
-            _SUBCLASS_CODES,
+            session.with_ops, session.with_stacks, session.with_fingerprints, session.with_norms,
+            outermost, _clone_code(), _SUBCLASS_CODES,
         )  # fmt: skip
         for state in self.threads:
             state.number = self._attach(state)

@@ -41,7 +41,7 @@ class Recording(Protocol):
 
     # life_cycle_methods.h
     def open(
-        self, began_ns: int, ops: bool, stacks: bool, fingerprints: bool, norms: bool,  # noqa: FBT001
+        self, ops: bool, stacks: bool, fingerprints: bool, norms: bool,  # noqa: FBT001
         outermost: int, clone_code: CodeType | None, subclass_codes: tuple[CodeType, ...],
     ) -> None:  # fmt: skip
         """Start the recording; ``outermost`` is the ``id`` of a frame."""
@@ -63,6 +63,18 @@ class Recording(Protocol):
 
     def suspend(self, suspended: bool) -> None:  # noqa: FBT001
         """Record nothing of this thread, or again."""
+
+    def begin_recorder_time(self) -> None:
+        """Stop the clock of this thread."""
+
+    def end_recorder_time(self) -> None:
+        """Let the clock of this thread run again."""
+
+    def program_time_ns(self, thread: int) -> int:
+        """Return the time of an event on this thread, whose number is not needed."""
+
+    def recorder_time_ns(self) -> int:
+        """Return what the recorder has taken from all threads."""
 
     def enter_hook(self) -> Any:
         """Prepare for a pack hook; return the state for ``leave_hook``."""

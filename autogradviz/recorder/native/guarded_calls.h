@@ -55,6 +55,7 @@ bool report(RecordingObject& object) {
 // Run what records; false with an exception if one must reach the user.
 template <class Work>
 bool guarded(RecordingObject& object, const Work& work) {
+  RecorderTime recorder_time;
   bool done = false;
   try {
     done = work();

@@ -60,22 +60,21 @@ PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   auto* self = reinterpret_cast<RecordingObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->recording = new Recording();
+  self->began_ns = self->recording->began_ns = clock_ns();
   self->packed = new PackedObjects();
   objects().push_back(self);
   return reinterpret_cast<PyObject*>(self);
 }
 
-// open(began_ns, with_ops, with_stacks, with_fingerprints, with_norms, outermost, clone_code, subclass_codes)
+// open(with_ops, with_stacks, with_fingerprints, with_norms, outermost, clone_code, subclass_codes)
 PyObject* open(PyObject* self, PyObject* arguments) {
-  long long began_ns;
   int with_ops, with_stacks, with_fingerprints, with_norms;
   PyObject *outermost, *clone_code, *subclass_codes;
-  if (!PyArg_ParseTuple(arguments, "LppppOOO!", &began_ns, &with_ops, &with_stacks, &with_fingerprints, &with_norms, &outermost,
+  if (!PyArg_ParseTuple(arguments, "ppppOOO!", &with_ops, &with_stacks, &with_fingerprints, &with_norms, &outermost,
                         &clone_code, &PyTuple_Type, &subclass_codes))
     return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
-  recording->began_ns = began_ns;
   recording->with_ops = with_ops != 0;
   recording->with_stacks = with_stacks != 0;
   recording->with_fingerprints = with_fingerprints != 0;
@@ -88,6 +87,9 @@ PyObject* open(PyObject* self, PyObject* arguments) {
   }
   if (PyErr_Occurred()) return nullptr;
   recording->generation = ++generations;
+  most_taken_ns() = 0;
+  total_taken_ns() = 0;
+  begin_program_time();
   reinterpret_cast<RecordingObject*>(self)->generation = recording->generation;
   std::lock_guard<std::mutex> lock(freed_mutex());
   open_recordings().push_back(recording);
@@ -97,6 +99,27 @@ PyObject* open(PyObject* self, PyObject* arguments) {
 PyObject* is_open(PyObject* self, PyObject*) {
   Recording* recording = reinterpret_cast<RecordingObject*>(self)->recording;
   return PyBool_FromLong(recording != nullptr && recording->generation != 0);
+}
+
+// begin_recorder_time(): the clock of this thread stands still until ``end_recorder_time``.
+PyObject* begin_recorder_time(PyObject*, PyObject*) {
+  agv::begin_recorder_time();
+  Py_RETURN_NONE;
+}
+
+PyObject* end_recorder_time(PyObject*, PyObject*) {
+  agv::end_recorder_time();
+  Py_RETURN_NONE;
+}
+
+// program_time_ns(thread) -> the time of an event on this thread
+PyObject* program_time_ns(PyObject* self, PyObject*) {
+  return PyLong_FromLongLong(now_ns() - reinterpret_cast<RecordingObject*>(self)->began_ns);
+}
+
+// recorder_time_ns() -> what the recorder has taken from all threads
+PyObject* recorder_time_ns(PyObject*, PyObject*) {
+  return PyLong_FromLongLong(total_taken_ns().load(std::memory_order_relaxed));
 }
 
 // enter_hook() -> state: a pack hook is about to run inside an operator; its calls are recorded.

@@ -14,6 +14,7 @@ PyObject* enter_module(PyObject* self, PyObject* module) {
   int64_t module_id = PyLong_AsLongLong(module);
   ThreadContext& thread = thread_context(*recording);
   if (PyErr_Occurred() || thread.calls == nullptr) return nullptr;
+  RecorderTime recorder_time;
   if (thread.suspended || is_under_tracing_mode()) Py_RETURN_NONE;
   Py_ssize_t depth = PyList_GET_SIZE(thread.calls);
   int64_t parent = last_number(thread.calls), call_id = recording->call_count++;
@@ -39,6 +40,7 @@ PyObject* exit_module(PyObject* self, PyObject* arguments) {
   if (recording == nullptr) return nullptr;
   ThreadContext& thread = thread_context(*recording);
   if (thread.calls == nullptr) Py_RETURN_FALSE;
+  RecorderTime recorder_time;
   Py_ssize_t size = PyList_GET_SIZE(thread.calls);
   if (size > depth) {
     std::lock_guard<std::mutex> lock(recording->mutex);
@@ -231,6 +233,7 @@ PyObject* end_backward(PyObject* self, PyObject* arguments) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::vector<std::pair<int64_t, int64_t>> reached;
+  agree_with_other_threads();
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
     auto& calls = recording->engine_calls;

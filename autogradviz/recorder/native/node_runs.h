@@ -85,7 +85,7 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   // A node that calls another one, or that user code calls, is not run by the engine.
   if (!node || static_cast<int64_t>(node->sequence_nr()) != call.seqNr()) return nullptr;
   ThreadContext& thread = thread_context(*recording);
-  int64_t time_ns = now_ns();
+  RecorderTime recorder_time;
   WrapperScope wrappers;
   for (const c10::IValue& value : call.inputs())
     if (value.isTensor() && value.toTensor().defined()) wrappers.read(value.toTensor());
@@ -97,6 +97,8 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   if (!thread.running.empty() && thread.running.back().record == record &&
       thread.running.back().ended_ns == 0)
     return nullptr;
+  if (engine_call->thread != thread.number) agree_with_other_threads();
+  int64_t time_ns = now_ns();
   finish_last(*recording, thread, *engine_call);
   Run run{engine_call->backward_id, record->node_id, thread.number, record, false, 0};
   c10::SmallVector<int64_t, 4> incoming;
@@ -131,6 +133,7 @@ void on_node_end(const at::RecordFunction&, at::ObserverContext* base) {
   const RunContext& context = *static_cast<RunContext*>(base);
   if (std::uncaught_exceptions() > context.exceptions || context.generation != recording->generation) return;
   ThreadContext& thread = thread_context(*recording);
+  RecorderTime recorder_time;
   std::unique_lock<std::mutex> lock(recording->mutex);
   auto is_this = [&](const Run& run) {
     return run.backward_id == context.backward_id && run.node_id == context.node_id;

@@ -513,6 +513,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     return nullptr;
   }
   if (thread.suspended) return nullptr;
+  RecorderTime recorder_time;
   // Hidden from dispatch modes: the recorder's own reading of contents.
   if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return nullptr;
   if (is_traced()) {
@@ -739,6 +740,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
     thread.sequence_nr = at::sequence_number::peek();
     return;
   }
+  RecorderTime recorder_time;
   int64_t ended_ns = now_ns();
   static thread_local std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;

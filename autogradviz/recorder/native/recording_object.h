@@ -17,6 +17,7 @@ struct RecordingObject {
   PyObject_HEAD
   Recording* recording;  // null once it is closed, or in a forked child
   PyObject* on_due;  // called with the number of events when enough were recorded, or null
+  int64_t began_ns;
   uint64_t generation;
   PackedObjects* packed;
   PyObject* tracer;  // a ``CheckpointHooks``, or null

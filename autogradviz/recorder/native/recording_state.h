@@ -6,6 +6,7 @@
 
 #include "event_buffer.h"
 #include "fingerprints.h"
+#include "program_time.h"
 #include "python_frames.h"
 #include "wrapper_tensors.h"
 
@@ -18,7 +19,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -32,11 +32,6 @@ namespace agv {
 
 constexpr int64_t NO_ID = -1;
 constexpr int MAX_FRAMES = 150;
-
-inline int64_t now_ns() {
-  using namespace std::chrono;
-  return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
-}
 
 // The kinds of events in the buffer; ``decode_event`` has the layout of each.
 enum class Kind : int64_t {
@@ -825,6 +820,7 @@ inline ThreadContext& thread_context(Recording& recording) {
   context->generation = recording.generation;
   context->number = recording.next_thread.fetch_add(1);
   context->sequence_nr = at::sequence_number::peek();
+  begin_program_time();
   last_thread_number() = {context->generation, context->number};
   contexts.push_back(context);
   std::lock_guard<std::mutex> lock(freed_mutex());

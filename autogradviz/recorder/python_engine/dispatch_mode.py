@@ -12,7 +12,6 @@ mode called them. Without a mode they bump once, so the mode does it for them.
 from __future__ import annotations
 
 import sys
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -176,7 +175,7 @@ class OpMode(TorchDispatchMode):
                 "collectives", self._collectives.called, signature.collective, signature.name,
                 args, kwargs, call[5],
             )  # fmt: skip
-        started = perf_counter_ns()
+        started = self._sequence.time_ns(state.number)
         try:
             if signature.special == "composite" and _inference_mode():
                 return decompose(self, func, args, kwargs)
@@ -230,6 +229,7 @@ class OpMode(TorchDispatchMode):
         return traced
 
     def _begin(self, func: Any, args: Any, kwargs: Any, state: ThreadState) -> Call | None:
+        self._session.begin_recorder_time()
         try:
             try:
                 signature = SIGNATURES[func._op]  # noqa: SLF001
@@ -278,11 +278,13 @@ class OpMode(TorchDispatchMode):
         except Exception as error:  # noqa: BLE001 - whatever failed here, the op must run
             self._session.fail("ops", error)
             return None
+        finally:
+            self._session.end_recorder_time()
 
     def _finish(
         self, call: Call, result: Any, started: int, error: BaseException | None, origin: int
     ) -> tuple[Any, ...] | None:
-        ended = perf_counter_ns()
+        self._session.begin_recorder_time()
         try:
             signature, state, plain, created, inside, taken, versions, written, hashes = call
             if signature.foreach and error is None:
@@ -291,7 +293,7 @@ class OpMode(TorchDispatchMode):
             versions_after: Ints
             hashes_after: Ints = ()
             if plain and type(result) is _Tensor and not written:
-                given = (self._tensors.intern(result, state.number, ended),)
+                given = (self._tensors.intern(result, state.number),)
                 try:
                     version = result._version  # noqa: SLF001
                 except RuntimeError:  # inference mode
@@ -314,10 +316,10 @@ class OpMode(TorchDispatchMode):
             if seq >= sequence.due:
                 sequence.on_due(seq)
             row = (
-                seq, started - sequence.began_ns, state.number, stack_id,
+                seq, started, state.number, stack_id,
                 signature.name, phase, taken, versions, given, versions_after,
                 tuple([tensor_id for tensor_id, _, _ in written]) if written else (),
-                hashes, hashes_after, ended - started, created,
+                hashes, hashes_after, sequence.time_ns(state.number) - started, created,
                 state.running[-1][1] if state.running else None,
                 state.calls[-1] if state.calls else None,
                 region_id, recompute_id, error is not None,
@@ -334,6 +336,8 @@ class OpMode(TorchDispatchMode):
         except Exception as own:  # noqa: BLE001
             self._session.fail("ops", own)
             return None
+        finally:
+            self._session.end_recorder_time()
         return row
 
     def _emit_writes(

@@ -16,6 +16,7 @@ from autogradviz.recorder.python_engine.node_creators import CreatorTable
 from autogradviz.recorder.python_engine.node_runs import NodeRuns
 from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
 from autogradviz.recorder.python_engine.ordinary_gradients import ordinary_nbytes
+from autogradviz.recorder.python_engine.program_clock import ProgramClock
 from autogradviz.recorder.python_engine.save_ids import SaveIds
 from autogradviz.recorder.python_engine.stack_table import StackTable
 from autogradviz.recorder.python_engine.tensor_ids import TensorTable
@@ -31,7 +32,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
 
@@ -61,8 +62,13 @@ class PythonEngine:
             reason: why it is this engine, and not the native one.
         """
         self.description = f"python: {reason}"
-        self.sequence = EventSequence()
-        self.threads = ThreadTable()
+        clock = ProgramClock()
+        self._clock = clock
+        self.sequence = EventSequence(clock.time_ns)
+        self.threads = ThreadTable(clock.add)
+        clock.set_threads(self.threads)
+        self.begin_recorder_time: Callable[[], None] = clock.begin_recorder_time
+        self.end_recorder_time: Callable[[], None] = clock.end_recorder_time
         self._digest = StepDigest()
         self._stacks: StackTable
         self._tensors: TensorTable
@@ -89,6 +95,10 @@ class PythonEngine:
     def event_count(self) -> int:
         """Return the number of events so far."""
         return self.sequence.newest + 1
+
+    def recorder_time_ns(self) -> int:
+        """Return how long the recorder has worked, on all threads."""
+        return self._clock.recorder_ns
 
     def take_step(self) -> tuple[int, int]:
         """Return number and digest of the ops since the last call."""
@@ -170,7 +180,7 @@ class PythonEngine:
             self._contents,
         )  # fmt: skip
         self._slots = slots
-        runs = NodeRuns(session, self._tensors, slots, gradients, self._mode)
+        runs = NodeRuns(session, self._tensors, slots, gradients, self._mode, self._clock)
         nodes = NodeTable(
             session, self._tensors, leaves, self._creators, slots, functions, runs.on_start
         )

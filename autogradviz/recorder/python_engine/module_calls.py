@@ -36,6 +36,7 @@ class ModuleCallTable:
         Returns:
             The number of open calls and of marked frames before it, for ``on_exit``.
         """
+        self._session.begin_recorder_time()
         try:
             if not self._session.observes():
                 return None
@@ -57,6 +58,8 @@ class ModuleCallTable:
         except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
             self._session.fail("modules", error)
             return None
+        finally:
+            self._session.end_recorder_time()
         if self._stops is not None:
             self._stops.module_entered(module, self._modules.name_of(module_id))
         return opened
@@ -64,6 +67,7 @@ class ModuleCallTable:
     @skip_dynamo_recursive
     def on_exit(self, opened: tuple[int, int], output: Any) -> None:
         """Record that a module's forward ended (``output`` is None if it raised)."""
+        self._session.begin_recorder_time()
         try:
             state = self._local.state
             calls = state.calls
@@ -77,3 +81,5 @@ class ModuleCallTable:
                 self._recent.remember(output)
         except Exception as error:  # noqa: BLE001
             self._session.fail("modules", error)
+        finally:
+            self._session.end_recorder_time()

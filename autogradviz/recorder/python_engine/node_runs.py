@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.python_engine.graph_walk import NodeTable
     from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.node_tag import NodeTag, OnStart
+    from autogradviz.recorder.python_engine.program_clock import ProgramClock
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef
     from autogradviz.recorder.thread_state import Running, ThreadState
@@ -59,8 +60,10 @@ class NodeRuns:
         slots: SlotTable,
         gradients: GradientTable,
         mode: OpMode | None,
+        clock: ProgramClock,
     ) -> None:
         self._session = session
+        self._clock = clock
         self._stops = session.stops
         self._local = session.threads.local
         self._slots = slots
@@ -126,24 +129,27 @@ class NodeRuns:
             del self._by_task[task]
         found = self._hooked.pop(call.backward_id, None)
         if not failed and found is not None:
+            self._clock.agree_with_other_threads(call.state.number)
             for state in found.threads.copy().values():
                 self.finish(state, call)
 
     @skip_dynamo_recursive
     def on_node_start(self, tag: NodeTag, gradients: Any) -> None:
         """Record that a node is about to run."""
+        self._session.begin_recorder_time()
         try:
             state = self._local.state
             call = self._by_task.get(current_graph_task_id()) or self.call_of(state)
             if call is None:
                 return
             thread, running, backward_id = state.number, state.running, call.backward_id
-            if running and running[-1][0] == backward_id:
-                self._finish(running.pop(), thread, call)
             if state is not call.state:
+                self._clock.agree_with_other_threads(thread)
                 hooked = self._hooked.get(backward_id)
                 if hooked is not None:
                     hooked.threads[thread] = state
+            if running and running[-1][0] == backward_id:
+                self._finish(running.pop(), thread, call)
             incoming: tuple[int, ...]
             # Most nodes receive one plain tensor.
             if (
@@ -168,6 +174,8 @@ class NodeRuns:
         except Exception as error:  # noqa: BLE001 - whatever failed here, the node must run
             self._session.fail("backward", error)
             return
+        finally:
+            self._session.end_recorder_time()
         if self._stops is not None:
             self._stops.node_started(gradients)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -88,9 +87,7 @@ class TensorTable:
         self.storage_of: array[int] | IntMap = array("q")
         """Storage id by tensor id, NO_ID if the tensor has no storage."""
 
-    def intern(
-        self, tensor: torch.Tensor, thread: int | None = None, now_ns: int | None = None
-    ) -> int:
+    def intern(self, tensor: torch.Tensor, thread: int | None = None) -> int:
         """Return a tensor's id.
 
         Call it with function overrides disabled: reading ``shape`` of a tensor subclass is a
@@ -99,7 +96,6 @@ class TensorTable:
         Args:
             tensor: any tensor.
             thread: number of the calling thread, if the caller knows it.
-            now_ns: the time for a new tensor's event, if the caller knows it.
         """
         kind = type(tensor)
         try:
@@ -119,7 +115,7 @@ class TensorTable:
             others = known[4]
             if others is not None and window in others:
                 return others[window]
-        return self._define(storage, window, tensor, thread, now_ns)
+        return self._define(storage, window, tensor, thread)
 
     def intern_all(self, tensors: list[torch.Tensor]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the ids of tensors, and their versions."""
@@ -154,7 +150,6 @@ class TensorTable:
         window: Window,
         tensor: torch.Tensor,
         thread: int | None,
-        now_ns: int | None,
     ) -> int:
         try:
             # The tuple is equal to the size, and no load on the garbage collector.
@@ -190,15 +185,15 @@ class TensorTable:
         finally:
             lock.release()
         # An emitter, inlined: as many tensors are recorded as operators.
+        if thread is None:
+            thread = self._threads.local.state.number
         sequence, append = self._sequence, self._append
         next_number = sequence.number
         sequence.newest = seq = next_number()
         if seq >= sequence.due:
             sequence.on_due(seq)
         append((
-            seq, (now_ns or perf_counter_ns()) - sequence.began_ns,
-            self._threads.local.state.number if thread is None else thread,
-            None, tensor_id, storage_id, shape, word,
+            seq, sequence.time_ns(thread), thread, None, tensor_id, storage_id, shape, word,
             "cpu" if tensor.is_cpu else str(tensor.device), nbytes, len(storage),
         ))  # fmt: skip
         return tensor_id

@@ -1,0 +1,79 @@
+"""The clock of events stands still while the recorder works."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from autogradviz.recorder.python_engine import program_clock
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time that the clock reads, in a dict."""
+    time = {"ns": 1_000}
+    monkeypatch.setattr(program_clock, "perf_counter_ns", lambda: time["ns"])
+    return time
+
+
+@pytest.fixture
+def clock(now):
+    """A clock of two threads; ``clock.thread`` is the current one."""
+    clock = program_clock.ProgramClock()
+    states = [SimpleNamespace(number=number) for number in range(2)]
+    local = SimpleNamespace(state=states[0])
+    clock.set_threads(SimpleNamespace(local=local))
+    clock.add(states[0])
+    return SimpleNamespace(clock=clock, states=states, local=local)
+
+
+def test_time_of_the_recorder_is_left_out(now, clock):
+    clock = clock.clock
+    now["ns"] += 100
+    clock.begin_recorder_time()
+    now["ns"] += 50
+    clock.begin_recorder_time()
+    now["ns"] += 7
+    assert clock.time_ns(0) == 100
+    clock.end_recorder_time()
+    now["ns"] += 3
+    clock.end_recorder_time()
+    assert (clock.time_ns(0), clock.recorder_ns) == (100, 60)
+    now["ns"] += 5
+    assert clock.time_ns(0) == 105
+
+
+def work(now, clock, nanoseconds):
+    clock.begin_recorder_time()
+    now["ns"] += nanoseconds
+    clock.end_recorder_time()
+
+
+def test_new_thread_begins_at_the_time_of_the_others(now, clock):
+    work(now, clock.clock, 60)
+    now["ns"] += 10
+    clock.clock.add(clock.states[1])
+    assert clock.clock.time_ns(0) == clock.clock.time_ns(1) == 10
+
+
+def test_thread_that_waited_agrees_with_the_others_but_not_before_its_last_event(now, clock):
+    program = clock.clock
+    program.add(clock.states[1])
+    clock.local.state = clock.states[1]
+    work(now, program, 0)
+    clock.local.state = clock.states[0]
+    work(now, program, 60)
+    now["ns"] += 10
+    before = program.time_ns(1)
+    assert before == 70
+    program.agree_with_other_threads(1)
+    assert program.time_ns(0) == program.time_ns(1) == 10
+    clock.local.state = clock.states[1]
+    work(now, program, 500)
+    clock.local.state = clock.states[0]
+    work(now, program, 0)
+    now["ns"] += 20
+    time = program.time_ns(0) - 20
+    program.agree_with_other_threads(0)
+    assert program.time_ns(0) == time
