@@ -57,8 +57,8 @@ class _Facts:
 
 
 def _values(facts, event, skip=()):
-    found = {}
-    for name in events.field_names(type(event)):
+    found, kind = {}, type(event)
+    for name in events.field_names(kind):
         value = getattr(event, name)
         if name in {"seq", "time_ns", "duration_ns", "step_ops", "step_digest", *skip}:
             continue
@@ -68,7 +68,7 @@ def _values(facts, event, skip=()):
             value = facts.rank(value)
         elif name.endswith("tensor_id"):
             value = facts.tensor(value)
-        elif isinstance(event, events.TensorsAlive):  # ids without a storage stand for many tensors
+        elif name == "tensor_ids" and kind is events.TensorsAlive:  # ids without a storage stand for many tensors
             value = tuple(facts.tensor(each) for each in value if each in facts.stored)
         elif name.endswith("tensor_ids") or name in {"inputs", "outputs", "written"}:
             value = tuple(facts.tensor(each) for each in value)
