@@ -68,7 +68,8 @@ def _values(facts, event, skip=()):
             value = facts.rank(value)
         elif name.endswith("tensor_id"):
             value = facts.tensor(value)
-        elif name == "tensor_ids" and kind is events.TensorsAlive:  # ids without a storage stand for many tensors
+        elif name == "tensor_ids" and kind is events.TensorsAlive:
+            # An id without a storage stands for many tensors.
             value = tuple(facts.tensor(each) for each in value if each in facts.stored)
         elif name.endswith("tensor_ids") or name in {"inputs", "outputs", "written"}:
             value = tuple(facts.tensor(each) for each in value)

@@ -61,6 +61,11 @@ OTHER_EVENTS = {
 }
 """Programs whose events other than operators differ, and the reason."""
 
+OTHER_FINDINGS = {
+    "view_from_inference_mode_written_raises": "autograd refuses the operator above a mode",
+}
+"""Programs whose findings differ, and the reason."""
+
 OTHER_OPS = {
     "backward formulas choose other operators while a dispatch mode is active": (
         "add.Tensor bitwise_and.Tensor clone.default index_put.default masked_fill.Scalar "
@@ -128,7 +133,8 @@ def test_engines_record_the_same_events_of_some_programs(native, name):
 
 def check(name):
     python, native_ = record(name, "python"), record(name, "native")
-    assert compare_engines.findings(native_) == compare_engines.findings(python)
+    if name not in OTHER_FINDINGS:
+        assert compare_engines.findings(native_) == compare_engines.findings(python)
     if name in OTHER_EVENTS:
         return
     ops = [Counter(op["op"] for op in compare_engines.ops(each)) for each in (python, native_)]
