@@ -377,6 +377,7 @@ struct NodeTag final : AnomalyMetadata {
 
   // Record that a node died with its saved tensors. This may run on any thread, without the GIL.
   static void release_freed(uint64_t generation, NodeRecord& record) {
+    RecorderTime recorder_time;
     std::lock_guard<std::mutex> lock(freed_mutex());
     if (record.slots.empty()) return;
     for (Recording* recording : open_recordings())

@@ -65,6 +65,13 @@ inline void end_recorder_time() {
   }
 }
 
+// The recorder has taken some time before it was called.
+inline void leave_out(int64_t taken_ns) {
+  if (program_time().depth > 0) return;
+  program_time().taken_ns += taken_ns;
+  total_taken_ns().fetch_add(taken_ns, std::memory_order_relaxed);
+}
+
 // Work of the recorder, as long as the object exists.
 class RecorderTime {
  public:

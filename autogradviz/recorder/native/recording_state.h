@@ -212,6 +212,7 @@ class Recording {
   std::atomic<int> next_thread{0};
   std::atomic<int64_t> due{INT64_MAX};  // the event from which on Python is to act
   int64_t began_ns = 0;
+  int64_t observer_call_ns = 0;  // what PyTorch takes to call the observer of operators
   bool with_ops = true;
   bool with_stacks = true;
   bool with_fingerprints = false;
