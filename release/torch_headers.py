@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import elf_symbols
@@ -20,6 +19,7 @@ import wheel_over_http
 
 if TYPE_CHECKING:
     import zipfile
+    from pathlib import Path
 
 PLATFORM: Final = "manylinux_2_28_x86_64"
 _SHARED: Final = ("libtorch_cpu.so", "libc10.so")
