@@ -1,7 +1,7 @@
 """Builds the source distribution and, from it, two wheels: for all platforms, and with engines.
 
-The wheel with engines carries what ``build_engines.py`` made; pip prefers it where its tag fits, and
-takes the other one elsewhere. ``auditwheel`` checks that the engines keep what the tag says.
+The wheel with engines carries what ``build_engines.py`` made. pip prefers it where its tag fits,
+and takes the other one elsewhere. ``auditwheel`` checks that the engines keep what the tag says.
 """
 
 from __future__ import annotations

@@ -81,23 +81,29 @@ def version() -> str:
     return match[1]
 
 
+def released_on() -> str | None:
+    """Return the date that CHANGELOG.md has for the version, None if it has none."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = rf"^## \[{re.escape(version())}\] - (\d{{4}}-\d\d-\d\d)$"
+    section = re.search(heading, text, re.MULTILINE)
+    return None if section is None else section[1]
+
+
 def check_changelog() -> str:
     """Return that CHANGELOG.md has a dated section for the version, and nothing unreleased."""
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    section = re.search(rf"^## \[{re.escape(version())}\] - (\d{{4}}-\d\d-\d\d)$", text, re.MULTILINE)
-    if section is None:
+    if released_on() is None:
         sys.exit(f"CHANGELOG.md has no section `## [{version()}] - DATE`")
-    unreleased = text.partition("## [Unreleased]")[2].partition("\n## [")[0].strip()
-    if unreleased:
-        sys.exit("CHANGELOG.md has changes under Unreleased: move them into the section, or raise the version")
-    return f"{version()}, {section[1]}"
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    if text.partition("## [Unreleased]")[2].partition("\n## [")[0].strip():
+        sys.exit("CHANGELOG.md has changes under Unreleased: give them a version and a date")
+    return f"{version()}, {released_on()}"
 
 
 def check_metadata(distributions: Sequence[Path]) -> str:
     """Return what the linters of packages and of workflows checked."""
     run(_BIN / "validate-pyproject", "pyproject.toml")
     run(_BIN / "twine", "check", "--strict", *distributions)
-    run(_BIN / "check-manifest")
+    run(_BIN / "check-manifest", "--no-build-isolation")
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     run(_BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
     return "validate-pyproject, twine, check-manifest, check-jsonschema"
@@ -108,7 +114,9 @@ def distributions(folder: Path) -> tuple[Path, list[Path]]:
     found = sorted(folder.glob(f"autogradviz-{version()}*"))
     wheels = [path for path in found if path.suffix == ".whl"]
     if len(wheels) != 2 or len(found) != 3:  # noqa: PLR2004 - and the source distribution
-        sys.exit(f"{folder} has {len(found)} distributions of {version()}, not a source and two wheels")
+        sys.exit(
+            f"{folder} has {len(found)} distributions of {version()}, not a source and two wheels"
+        )
     return next(path for path in wheels if "manylinux" in path.name), found
 
 

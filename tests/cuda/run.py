@@ -245,7 +245,8 @@ def describe(device):
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or "CPU"
     return (
         f"autogradviz {autogradviz.__version__}, PyTorch {torch.__version__}, "
-        f"Python {platform.python_version()}, {platform.system()}, {name}, engines: {', '.join(ENGINES)}"
+        f"Python {platform.python_version()}, {platform.system()}, {name}, "
+        f"engines: {', '.join(ENGINES)}"
     )
 
 
@@ -273,9 +274,8 @@ def main():
             ends.append(end)
             lines.append(f"{end}: {function.__name__.replace('_', ' ')}: {said}")
             print(lines[-1], flush=True)
-    lines.append(
-        f"{ends.count('passed')} passed, {ends.count('FAILED')} failed, {ends.count('SKIPPED')} skipped"
-    )
+    counts = (f"{ends.count(end)} {end.lower()}" for end in ("passed", "FAILED", "SKIPPED"))
+    lines.append(", ".join(counts))
     print(lines[-1])
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text("\n\n".join(lines) + "\n", encoding="utf-8")

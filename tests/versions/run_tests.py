@@ -2,13 +2,13 @@
 
     python tests/versions/run_tests.py tests/unit tests/integration
 
-The counts go to ``tests/versions/results/``, one file for each pair and each part of the tests, from
-which ``docs/generate_versions.py`` writes the table in ``docs/versions.md``.
+The counts go to ``tests/versions/results/``, one file for each pair and each part of the tests.
+From them, ``docs/generate_versions.py`` writes the table in ``docs/versions.md``.
 """
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import os
 import platform
@@ -47,7 +47,9 @@ def run(parts: list[str]) -> dict[str, object]:
 def counts(report: ET.ElementTree) -> dict[str, object]:
     """Return how the tests of a report ended."""
     cases = list(report.iter("testcase"))
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    failed = [
+        case for case in cases if case.find("failure") is not None or case.find("error") is not None
+    ]
     skipped = [case for case in cases if case.find("skipped") is not None]
     names = sorted({f"{case.get('classname')}::{case.get('name')}" for case in failed})
     return {
@@ -76,7 +78,7 @@ def main() -> None:
         "native_engine": build.status().usable,
         "engine": engine,
         "tests": part,
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
         **run(parts),
     }
     minor = ".".join(platform.python_version_tuple()[:2])
