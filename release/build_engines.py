@@ -16,7 +16,6 @@ import argparse
 import importlib.metadata
 import importlib.util
 import json
-import os
 import platform
 import re
 import shutil
@@ -39,6 +38,7 @@ BUILT: Final = OUTPUT / "built-engines"
 """Keeps what was built, for the next run with the same sources."""
 _NATIVE: Final = ROOT / "autogradviz" / "recorder" / "native"
 _LIBRARIES: Final = ("torch_python", "torch_cpu", "c10")
+_OF_STD: Final = re.compile(r"_Z(?:N?K?[RO]?St|NK?[RO]?St|T[ISV]N?St|TTN?St)")
 _FOR_COMPARISON: Final = ("headers", "symbols")
 _ASK: Final = (
     "import json, sys, sysconfig as s; print(json.dumps([sys.implementation.name,"
@@ -100,17 +100,26 @@ def build(wheel: torch_headers.TorchWheel, python: Interpreter, source: Any) -> 
     with tempfile.TemporaryDirectory(dir=OUTPUT) as work:
         headers = Path(work) / "include"
         torch_headers.lay_out(wheel, OUTPUT / "torch", headers)
-        libraries = _empty_libraries(compiler, Path(work))
+        libraries = _stand_ins(compiler, Path(work), wheel.symbols)
+        arguments = list(source.arguments_for(compiler[0], headers, libraries, python.headers))
+        linking = [each for each in arguments if each == "-shared" or each[:2] in {"-L", "-l"}]
+        compiling = [each for each in arguments if each not in linking]
+        older = str(Path(__file__).with_name("older_glibc.h"))
         dependencies = Path(work) / "dependencies"
         subprocess.run(
             [
-                *compiler, "-include", str(Path(__file__).with_name("older_glibc.h")),
-                "-D_GLIBCXX_USE_CXX11_ABI=1", "-Wl,-s", "-Wl,--no-as-needed",
-                *source.arguments_for(compiler[0], headers, libraries, python.headers),
-                "-MD", "-MF", str(dependencies), "-o", str(path),
+                *(*compiler, "-include", older, "-D_GLIBCXX_USE_CXX11_ABI=1", *compiling),
+                *("-c", "-MD", "-MF", str(dependencies), "-o", f"{work}/engine.o"),
             ],
             check=True,
-        )  # fmt: skip
+        )
+        subprocess.run(
+            [
+                *(*compiler, "-Wl,-s", "-Wl,--no-as-needed", f"{work}/engine.o", *linking),
+                *("-o", str(path)),
+            ],
+            check=True,
+        )
         used = _used_headers(dependencies.read_text(encoding="utf-8"), headers)
     check_symbols.check(path, set(wheel.symbols), python.program)
     engine = {
@@ -128,11 +137,18 @@ def build(wheel: torch_headers.TorchWheel, python: Interpreter, source: Any) -> 
     return engine
 
 
-def _empty_libraries(compiler: list[str], folder: Path) -> Path:
+def _stand_ins(compiler: list[str], folder: Path, symbols: Iterable[str]) -> Path:
+    """Make libraries with the names of PyTorch's, and with their symbols of the C++ library.
+
+    PyTorch's libraries bring parts of a newer C++ library than the system has. An engine that is
+    linked to them takes these parts from there, and not from the system.
+    """
+    labels = [f".globl {name}\n{name}:\n" for name in symbols if _OF_STD.match(name)]
+    (folder / "symbols.s").write_text("".join(labels), encoding="utf-8")
     for name in _LIBRARIES:
         file = f"lib{name}.so"
         subprocess.run(
-            [*compiler, "-shared", "-x", "c++", os.devnull, f"-Wl,-soname,{file}", "-o", file],
+            [*compiler, "-shared", "-nostdlib", "symbols.s", f"-Wl,-soname,{file}", "-o", file],
             cwd=folder,
             check=True,
         )

@@ -30,9 +30,10 @@ def check(engine: Path, torch_symbols: set[str], python: str) -> None:
         torch_symbols: the symbols that PyTorch's libraries define.
         python: an interpreter of the version that the engine is for.
     """
-    needed = [each for each in _needed(engine) if each.name not in torch_symbols]
+    needed = _needed(engine)
     problems = [text for symbol in needed if (text := too_new(symbol.version)) is not None]
-    plain = [each.name for each in needed if each.version is None]
+    names = [each.name for each in needed if each.version is None]
+    plain = [name for name in names if name not in torch_symbols]
     of_python = [name for name in plain if _PYTHON.match(name)]
     problems += [f"{name} is in no library" for name in plain if name not in of_python]
     asked = subprocess.run(
