@@ -9,6 +9,7 @@ From them, ``docs/generate_versions.py`` writes the table in ``docs/versions.md`
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import os
 import platform
@@ -26,6 +27,7 @@ from autogradviz.recorder.native import build
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 MOST_FAILURES = 40
+LONGEST_NAME = 40  # of the part of a file name that stands for the tests
 
 
 def run(parts: list[str]) -> dict[str, object]:
@@ -63,7 +65,9 @@ def counts(report: ET.ElementTree) -> dict[str, object]:
 def file_name(python: str, release: str, part: str) -> str:
     """Return the name of the file of results: a pair and a part have one."""
     words = re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-")
-    return f"python-{python}-torch-{release}-{words}"[:120] + ".json"
+    if len(words) > LONGEST_NAME:
+        words = f"{words[:LONGEST_NAME]}-{hashlib.sha256(part.encode()).hexdigest()[:8]}"
+    return f"python-{python}-torch-{release}-{words}.json"
 
 
 def main() -> None:
