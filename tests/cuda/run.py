@@ -1,4 +1,4 @@
-"""What a person with a GPU runs, in ten minutes: ``make test-cuda``.
+"""Checks for a machine with a GPU: ``make test-cuda`` runs them in ten minutes.
 
 Without a CUDA device the checks that need none run on the CPU, and the others are named as skipped.
 The report, ``test-output/cuda.md``, can be pasted into an issue.
@@ -179,7 +179,7 @@ def saved_tensors_on_the_host_are_bit_equal(device):
 
 
 @check
-def saved_bytes_beside_the_allocator(device):
+def saved_bytes_and_allocated_bytes(device):
     """The peak of saved bytes cannot exceed what the allocator had in use."""
     model = make_model(device)
     step(model, device)
@@ -251,7 +251,7 @@ def describe(device):
 
 
 def run(function, device):
-    """Return how a check ended and what it said."""
+    """Return the end of a check and its text."""
     try:
         return "passed", function(device)
     except Skipped as reason:

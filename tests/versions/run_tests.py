@@ -47,7 +47,7 @@ def run(parts: list[str]) -> dict[str, object]:
 
 
 def counts(report: ET.ElementTree) -> dict[str, object]:
-    """Return how the tests of a report ended."""
+    """Return the counts of a report."""
     cases = list(report.iter("testcase"))
     failed = [
         case for case in cases if case.find("failure") is not None or case.find("error") is not None
