@@ -141,10 +141,10 @@ def check_with_torch(wheel: Path, torch: str, trace: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         python = make_environment(Path(folder) / "environment", torch, "numpy", wheel)
         only = str(python.parent)  # no compiler
-        said = run(python, "-I", "-c", _WITH_TORCH, trace, cwd=Path(folder), path=only)
+        output = run(python, "-I", "-c", _WITH_TORCH, trace, cwd=Path(folder), path=only)
         run(python.parent / "autogradviz", "demo", "-o", "demo", cwd=Path(folder), path=only)
         pages = len(list((Path(folder) / "demo").rglob("*.html")))
-    return f"{said.splitlines()[-1]}; the demo wrote {pages} reports"
+    return f"{output.splitlines()[-1]}; the demo wrote {pages} reports"
 
 
 def check_without_torch(wheel: Path, trace: Path) -> str:
@@ -152,9 +152,9 @@ def check_without_torch(wheel: Path, trace: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         python = make_environment(Path(folder) / "environment", *requirements_without_torch())
         run(python, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps", wheel)
-        said = run(python, "-I", "-c", _WITHOUT_TORCH, trace, cwd=Path(folder))
+        output = run(python, "-I", "-c", _WITHOUT_TORCH, trace, cwd=Path(folder))
         run(python.parent / "autogradviz", "show", trace, cwd=Path(folder))
-    return said.strip()
+    return output.strip()
 
 
 def main() -> None:

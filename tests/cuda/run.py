@@ -270,9 +270,9 @@ def main():
     ends = []
     for function in CHECKS:
         if only in function.__name__:
-            end, said = run(function, device)
+            end, text = run(function, device)
             ends.append(end)
-            lines.append(f"{end}: {function.__name__.replace('_', ' ')}: {said}")
+            lines.append(f"{end}: {function.__name__.replace('_', ' ')}: {text}")
             print(lines[-1], flush=True)
     counts = (f"{ends.count(end)} {end.lower()}" for end in ("passed", "FAILED", "SKIPPED"))
     lines.append(", ".join(counts))
