@@ -29,6 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
 .PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo planted-bugs calibrate bundle clean
+.PHONY: docs-versions engines wheels release-check test-version test-cuda
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,6 +72,17 @@ test-integrations: $(VENV)/.made ## Lightning, transformers, accelerate, W&B, ML
 	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq "$(TORCH)" numpy
 	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --editable ".[integrations]"
 	AUTOGRADVIZ_TEST_INTEGRATIONS=1 .venv-integrations/bin/python -m pytest tests/other_packages
+
+# PART="tests/unit" runs a part; the other versions are chosen as for every target, with VENV=.
+PART ?= tests/unit tests/integration
+test-version: native $(VENV)/.developing ## run tests with this Python and PyTorch, and note the counts for docs/versions.md
+	$(BIN)/python tests/versions/run_tests.py $(PART)
+
+docs-versions: ## write the table of docs/versions.md
+	$(PYTHON) docs/generate_versions.py
+
+test-cuda: native $(VENV)/.developing ## what a person with a GPU runs: ten minutes; says what it skipped
+	$(BIN)/python tests/cuda/run.py
 
 lint: $(VENV)/.developing ## ruff, mypy; for the viewer tsc and prettier
 	@$(MAKE) --no-print-directory -j2 lint-python lint-viewer
@@ -155,8 +167,21 @@ compiled-programs: native $(VENV)/.developing ## compare all compiled programs o
 bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build
 
+# PYTHONS="python3.10 python3.12" names the interpreters whose headers are used.
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
+engines: $(VENV)/.releasing ## build the native engines that wheels carry, from headers: a minute of CPU time each
+	$(BIN)/python release/build_engines.py $(addprefix --python ,$(PYTHONS))
+
+wheels: engines ## build the wheels and the source distribution, and check them, into dist/
+	$(BIN)/python release/build_wheels.py
+
+# CHECK_TESTS=check runs fewer tests, CHECK_TESTS= none; WHEELS=dist checks what was built before.
+CHECK_TESTS ?= test
+release-check: $(VENV)/.releasing ## do all that a release needs but publishing it: half an hour
+	$(BIN)/python release/check_release.py --tests "$(CHECK_TESTS)" --torch "$(TORCH)" $(addprefix --wheels ,$(WHEELS))
+
 clean: ## remove everything that was built, .venv included
-	rm -rf $(VENV) .venv-integrations .venv-zoo $(OUTPUT) test-output docs-output docs/tutorials dist assets/node_modules
+	rm -rf $(VENV) .venv-integrations .venv-zoo $(OUTPUT) test-output docs-output docs/tutorials dist build-output assets/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -188,4 +213,9 @@ $(VENV)/.developing: $(VENV)/.installed
 $(VENV)/.documenting: $(VENV)/.installed
 	@echo "Installing the tools for the documentation; this takes a minute."
 	@$(PIP) --editable ".[docs]"
+	@touch $@
+
+$(VENV)/.releasing: $(VENV)/.made release/requirements.txt
+	@echo "Installing the tools for releases; this takes a minute."
+	@$(PIP) --requirement release/requirements.txt
 	@touch $@

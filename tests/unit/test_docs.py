@@ -48,7 +48,9 @@ def test_tests_named_in_mechanisms_exist():
 def test_paths_in_the_text_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     named = re.findall(r"`([\w./]+(?:\.py|\.js|\.toml|/))`", text)
-    folders = [ROOT / name for name in ("autogradviz", "assets", "tests", "docs", "notebooks")]
+    folders = [
+        ROOT / name for name in ("autogradviz", "assets", "tests", "docs", "notebooks", "release")
+    ]
     paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
     known = {f"/{path.relative_to(ROOT).as_posix()}{'/' * path.is_dir()}" for path in paths}
     known |= {f"/{path.name}" for path in ROOT.iterdir()}

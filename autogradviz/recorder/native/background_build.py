@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from autogradviz.recorder.native import build, run_compiler
+from autogradviz.recorder.native.extension_source import find_compiler
 from autogradviz.support.standard_error import print_line
 
 VARIABLE: Final = "AUTOGRADVIZ_NATIVE_BUILD"
@@ -42,7 +43,7 @@ def start_if_wanted() -> str | None:
     """
     if os.environ.get(VARIABLE) == "0" or build.unsupported() is not None:
         return None
-    library, compiler = build.library_path(), build.find_compiler()
+    library, compiler = build.library_path(), find_compiler()
     if library.exists() or compiler is None:
         return None
     if run_compiler.failure_of(library, compiler[0]) is not None:

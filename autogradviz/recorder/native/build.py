@@ -15,6 +15,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
+from contextlib import suppress
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
@@ -23,26 +24,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.errors import NativeBuildError
+from autogradviz.recorder.native import prebuilt
+from autogradviz.recorder.native.extension_source import (
+    SUPPORTED_PYTHON,
+    SUPPORTED_TORCH,
+    arguments_for,
+    find_compiler,
+    source_digest,
+)
 from autogradviz.recorder.native.run_compiler import CompilerError, compile_to, failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SUPPORTED_TORCH: Final = ("2.13", "2.14", "2.15")
-SUPPORTED_PYTHON: Final = ((3, 10), (3, 13))  # first and last
 MODULE: Final = "autogradviz_native"
 HOW_TO_BUILD: Final = "run `autogradviz native build` once, for recordings at a lower cost"
 
 _FOLDER: Final = Path(__file__).parent
 _TORCH: Final = Path(torch.__file__).parent
-_QUICKER: Final = (
-    *("-fno-ipa-cp", "-fno-ipa-icf", "-fno-ipa-modref", "-fno-ipa-ra", "-fno-ipa-sra"),
-    *("-fno-ipa-vrp", "-fno-gcse", "-fno-schedule-insns2", "-fno-thread-jumps"),
-    *("-fno-tree-pre", "-fno-tree-slp-vectorize", "-fno-tree-tail-merge"),
-)
-"""Options of g++ that make a build a fifth cheaper and the engine no slower: they leave out passes
-of ``-O2`` that find little in short functions."""
-
 _FOLDER_VARIABLES: Final = ("AUTOGRADVIZ_CACHE", "XDG_CACHE_HOME", "HOME")
 """The environment variables that determine the cache folder."""
 
@@ -68,11 +67,6 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "autogradviz"
 
 
-def sources() -> list[Path]:
-    """Return the files that determine the extension: its source, and this one for the options."""
-    return sorted([*_FOLDER.glob("*.cpp"), *_FOLDER.glob("*.h"), Path(__file__)])
-
-
 def library_path() -> Path:
     """Return the path of the extension for this PyTorch, this Python and this source."""
     variables = tuple(map(os.environ.get, _FOLDER_VARIABLES))
@@ -82,19 +76,11 @@ def library_path() -> Path:
 @cache
 def _library_path(_variables: tuple[str | None, ...], *torch_versions: str) -> Path:
     facts = (
-        _source_digest(), *torch_versions, sys.version, str(sysconfig.get_config_var("SOABI")),
+        source_digest(), *torch_versions, sys.version, str(sysconfig.get_config_var("SOABI")),
         platform.machine(),
     )  # fmt: skip
     digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()
     return cache_folder() / "native" / digest[:16] / f"{MODULE}.so"
-
-
-@cache
-def _source_digest() -> str:
-    digest = hashlib.sha256()
-    for path in sources():
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def unsupported() -> str | None:
@@ -117,6 +103,10 @@ def status() -> Status:
     problem = unsupported()
     if problem is not None:
         return Status(usable=False, reason=problem)
+    carried = prebuilt.find(source_digest(), torch.version.git_version)
+    if carried is not None:
+        with suppress(ImportError):  # such as an older C library: one that is built here may work
+            return Status(usable=True, reason=f"prebuilt, at {carried}", extension=_load(carried))
     path = library_path()
     if not path.exists():
         return Status(usable=False, reason=f"the native one is not built; {HOW_TO_BUILD}")
@@ -171,15 +161,6 @@ def build() -> Path:
     return path
 
 
-def find_compiler() -> list[str] | None:
-    """Return the command of the C++ compiler, None if there is none."""
-    chosen = os.environ.get("CXX")
-    if chosen:
-        return chosen.split() or None
-    found = shutil.which("g++") or shutil.which("clang++")
-    return None if found is None else [found]
-
-
 def failure() -> str | None:
     """Return why the compiler failed to build the extension, None if it did not or is another."""
     compiler = find_compiler()
@@ -188,16 +169,9 @@ def failure() -> str | None:
 
 def arguments(compiler: str) -> Iterator[str]:
     """Yield the arguments of a compiler, without the output."""
-    yield from ("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-w")
-    if Path(compiler).name.startswith("g++"):
-        yield from _QUICKER
-    yield "-DAT_PER_OPERATOR_HEADERS"  # a third less to compile
     yield f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    for folder in (_TORCH / "include", _TORCH / "include/torch/csrc/api/include"):
-        yield f"-I{folder}"
-    yield f"-I{sysconfig.get_path('include')}"
-    yield str(_FOLDER / "module.cpp")
-    yield from (f"-L{_TORCH / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10")
+    python = Path(sysconfig.get_path("include"))
+    yield from arguments_for(compiler, _TORCH / "include", _TORCH / "lib", python)
 
 
 def clean() -> int:
