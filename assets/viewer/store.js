@@ -22,6 +22,7 @@ import { findGradientPath } from "./scene/gradient_path.js";
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
  * @property {number} entry index of the audit entry on display, -1 if it is a finding
  * @property {{filename: string, lineno: number} | null} line on display in the source view
+ * @property {number} step index of the step that all views show, -1 for all steps
  */
 
 /** @typedef {import("./types.js").SceneCauseStep} Step */
@@ -92,6 +93,7 @@ export class Store {
     this.entry = this.finding < 0 && this.scene.audit_entries.length ? 0 : -1;
     /** @type {State["line"]} */
     this.line = null;
+    this.step = -1;
     /** @type {((subject: string) => void) | null} asks Python, if it is there */
     this.askHost = null;
   }

@@ -221,8 +221,8 @@ def _add_ops(analysis: Analysis, rows: _Rows) -> None:
 
 def _add_runs(analysis: Analysis, rows: _Rows) -> None:
     """Add the self times of nodes, and the recomputations with their operators."""
-    self_times = list(_self_times(analysis))
-    for span, self_ns in self_times:
+    times = list(self_times(analysis))
+    for span, self_ns in times:
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         if span.kind == "node":
             location, module = (node.location, node.module) if node else (None, "")
@@ -236,7 +236,7 @@ def _add_runs(analysis: Analysis, rows: _Rows) -> None:
                 of_ops[region.module or region.function] += op.duration_ns
     walls: dict[str, tuple[int, SourceLocation | None]] = {}
     locations = {region.module or region.function: region.location for region in analysis.regions}
-    for span, self_ns in self_times:
+    for span, self_ns in times:
         if span.kind == "recompute":
             wall, _ = walls.get(span.label, (0, None))
             walls[span.label] = wall + self_ns, locations.get(span.label)
@@ -244,7 +244,7 @@ def _add_runs(analysis: Analysis, rows: _Rows) -> None:
         rows.add("recompute", label, location, "outside ops", wall - of_ops[label])
 
 
-def _self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
+def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
     """Yield node runs and recomputations with their duration, without others inside them."""
     spans = [s for s in analysis.timeline.spans if s.kind in {"node", "recompute"}]
     spans.sort(key=lambda s: (s.thread, s.start_ns, -s.end_ns))

@@ -390,4 +390,6 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         error_message=error.message if error else "",
         notices=tuple(notice.message for notice in analysis.notices),
         torn=analysis.log.problem is not None,
+        older_nbytes=sizes.older,
+        older_steps=sizes.older_steps,
     )
