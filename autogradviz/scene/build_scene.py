@@ -87,7 +87,12 @@ def build_scene(
     dominating = [] if chosen else dominating_nodes(regions, region_of, len(folded.nodes))
     drawn = {*parts.compiled_nodes, *dominating}
     names = {node: regions[at].name for node, at in region_of.items()}
-    groups = flatten_groups(group_nodes(folded, analysis.regions, victims | parts.apart, names))
+    steps = Steps(analysis)
+    groups = flatten_groups(
+        group_nodes(
+            folded, analysis.regions, victims | parts.apart, names, steps.of_nodes(folded.nodes)
+        )
+    )
     layouts = lay_out_groups(groups, folded)
     alone = find_alone(layouts)
     blamed = find_blamed(analysis, findings)
@@ -133,7 +138,6 @@ def build_scene(
     )
     if graph_only:
         return scene
-    steps = Steps(analysis)
     spans, span_count = panels.build_spans(analysis, folded)
     idle = panels.find_idle(analysis)
     summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
@@ -154,7 +158,7 @@ def build_scene(
         counted_storages=counted,
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
-        flame_rows=build_flame_tables(analysis, folded),
+        flame_rows=build_flame_tables(analysis, folded, steps),
         **build_prediction_tables(analysis),
         changes=panels.build_changes(analysis),
         saved_diffs=panels.build_saved_diffs(analysis),

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 GroupKind: TypeAlias = Literal[
-    "root", "module", "region", "repeat", "iteration", "page", "graph", "compiled"
+    "root", "module", "region", "repeat", "iteration", "page", "step", "graph", "compiled"
 ]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
@@ -209,6 +209,7 @@ class SceneStep:
     number: int  # from 0; the first one is larger if older steps were dropped
     start_ns: int
     end_ns: int
+    loss_norm: float | None = None  # L2 norm of the last root of backward; None if not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,6 +450,7 @@ class SceneFlameRow:
     value: int  # bytes or nanoseconds
     node: int  # index of the node of the largest part, -1 if it is not drawn
     storage_id: int  # -1 for time
+    step: int  # index into steps: of time, when it was spent; of memory, when it was saved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

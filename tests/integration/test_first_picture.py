@@ -65,7 +65,7 @@ def test_unnamed_leaves_are_named_by_their_variables_or_counted():
 def test_first_of_several_equal_steps_is_open():
     scene = several_steps()._scene
     assert {scene.groups[index].label for index in opened(scene)} >= {"graph 1"}
-    assert "graph 2–3" in labels(scene)
+    assert "graphs 2–3" in labels(scene)
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))

@@ -129,9 +129,9 @@ function addPart(parts, place, frame, cost) {
  * @param {Part} part
  * @returns {Cost}
  */
-export function ownCost({ own }, { frames }) {
+export function ownCost({ own, unknown }, { frames }) {
   const sum = nothing();
-  for (const [frame] of frames) addCost(sum, own[frame]);
+  for (const [frame] of frames) addCost(sum, own[frame] ?? unknown);
   return sum;
 }
 

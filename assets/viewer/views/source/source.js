@@ -205,13 +205,17 @@ class SourcePage {
     this.store.scene.call_frames.forEach(({ filename }, at) => {
       if (filename !== file) return;
       saved += this.costs.own[at][0] + this.costs.own[at][2];
-      time += this.costs.own[at][3] + this.costs.own[at][4];
+      time += this.costs.own[at][3];
     });
     const short = file.replace(/^.*[\\/](?:site|dist)-packages[\\/]/, "");
     return [
       h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file }),
       h("span", "agv-muted agv-source-path", short),
-      h("span", "agv-muted", [saved && formatBytes(saved), time && formatDuration(time)].filter(Boolean).join(" · ")),
+      h(
+        "span",
+        "agv-muted",
+        [saved && formatBytes(saved), time && formatDuration(time)].filter(Boolean).join(" · "),
+      ),
     ];
   }
 
