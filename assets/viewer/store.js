@@ -231,6 +231,23 @@ export class Store {
   }
 
   /**
+   * Show one step in all views.
+   *
+   * @param {number} step its index, -1 for all steps
+   */
+  showStep(step) {
+    if (!this.set("step", step) || step < 0) return;
+    const { groups, steps } = this.scene;
+    const label = `step ${steps[step].number}`;
+    const group = groups.findIndex((each) => each.kind === "step" && each.label === label);
+    if (group < 0) return;
+    this.#openAround({ kind: "group", index: group });
+    this.toggle(group, true);
+    this.set("selected", { kind: "group", index: group });
+    this.#emit("focus");
+  }
+
+  /**
    * Display a finding.
    *
    * @param {number} finding

@@ -6,7 +6,7 @@
 
 /** @typedef {0 | 1} Flag a boolean in a table */
 
-/** @typedef {"root" | "module" | "region" | "repeat" | "iteration" | "page" | "graph" | "compiled"} GroupKind */
+/** @typedef {"root" | "module" | "region" | "repeat" | "iteration" | "page" | "step" | "graph" | "compiled"} GroupKind */
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
@@ -179,6 +179,7 @@
  * @property {number} number from 0; the first one is larger if older steps were dropped
  * @property {number} start_ns
  * @property {number} end_ns
+ * @property {number | null} loss_norm L2 norm of the last root of backward; None if not recorded
  */
 
 /**
@@ -416,6 +417,7 @@
  * @property {number} value bytes or nanoseconds
  * @property {number} node index of the node of the largest part, -1 if it is not drawn
  * @property {number} storage_id -1 for time
+ * @property {number} step index into steps: of time, when it was spent; of memory, when it was saved
  */
 
 /**

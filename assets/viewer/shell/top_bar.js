@@ -3,9 +3,10 @@
 
 import { COLORS } from "../scene/colors.js";
 import { claim, button, h, listen } from "../dom.js";
-import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
+import { COST_DEFINITIONS } from "../scene/call_costs.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/icons.js";
+import { figuresOf, makeStepSwitch } from "./step_switch.js";
 
 /** @typedef {import("../store.js").Store} Store */
 /** @typedef {(kind: "svg" | "png") => void} ExportPicture saves the view on display */
@@ -27,15 +28,13 @@ const KEYS = [
  */
 export function makeTopBar(views, store, search, exportPicture) {
   const { summary } = store.scene;
-  /** @type {[strong: string, rest: string][]} */
-  const figures = [
-    [
-      formatCount(summary.nodes),
-      ` node${summary.nodes === 1 ? "" : "s"} · ${formatCount(summary.edges)} edges`,
-    ],
-    [formatBytes(summary.peak_nbytes), " held at peak"],
-    [formatDuration(summary.end_ns), ""],
-  ];
+  const figures = h("div", "agv-figures");
+  const fill = () =>
+    figures.replaceChildren(
+      ...figuresOf(store).map(([strong, rest]) => h("span", {}, h("b", "", strong), rest)),
+    );
+  store.subscribe(["step"], fill);
+  fill();
   return h(
     "header",
     "agv-top-bar",
@@ -45,11 +44,8 @@ export function makeTopBar(views, store, search, exportPicture) {
       icon("logo", "agv-icon-16"),
       h("h2", { text: summary.title || "autogradviz", title: summary.subtitle }),
     ),
-    h(
-      "div",
-      "agv-figures",
-      ...figures.map(([strong, rest]) => h("span", {}, h("b", "", strong), rest)),
-    ),
+    figures,
+    makeStepSwitch(store),
     h("div", "agv-grow"),
     search,
     colorMenu(store),
@@ -109,8 +105,8 @@ function keyHelp(views) {
   for (const [keys, action] of entries) {
     list.append(h("dt", "", keys), h("dd", "", action));
   }
-  list.append(h("dt", "agv-help-head", "Bytes"), h("dd"));
-  for (const [word, meaning] of DEFINITIONS) {
+  list.append(h("dt", "agv-help-head", "Bytes and times"), h("dd"));
+  for (const [word, meaning] of [...DEFINITIONS, ...COST_DEFINITIONS]) {
     list.append(h("dt", "", word), h("dd", "", meaning));
   }
   const help = h(
