@@ -362,8 +362,8 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
     parts = [plural(len(graph.nodes), "node"), plural(len(graph.edges), "edge")]
     if analysis.regions:
         parts.append(plural(len(analysis.regions), "checkpoint region"))
-    if sizes.at_peak:
-        parts.append(f"{format_bytes(sizes.at_peak)} held at peak")
+    if sizes.at_peak + sizes.older:
+        parts.append(f"{format_bytes(sizes.at_peak + sizes.older)} held at peak")
     name = (started.model_name if started else None) or "autograd graph"
     return SceneSummary(
         title=name if title is None else title,

@@ -75,7 +75,7 @@ export function findingSections(store, findings) {
     const show = () => store.showFinding(at);
     const card = h(
       "div",
-      "agv-card",
+      `agv-card agv-${finding.confidence}`,
       h("h4", "agv-card-title", finding.title),
       h("p", "agv-text agv-clamp", sentences(finding.explanation)),
       ...findingSource(store.sceneIndex, finding, 1),

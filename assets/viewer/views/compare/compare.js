@@ -97,7 +97,12 @@ export function rowsPanel(table, show) {
     const all = rows.filter((row) => row.kind !== "total" && Boolean(row.merged) === merged);
     const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
     const shown = found.slice(0, MAX_ROWS);
-    body.replaceChildren(...shown.map((row) => tableRow(row, isSlower, normed, () => show(row))));
+    const none = changes ? "Nothing differs." : "No module or line has nodes.";
+    const note = h("td", { attrs: { colspan: HEAD.length } }, h("span", "agv-muted", none));
+    body.replaceChildren(
+      ...(shown.length ? [] : [h("tr", {}, note)]),
+      ...shown.map((row) => tableRow(row, isSlower, normed, () => show(row))),
+    );
     const lines = all.filter((row) => row.kind === "line");
     const different = lines.filter((row) => row.status !== "same");
     count.textContent = [
@@ -121,7 +126,7 @@ export function rowsPanel(table, show) {
       h("span", "agv-end", choice(["changes", "all"], "changes", choose)),
       choice(["merged", "each block"], "merged", choose),
     ],
-    tableOf(head, 2, head.length, body),
+    tableOf(head, 2, head.length, body, { name: 1, columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4) }),
   );
 }
 
@@ -179,7 +184,7 @@ function tableRow(row, isSlower, normed, show) {
   const isLine = row.kind === "line";
   const numbers = [...new Set(row.lines.filter(Boolean))].join(" → ");
   const label = h(isLine ? "code" : "b", { text: row.label, title: row.module });
-  const name = h("td", "agv-compare-name", label);
+  const name = h("td", "agv-compare-name agv-stacked-name", label);
   if (isLine) name.prepend(h("span", "agv-muted", numbers));
   if (row.other_nodes) name.append(h("div", "agv-muted", row.other_nodes));
   name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
@@ -187,7 +192,7 @@ function tableRow(row, isSlower, normed, show) {
   return h(
     "tr",
     { onclick: show },
-    h("td", { class: color, title: meaning, text: mark }),
+    h("td", { class: `agv-stacked-hidden ${color}`, title: meaning, text: mark }),
     name,
     pairCell(row.nodes, formatCount),
     pairCell(row.saved, formatBytes),

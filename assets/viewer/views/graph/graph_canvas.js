@@ -89,7 +89,6 @@ export class GraphCanvas {
       "div",
       "agv-graph",
       this.canvas,
-      this.minimap.element,
       ...makeToolbar(this, store),
       this.breadcrumbs.element,
       this.layoutStatus,
@@ -233,7 +232,7 @@ export class GraphCanvas {
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
     paint(pen, this.look(clamp(progress, 0, 1)));
     const view = { x: camera.x, y: camera.y, w: width / camera.scale, h: height / camera.scale };
-    this.minimap.mark(view, placement, pen.palette, this.sceneIndex.scene, camera.scale);
+    this.minimap.mark(view, placement, pen.palette);
     this.breadcrumbs.update(placement, view);
     if (this.offsets.size) this.schedule();
   }

@@ -98,8 +98,10 @@ export class FlameGraph {
     const area = h("div", "agv-flame-rows", ...boxes);
     area.style.height = `${bottom * ROW}px`;
     // The panel is as high as its rows, if there is room.
-    const grid = this.element.parentElement;
-    grid?.style.setProperty("--agv-rows", `${Math.max(5, bottom) * ROW + HEAD_HEIGHT}px`);
+    const height = `${Math.max(5, bottom) * ROW + HEAD_HEIGHT}px`;
+    requestAnimationFrame(() =>
+      this.element.parentElement?.style.setProperty("--agv-rows", height),
+    );
     this.frames.replaceChildren(area);
     const sum = this.#format(this.root?.value ?? 0);
     const what = this.kind === "memory" ? "held at peak" : "of ops, nodes and recomputations";

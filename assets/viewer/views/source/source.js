@@ -261,10 +261,11 @@ class SourcePage {
     const own = this.nodes.get(key) ?? [];
     const failed = own.some((node) => nodes[node].error || nodes[node].state === "failed");
     const writes = own.some((node) => nodes[node].writes) || isBlamed(store, file, number);
+    const isHint = !failed && store.scene.findings[0]?.confidence === "hint";
     const cells = h("span", "agv-source-tag");
     const line = h(
       "div",
-      `agv-source-line ${writes ? "agv-culprit" : failed ? "agv-victim" : ""}`,
+      `agv-source-line ${writes ? "agv-culprit" : failed ? "agv-victim" : ""} ${isHint ? "agv-hint" : ""}`,
       h("span", "agv-source-number", String(number)),
       this.marks?.size ? h("span", "agv-marks", ...(this.marks.get(key) ?? [])) : null,
       h("code", "", text || " "),

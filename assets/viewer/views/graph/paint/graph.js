@@ -69,7 +69,7 @@ export function paint(pen, look) {
   for (const box of boxes) {
     if (box.kind === "frame") paintFrame(pen, box, look.sceneIndex.scene.groups[box.ref]);
   }
-  paintLines(pen, look, seen, highlighted);
+  const labels = paintLines(pen, look, seen, highlighted);
   for (const box of boxes) {
     if (box.kind === "frame") paintHeader(pen, box, look.sceneIndex.scene.groups[box.ref]);
   }
@@ -80,6 +80,8 @@ export function paint(pen, look) {
     ctx.globalAlpha = alphaOf(look, box, highlighted);
     paintBox(pen, look, box);
   }
+  ctx.globalAlpha = look.linesAlpha;
+  paintViews(pen, labels);
   ctx.globalAlpha = 1;
   if (look.time === null) paintBlame(pen, look, boxes);
   paintStations(pen, look, boxes);
@@ -207,6 +209,7 @@ function paintGlow({ ctx, palette, scale }, box) {
  * @param {Look} look
  * @param {{left: number, right: number, top: number, bottom: number}} seen
  * @param {Set<string> | null} highlighted
+ * @returns {Parameters<typeof paintViews>[1]} the labels of the lines
  */
 function paintLines(pen, look, seen, highlighted) {
   const { scene } = look.sceneIndex;
@@ -228,13 +231,14 @@ function paintLines(pen, look, seen, highlighted) {
     pen.ctx.globalAlpha = look.linesAlpha * (highlighted && rank < 2 ? 0.35 : 1);
     paintLine(pen, line, style);
   }
-  pen.ctx.globalAlpha = look.linesAlpha;
-  for (const { line, link, style, rank } of drawn) {
-    const color = rank === 1 ? style.color : palette.text3;
-    const background = frameFill(palette, scene.groups[line.group]);
-    paintViews(pen, line, link.views, color, background);
-  }
   pen.ctx.globalAlpha = 1;
+  // Those of the selection come last on the lines, and first where labels overlap.
+  return drawn.reverse().map(({ line, link, style, rank }) => ({
+    line,
+    views: link.views,
+    color: rank === 1 ? style.color : palette.text3,
+    background: frameFill(palette, scene.groups[line.group]),
+  }));
 }
 
 /**
