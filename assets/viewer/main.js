@@ -28,7 +28,7 @@ import "./shell/details/details.css";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { claim, h, listen } from "./dom.js";
 import { exportPicture } from "./export.js";
-import { connectAddress, connectHost } from "./selection_sync.js";
+import { connectAddress, connectHost, describeState } from "./selection_sync.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
@@ -105,9 +105,9 @@ function mountScene(root, scene, model, open, node) {
   const search = new Search(store);
   const panes = new ViewPanes(VIEWS, store, palette);
   const scrubber = new Scrubber(store, palette);
-  const topBar = makeTopBar(VIEWS, store, search.element, (kind) =>
-    exportPicture(store, panes, kind),
-  );
+  const linkText = () => (model.get("_link") ? location.href : describeState(store));
+  const savePicture = (/** @type {"svg" | "png"} */ kind) => exportPicture(store, panes, kind);
+  const topBar = makeTopBar(VIEWS, store, search.element, savePicture, linkText);
   const rail = makeNavigationRail(VIEWS, store);
   const shell = h("div", "agv-shell", topBar, rail, ...panes.elements, scrubber.element);
   root.replaceChildren(shell, hideStill(model));

@@ -2,6 +2,7 @@
 /** The top bar: title, figures, search, coloring, export and help. */
 
 import { COLORS } from "../scene/colors.js";
+import { copyText } from "../copy_button.js";
 import { claim, button, h, listen } from "../dom.js";
 import { COST_DEFINITIONS } from "../scene/call_costs.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
@@ -24,9 +25,10 @@ const KEYS = [
  * @param {Store} store
  * @param {HTMLElement} search
  * @param {ExportPicture} exportPicture
+ * @param {() => string} linkText returns what "copy link" copies
  * @returns {HTMLElement}
  */
-export function makeTopBar(views, store, search, exportPicture) {
+export function makeTopBar(views, store, search, exportPicture, linkText) {
   const { summary } = store.scene;
   const figures = h("div", "agv-figures");
   const fill = () =>
@@ -49,7 +51,7 @@ export function makeTopBar(views, store, search, exportPicture) {
     h("div", "agv-grow"),
     search,
     colorMenu(store),
-    exportMenu(exportPicture),
+    exportMenu(exportPicture, linkText),
     keyHelp(views),
   );
 }
@@ -72,9 +74,10 @@ function colorMenu(store) {
 
 /**
  * @param {ExportPicture} exportPicture
+ * @param {() => string} linkText
  * @returns {HTMLElement}
  */
-function exportMenu(exportPicture) {
+function exportMenu(exportPicture, linkText) {
   const entry = (/** @type {"svg" | "png"} */ kind) => {
     const save = () => {
       menu.open = false;
@@ -87,7 +90,12 @@ function exportMenu(exportPicture) {
     { title: "Export this view", attrs: { "aria-label": "Export this view" } },
     icon("export", "agv-icon-16"),
   );
-  const list = h("div", "agv-export agv-float", entry("svg"), entry("png"));
+  const copy = () => {
+    menu.open = false;
+    copyText(linkText());
+  };
+  const link = button("Copy a link to what is on display", "agv-item", copy, "Link");
+  const list = h("div", "agv-export agv-float", entry("svg"), entry("png"), link);
   const menu = h("details", "agv-help", summary, list);
   listen(menu, "focusout", (event) => {
     if (!menu.contains(/** @type {Node | null} */ (event.relatedTarget))) menu.open = false;

@@ -126,7 +126,10 @@ export function rowsPanel(table, show) {
       h("span", "agv-end", choice(["changes", "all"], "changes", choose)),
       choice(["merged", "each block"], "merged", choose),
     ],
-    tableOf(head, 2, head.length, body, { name: 1, columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4) }),
+    tableOf(head, 2, head.length, body, {
+      name: 1,
+      columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
+    }),
   );
 }
 
