@@ -114,6 +114,7 @@ export function connectAddress(store) {
     goes = false;
   };
   read();
+  if (location.hash) write();
   store.subscribe([...STATE], (change) => {
     goes ||= !reading && STEPS.includes(change);
     // One action changes several parts of the state.

@@ -7,6 +7,7 @@ import { claim, button, h, listen } from "../dom.js";
 import { COST_DEFINITIONS } from "../scene/call_costs.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/icons.js";
+import { FILTERS } from "./query.js";
 import { figuresOf, makeStepSwitch } from "./step_switch.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -15,7 +16,7 @@ import { figuresOf, makeStepSwitch } from "./step_switch.js";
 /** @type {[keys: string, action: string][]} those that work in every view */
 const KEYS = [
   ["p", "path from the loss to the selection"],
-  ["/", "search"],
+  ["/", "search, with filters; > lists commands"],
   ["n", "next difference or finding"],
   ["Esc", "clear search, then path, then selection"],
 ];
@@ -112,6 +113,10 @@ function keyHelp(views) {
   const entries = [...views.flatMap((view) => view.keyHelp ?? []), ...KEYS];
   for (const [keys, action] of entries) {
     list.append(h("dt", "", keys), h("dd", "", action));
+  }
+  list.append(h("dt", "agv-help-head", "Search"), h("dd"));
+  for (const [example, meaning] of FILTERS) {
+    list.append(h("dt", "agv-mono", example), h("dd", "", meaning));
   }
   list.append(h("dt", "agv-help-head", "Bytes and times"), h("dd"));
   for (const [word, meaning] of [...DEFINITIONS, ...COST_DEFINITIONS]) {

@@ -35,6 +35,7 @@ const CHANGES = [
   "gradientPath",
   "trail",
   "station",
+  "matches",
 ];
 
 /** Groups with more boxes are not opened in the first picture. */
@@ -249,7 +250,8 @@ export class GraphCanvas {
     const rest = (1 - progress) ** 3;
     const offsets = new Map();
     for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
-    const state = { selected, hovered, time, nodePart, savedForm, gradientPath, coloring };
+    const { matches } = this.store;
+    const state = { selected, hovered, matches, time, nodePart, savedForm, gradientPath, coloring };
     const answer = { proven, station, open };
     const linesAlpha = progress ** 2;
     return {

@@ -39,7 +39,7 @@ export function makeSource(store) {
   const head = h("div", "agv-view-head", h("h3", "", "Source"), modes);
   const body = h("div", "agv-source-page", head, scroller);
   store.subscribe(["step"], draw);
-  store.subscribe(["selected"], () => markSelected(store, scroller));
+  store.subscribe(["selected", "matches"], () => markSelected(store, scroller));
   store.subscribe(["line"], () => {
     if (mode !== "callers" || !store.line) return;
     setMode(modes, "with calls");
@@ -84,12 +84,16 @@ function showLine(store, scroller) {
  * @param {Store} store
  * @param {HTMLElement} scroller
  */
-function markSelected({ scene, related }, scroller) {
-  const chosen = new Set([...related.nodes].map((node) => placeKey(scene.nodes[node])));
+function markSelected({ scene, related, matches }, scroller) {
+  const keysOf = (/** @type {Iterable<number>} */ nodes) =>
+    new Set([...nodes].map((node) => placeKey(scene.nodes[node])));
+  const chosen = keysOf(related.nodes);
+  const matched = keysOf(matches ?? []);
   /** @type {NodeListOf<HTMLElement>} */
   const rows = scroller.querySelectorAll("[data-line]");
   for (const row of rows) {
     row.classList.toggle("agv-selected-line", chosen.has(row.dataset["line"] ?? ""));
+    row.classList.toggle("agv-match", matched.has(row.dataset["line"] ?? ""));
   }
 }
 

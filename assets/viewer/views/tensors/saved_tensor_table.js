@@ -32,7 +32,7 @@ export class SavedTensorTable {
     this.folded = store.scene.storages.length > 12;
     this.shown = PAGE_ROWS;
     this.element = h("div", "agv-scroll agv-saved-table");
-    store.subscribe(["selected", "step"], () => this.fill());
+    store.subscribe(["selected", "step", "matches"], () => this.fill());
     this.fill();
   }
 
@@ -63,9 +63,10 @@ export class SavedTensorTable {
   #rows() {
     /** @type {Map<string | number, Row>} */
     const rows = new Map();
-    const { scene, step } = this.store;
+    const { scene, step, matches } = this.store;
     for (const storage of scene.storages) {
       if (!inStep(step, () => stepAt(scene, storage.holds[0] ?? 0))) continue;
+      if (matches && !matches.has(storage.node)) continue;
       const key = this.folded ? foldKey(storage) : storage.index;
       const row = rows.get(key) ?? { storages: [], nbytes: 0 };
       rows.set(key, row);

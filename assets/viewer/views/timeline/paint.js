@@ -79,6 +79,13 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
     paintCurve(pen, store.scene, tops[tracks.length], x, view);
     const nodes = [...store.related.nodes].map((node) => store.scene.nodes[node]);
     paintSelected(pen, tracks, tops, x, nodes);
+    for (const node of store.matches ?? []) {
+      const { born_ns, runs_ns } = store.scene.nodes[node];
+      for (const time of [born_ns, ...runs_ns.filter((_, at) => at % 2 === 0)]) {
+        ctx.fillStyle = palette.path;
+        if (time >= 0) ctx.fillRect(x(time) - 1, TOP - 4, 2, 8);
+      }
+    }
   });
   paintScale(pen, store.scene, tops[tracks.length], left);
   if (store.scene.summary.torn && view[1] >= store.sceneIndex.end) {

@@ -69,7 +69,9 @@ export class Timeline {
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["time", "view", "selected", "trail", "station"], () => this.schedule());
+    store.subscribe(["time", "view", "selected", "trail", "station", "matches"], () =>
+      this.schedule(),
+    );
     const follow = () => {
       const step = store.scene.steps[store.step];
       this.profileRange(step ? [step.start_ns, step.end_ns] : null);

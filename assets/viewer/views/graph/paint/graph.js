@@ -30,6 +30,7 @@ const MIN_TEXT_HEIGHT = 11;
  * @property {import("../camera.js").Camera} camera
  * @property {Item | null} selected
  * @property {Item | null} hovered its neighbors are highlighted, the rest is dimmed
+ * @property {Set<number> | null} matches nodes that a search found; the rest is dimmed
  * @property {Map<string, {x: number, y: number}>} offsets of boxes during a transition
  * @property {number} linesAlpha lines fade in during a transition
  * @property {import("../../../scene/colors.js").Coloring | null} coloring
@@ -261,8 +262,8 @@ function touchesItem(look, edges) {
  * @param {Look} look
  * @returns {Set<string> | null} null if no node is hovered
  */
-function highlightedItems({ hovered, sceneIndex }) {
-  if (hovered?.kind !== "node") return null;
+function highlightedItems({ hovered, sceneIndex, matches }) {
+  if (hovered?.kind !== "node") return matches && itemsAround(sceneIndex.scene, matches);
   const { index } = hovered;
   const neighbors = [index, ...sceneIndex.users[index], ...sceneIndex.inputs[index]];
   const highlighted = new Set(neighbors.map((node) => keyOf({ kind: "node", index: node })));
@@ -273,6 +274,21 @@ function highlightedItems({ hovered, sceneIndex }) {
     }
   }
   return highlighted;
+}
+
+/**
+ * @param {import("../../../types.js").Scene} scene
+ * @param {Set<number>} nodes
+ * @returns {Set<string>} the nodes, and the groups that contain them
+ */
+function itemsAround({ nodes: all, groups }, nodes) {
+  const items = new Set([...nodes].map((node) => keyOf({ kind: "node", index: node })));
+  for (const node of nodes) {
+    for (let g = all[node].group; g > 0; g = groups[g].parent) {
+      items.add(keyOf({ kind: "group", index: g }));
+    }
+  }
+  return items;
 }
 
 /**
