@@ -65,7 +65,10 @@ class Steps:
 
 
 def _ran_after(analysis: Analysis, time_ns: int) -> bool:
-    """Return whether a forward op or a backward started after a time."""
-    if any(op.time_ns > time_ns for op in analysis.ops[-1:]):
-        return True
+    """Return whether an op, apart from those of the optimizer, or a backward started later."""
+    for op in reversed(analysis.ops):
+        if op.time_ns <= time_ns:
+            break
+        if not analysis.in_optimizer(op.stack_id):
+            return True
     return any(event.time_ns > time_ns for event in analysis.log.of(BackwardStarted)[-1:])
