@@ -341,7 +341,9 @@ export class Store {
    */
   goTo(station) {
     this.station = station;
-    const index = this.stations[station]?.nodes[0];
+    const { nodes, filename, lineno } = this.stations[station] ?? { nodes: [] };
+    if (lineno) this.set("line", { filename: filename ?? "", lineno });
+    const [index] = nodes;
     if (index !== undefined) {
       this.reveal({ kind: "node", index });
       this.set("gradientPath", findGradientPath(this.sceneIndex, { kind: "node", index }));
