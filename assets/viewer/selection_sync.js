@@ -126,7 +126,7 @@ export function connectAddress(store) {
 }
 
 /**
- * Return what is on display as text, which `readState` displays again.
+ * Return the state as text, which `readState` displays again.
  *
  * @param {Store} store
  * @returns {string} "view=tensors&step=1&tensor=12&open=3.-4&time=1700"

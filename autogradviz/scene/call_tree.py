@@ -31,7 +31,7 @@ _INSTALLED: Final = re.compile(r"[\\/](site|dist)-packages[\\/]|^<frozen ")
 
 
 class CallTree:
-    """The frames of the stacks that were asked for."""
+    """The frames of the requested stacks."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.frames: list[SceneCallFrame] = []

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What source lines cost, by themselves and with all that they call.
+ * Costs of source lines, by themselves and with all that they call.
  *
  * Each node, storage and op has one frame in the tree of calls; a cost is a list of numbers, one
  * for each of `COLUMNS`. The outermost lines and what has no line add up to the total.
@@ -16,7 +16,10 @@ export const COLUMNS = ["saved", "held at peak", "recomputed", "time", "backward
 /** The definitions of those that are not in all views. */
 export const COST_DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
   ["time", "of the ops that a line runs; of loss.backward(), all that backward runs"],
-  ["backward", "time of the nodes that compute the gradients of a line, whoever calls backward"],
+  [
+    "backward",
+    "time of the nodes that compute the gradients of a line, also if another line calls backward",
+  ],
 ]);
 
 /**
@@ -123,7 +126,7 @@ function addPart(parts, place, frame, cost) {
 }
 
 /**
- * Return what lines cost by themselves.
+ * Return the cost of lines by themselves.
  *
  * @param {CallCosts} costs
  * @param {Part} part
