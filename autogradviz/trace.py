@@ -603,11 +603,15 @@ class Trace:
 
         return pack(self._viewer_scene)
 
-    def widget(self) -> TraceWidget:
+    def widget(self, state: str = "") -> TraceWidget:
         """Return the interactive viewer for notebooks.
 
+        Args:
+            state: what to display: the part of a report's address behind the #, or the ``state``
+                of another widget.
+
         Example:
-            >>> widget = trace.widget()
+            >>> widget = trace.widget("view=memory")
             >>> widget.select("AddmmBackward0")
         """
         from autogradviz.render.widget import TraceWidget
@@ -617,6 +621,7 @@ class Trace:
             picture=GraphView(self._scene).svg,
             words=self.__repr__,
             answer=self._answer,
+            state=state.removeprefix("#"),
         )
 
     def live(self) -> LiveWidget:

@@ -26,7 +26,7 @@ export function copyButton(what, text) {
  *
  * @param {string} text
  */
-async function copyText(text) {
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {

@@ -28,7 +28,9 @@ import "./shell/details/details.css";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { claim, h, listen } from "./dom.js";
 import { exportPicture } from "./export.js";
-import { connectAddress, connectHost } from "./selection_sync.js";
+import { copyText } from "./copy_button.js";
+import { listCommands } from "./shell/commands.js";
+import { connectAddress, connectHost, describeState } from "./selection_sync.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
@@ -36,6 +38,7 @@ import { makeNavigationRail } from "./shell/navigation_rail.js";
 import { Scrubber } from "./shell/scrubber.js";
 import { Search } from "./shell/search.js";
 import { makeTopBar } from "./shell/top_bar.js";
+import { restoreWidths } from "./shell/splitter.js";
 import { ViewPanes } from "./shell/view_panes.js";
 import { Store } from "./store.js";
 import { VIEWS } from "./views/registry.js";
@@ -102,15 +105,31 @@ function mountScene(root, scene, model, open, node) {
   const store = new Store(indexScene(scene), VIEWS);
   store.openRecording = open;
   const palette = () => PALETTES[hostTheme()];
-  const search = new Search(store);
+  const search = new Search(store, () =>
+    listCommands(store, VIEWS, {
+      "Save this view as SVG": () => savePicture("svg"),
+      "Save this view as PNG": () => savePicture("png"),
+      "Copy a link to what is on display": () => copyText(linkText()),
+      ...(scene.regions.length
+        ? { "Compare forward and recomputation": () => store.showRegion(store.region) }
+        : {}),
+      ...(scene.module_calls.length
+        ? { "What if a module were checkpointed": () => store.set("view", "memory") }
+        : {}),
+      ...(scene.audit_entries.length
+        ? { "Audit: what each line did": () => store.showEntry(0) }
+        : {}),
+    }),
+  );
   const panes = new ViewPanes(VIEWS, store, palette);
   const scrubber = new Scrubber(store, palette);
-  const topBar = makeTopBar(VIEWS, store, search.element, (kind) =>
-    exportPicture(store, panes, kind),
-  );
+  const linkText = () => (model.get("_link") ? location.href : describeState(store));
+  const savePicture = (/** @type {"svg" | "png"} */ kind) => exportPicture(store, panes, kind);
+  const topBar = makeTopBar(VIEWS, store, search.element, savePicture, linkText);
   const rail = makeNavigationRail(VIEWS, store);
   const shell = h("div", "agv-shell", topBar, rail, ...panes.elements, scrubber.element);
   root.replaceChildren(shell, hideStill(model));
+  restoreWidths(root);
   const press = handleKeys(store, search, panes);
   // A report has nothing else on its page.
   const keyed = model.get("_link") ? document.documentElement : root;

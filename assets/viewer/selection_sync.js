@@ -35,6 +35,10 @@ export function connectHost(store, model) {
     "change:selected": () => readSelection(store, model),
     "change:color_by": () => readColors(store, model),
     "change:focused": () => readFocus(store, model),
+    "change:state": () => {
+      const state = model.get("state");
+      if (state && state !== describeState(store)) readState(store, state);
+    },
     "change:_answer": () => {
       const answer = model.get("_answer");
       if (!answer?.subject) return;
@@ -51,6 +55,18 @@ export function connectHost(store, model) {
     model.set("color_by", store.colorBy);
     model.save_changes();
   });
+  if (model.get("state") !== undefined) {
+    let waiting = false;
+    const write = () => {
+      waiting = false;
+      model.set("state", describeState(store));
+      model.save_changes();
+    };
+    store.subscribe([...STATE], () => {
+      if (!waiting) setTimeout(write, SLOWLY_MS);
+      waiting = true;
+    });
+  }
   if (model.get("_answer")) {
     store.askHost = (subject) => {
       model.set("_question", subject);
@@ -66,35 +82,99 @@ export function connectHost(store, model) {
   };
 }
 
+/** Between two messages about the state. */
+const SLOWLY_MS = 300;
+
+/** The changes that end up in an address; those in `STEPS` are where the back button leads. */
+const STATE = /** @type {const} */ (["view", "step", "reveal", "selected", "open", "time", "line"]);
+const STEPS = ["view", "step", "reveal"];
+
 /**
- * Keep the view and the selection in the address of a report: `#view=tensors&tensor=12`.
+ * Keep the state in the address of a report: `#view=tensors&tensor=12`. Buttons of the browser go
+ * back to earlier views, steps and places.
  *
  * @param {Store} store
  * @returns {() => void} disconnects them
  */
 export function connectAddress(store) {
+  let reading = false;
+  let goes = false;
+  let waiting = false;
   const read = () => {
-    const address = new URLSearchParams(location.hash.slice(1));
-    const module = address.get("module");
-    const group = store.scene.groups.findIndex((each) => each.path === module && each.repeat === 1);
-    const kind = address.has("tensor") ? "tensor" : "node";
-    const item = module ? { kind: "group", id: group } : { kind, id: Number(address.get(kind)) };
-    const found = address.has(module ? "module" : kind) && findItem(store, item);
-    if (found && !sameItem(found, store.selected)) store.reveal(found);
-    const view = address.get("view");
-    if (view && store.hasView(view)) store.set("view", view);
+    reading = true;
+    readState(store, location.hash.slice(1));
+    reading = false;
   };
   const write = () => {
-    const address = new URLSearchParams({ view: store.view });
-    const selection = /** @type {Partial<Selection>} */ (describeSelection(store));
-    if (selection.kind === "group") address.set("module", selection.module ?? "");
-    else if (selection.kind) address.set(selection.kind, String(selection.id));
-    history.replaceState(null, "", `#${address}`);
+    waiting = false;
+    const address = `#${describeState(store)}`;
+    if (address !== location.hash) {
+      history[goes ? "pushState" : "replaceState"](null, "", address);
+    }
+    goes = false;
   };
   read();
-  store.subscribe(["selected", "view"], write);
-  addEventListener("hashchange", read);
-  return () => removeEventListener("hashchange", read);
+  if (location.hash) write();
+  store.subscribe([...STATE], (change) => {
+    goes ||= !reading && STEPS.includes(change);
+    // One action changes several parts of the state.
+    if (!waiting) queueMicrotask(write);
+    waiting = true;
+  });
+  addEventListener("popstate", read);
+  return () => removeEventListener("popstate", read);
+}
+
+/**
+ * Return the state as text, which `readState` displays again.
+ *
+ * @param {Store} store
+ * @returns {string} "view=tensors&step=1&tensor=12&open=3.-4&time=1700"
+ */
+export function describeState(store) {
+  const { scene, open, step, time, line, view } = store;
+  const address = new URLSearchParams({ view });
+  if (step >= 0) address.set("step", String(scene.steps[step].number));
+  const selection = /** @type {Partial<Selection>} */ (describeSelection(store));
+  if (selection.kind === "group" && selection.module) address.set("module", selection.module);
+  else if (selection.kind) address.set(selection.kind, String(selection.id));
+  if (line && view === "source") address.set("line", `${line.filename}:${line.lineno}`);
+  const toggled = [...scene.groups]
+    .filter(({ index, open: first }) => index && Boolean(first) !== open.has(index))
+    .map(({ index }) => (open.has(index) ? index : -index));
+  if (toggled.length) address.set("open", toggled.join("."));
+  if (time !== null) address.set("time", String(Math.round(time)));
+  return String(address);
+}
+
+/**
+ * Display what `describeState` returned.
+ *
+ * @param {Store} store
+ * @param {string} text
+ */
+export function readState(store, text) {
+  const address = new URLSearchParams(text);
+  if (address.has("view") || address.has("open")) {
+    const toggled = (address.get("open") ?? "").split(".").map(Number);
+    for (const { index, open } of [...store.scene.groups]) {
+      const flipped = toggled.includes(open ? -index : index);
+      if (index) store.toggle(index, flipped ? !open : Boolean(open));
+    }
+  }
+  const number = Number(address.get("step") ?? -1);
+  store.showStep(store.scene.steps.findIndex((each) => each.number === number));
+  const module = address.get("module");
+  const group = store.scene.groups.findIndex((each) => each.path === module && each.repeat === 1);
+  const kind = ["tensor", "group"].find((each) => address.has(each)) ?? "node";
+  const item = module ? { kind: "group", id: group } : { kind, id: Number(address.get(kind)) };
+  const found = address.has(module ? "module" : kind) && findItem(store, item);
+  if (found && !sameItem(found, store.selected)) store.reveal(found);
+  const [, filename, lineno] = /^(.*):(\d+)$/.exec(address.get("line") ?? "") ?? [];
+  if (filename) store.showLine(filename, Number(lineno));
+  store.set("time", address.has("time") ? Number(address.get("time")) : null);
+  const view = address.get("view");
+  if (view && store.hasView(view)) store.set("view", view);
 }
 
 /**

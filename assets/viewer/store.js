@@ -22,6 +22,8 @@ import { findGradientPath } from "./scene/gradient_path.js";
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
  * @property {number} entry index of the audit entry on display, -1 if it is a finding
  * @property {{filename: string, lineno: number} | null} line on display in the source view
+ * @property {Set<number> | null} matches nodes that the search found, marked in all views
+ * @property {number} step index of the step that all views show, -1 for all steps
  */
 
 /** @typedef {import("./types.js").SceneCauseStep} Step */
@@ -92,6 +94,9 @@ export class Store {
     this.entry = this.finding < 0 && this.scene.audit_entries.length ? 0 : -1;
     /** @type {State["line"]} */
     this.line = null;
+    this.step = -1;
+    /** @type {State["matches"]} */
+    this.matches = null;
     /** @type {((subject: string) => void) | null} asks Python, if it is there */
     this.askHost = null;
   }
@@ -229,6 +234,23 @@ export class Store {
   }
 
   /**
+   * Show one step in all views.
+   *
+   * @param {number} step its index, -1 for all steps
+   */
+  showStep(step) {
+    if (!this.set("step", step) || step < 0) return;
+    const { groups, steps } = this.scene;
+    const label = `step ${steps[step].number}`;
+    const group = groups.findIndex((each) => each.kind === "step" && each.label === label);
+    if (group < 0) return;
+    this.#openAround({ kind: "group", index: group });
+    this.toggle(group, true);
+    this.set("selected", { kind: "group", index: group });
+    this.#emit("focus");
+  }
+
+  /**
    * Display a finding.
    *
    * @param {number} finding
@@ -319,7 +341,9 @@ export class Store {
    */
   goTo(station) {
     this.station = station;
-    const index = this.stations[station]?.nodes[0];
+    const { nodes, filename, lineno } = this.stations[station] ?? { nodes: [] };
+    if (lineno) this.set("line", { filename: filename ?? "", lineno });
+    const [index] = nodes;
     if (index !== undefined) {
       this.reveal({ kind: "node", index });
       this.set("gradientPath", findGradientPath(this.sceneIndex, { kind: "node", index }));

@@ -6,7 +6,7 @@
 
 /** @typedef {0 | 1} Flag a boolean in a table */
 
-/** @typedef {"root" | "module" | "region" | "repeat" | "iteration" | "page" | "graph" | "compiled"} GroupKind */
+/** @typedef {"root" | "module" | "region" | "repeat" | "iteration" | "page" | "step" | "graph" | "compiled"} GroupKind */
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
@@ -97,6 +97,7 @@
  * @property {string} cloned saved tensors that were cloned before a write: "self · 3.1 MB"
  * @property {string} not_finite "forward gave 3 NaN"; only if fingerprints were recorded
  * @property {number} saved_nbytes of the storages that it keeps alive, recomputed ones included
+ * @property {number} call index into call_frames: the line of its forward op; -1 if unknown
  */
 
 /**
@@ -169,6 +170,39 @@
  * @property {string} filename
  * @property {number} lineno
  * @property {string} text
+ */
+
+/**
+ * One training step.
+ *
+ * @typedef {object} SceneStep
+ * @property {number} number from 0; the first one is larger if older steps were dropped
+ * @property {number} start_ns
+ * @property {number} end_ns
+ * @property {number | null} loss_norm L2 norm of the last root of backward; None if not recorded
+ */
+
+/**
+ * One line in the tree of calls; parents come first.
+ *
+ * @typedef {object} SceneCallFrame
+ * @property {number} parent index into call_frames: the line that called it, -1 for an outermost line
+ * @property {string} filename
+ * @property {number} lineno
+ * @property {string} function "Attention.forward"
+ * @property {Flag} installed of an installed package
+ */
+
+/**
+ * Self times, added up, of what one line ran in one step and one phase.
+ *
+ * @typedef {object} SceneCallTime
+ * @property {number} call index into call_frames; of a node, the line that called backward; -1 if unknown
+ * @property {number} origin of a node, the line of its forward op; else the same
+ * @property {string} phase "forward", "backward", "recompute" or "optimizer"
+ * @property {number} step index into steps, -1 without one
+ * @property {number} count of ops, node runs or recomputations
+ * @property {number} ns
  */
 
 /**
@@ -303,7 +337,7 @@
  * @property {number | null} seen_version a different version that backward found, else None
  * @property {number[]} holds start and end of each interval in which it is held; -1 without an end
  * @property {string[]} keepers the saved tensors that hold it at the end of the recording
- * @property {string} stack where it was created, one line of user code for each call, innermost first
+ * @property {number} call index into call_frames: where it was created; -1 if unknown
  */
 
 /**
@@ -327,6 +361,7 @@
  * @property {Flag} recomputed only a recomputation saved it
  * @property {Flag} at_peak held at the peak of the recording
  * @property {number[]} holds start and end of each interval in which it is held; -1 without an end
+ * @property {number} call index into call_frames: the line that sums count it for; -1 if unknown
  */
 
 /**
@@ -382,6 +417,7 @@
  * @property {number} value bytes or nanoseconds
  * @property {number} node index of the node of the largest part, -1 if it is not drawn
  * @property {number} storage_id -1 for time
+ * @property {number} step index into steps: of time, when it was spent; of memory, when it was saved
  */
 
 /**
@@ -490,6 +526,8 @@
  * @property {boolean} torn the file is truncated or damaged
  * @property {number[]} idle_ns start and end of each long interval in which nothing ran
  * @property {boolean} audited audit entries and answers are stored
+ * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
+ * @property {number} older_steps the number of these steps
  */
 
 /**
@@ -595,6 +633,9 @@
  * @property {SceneSpan[]} spans
  * @property {SceneMemory[]} memory
  * @property {SceneLine[]} lines
+ * @property {SceneStep[]} steps
+ * @property {SceneCallFrame[]} call_frames
+ * @property {SceneCallTime[]} call_times
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneStorageEvent[]} storage_events

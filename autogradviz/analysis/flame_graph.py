@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from autogradviz.analysis.formatting import display_op_name, line_name, source_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.types import SourceLocation, Span
@@ -43,6 +43,7 @@ class FlameRow:
     value: int  # bytes or nanoseconds
     node_id: int | None  # of the largest part
     storage_id: int | None
+    step: int = -1  # if the rows are divided by steps
 
 
 @dataclass(slots=True)
@@ -73,9 +74,10 @@ class _Sum:
 class _Rows:
     """Adds values by module, line and label."""
 
-    def __init__(self, kind: FlameKind) -> None:
+    def __init__(self, kind: FlameKind, step_at: Callable[[int], int]) -> None:
         self._kind = kind
-        self._sums: dict[tuple[str, str, str, str, str], _Sum] = {}
+        self.step_at = step_at
+        self._sums: dict[tuple[str, str, str, str, str, int], _Sum] = {}
         self._lines: dict[int, tuple[SourceLocation, str, str]] = {}  # with place and text
 
     def add(
@@ -85,6 +87,7 @@ class _Rows:
         location: SourceLocation | None,
         label: str,
         value: int,
+        time_ns: int,
         *,
         node_id: int | None = None,
         storage_id: int | None = None,
@@ -93,7 +96,7 @@ class _Rows:
         if value <= 0:
             return
         place, line = self._line(location)
-        key = phase, module, place, line, label
+        key = phase, module, place, line, label, self.step_at(time_ns)
         found = self._sums.get(key)
         if found is None:
             found = self._sums[key] = _Sum()
@@ -115,7 +118,7 @@ class _Rows:
 
     def rows(self) -> Iterator[FlameRow]:
         """Yield the rows in the order in which they were first added."""
-        for (phase, module, place, line, label), found in self._sums.items():
+        for (phase, module, place, line, label, step), found in self._sums.items():
             filename, lineno, _ = source_line(found.location)
             yield FlameRow(
                 kind=self._kind,
@@ -130,12 +133,21 @@ class _Rows:
                 value=found.value,
                 node_id=found.node_id,
                 storage_id=found.storage_id,
+                step=step,
             )
 
 
-def build_flame_rows(analysis: Analysis, kind: FlameKind) -> tuple[FlameRow, ...]:
-    """Return the rows of a flame graph, earliest first."""
-    rows = _Rows(kind)
+def build_flame_rows(
+    analysis: Analysis, kind: FlameKind, step_at: Callable[[int], int] = lambda _: -1
+) -> tuple[FlameRow, ...]:
+    """Return the rows of a flame graph, earliest first.
+
+    Args:
+        analysis: the recording.
+        kind: of saved memory at the peak, or of time.
+        step_at: returns the step at a time, to divide the rows by steps.
+    """
+    rows = _Rows(kind, step_at)
     if kind == "memory":
         _add_storages(analysis, rows)
     else:
@@ -200,6 +212,7 @@ def _add_storages(analysis: Analysis, rows: _Rows) -> None:
             location,
             label,
             storage.nbytes,
+            storage.holds[0].start_ns,
             node_id=storage.node_id,
             storage_id=storage.storage_id,
         )
@@ -215,36 +228,39 @@ def _add_ops(analysis: Analysis, rows: _Rows) -> None:
                 op.location,
                 display_op_name(op.name),
                 op.duration_ns,
+                op.time_ns,
                 node_id=op.node_id,
             )
 
 
 def _add_runs(analysis: Analysis, rows: _Rows) -> None:
     """Add the self times of nodes, and the recomputations with their operators."""
-    self_times = list(_self_times(analysis))
-    for span, self_ns in self_times:
+    times = list(self_times(analysis))
+    for span, self_ns in times:
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         if span.kind == "node":
             location, module = (node.location, node.module) if node else (None, "")
-            rows.add("backward", module, location, span.label, self_ns, node_id=span.ref)
-    of_ops: dict[str, int] = defaultdict(int)
+            rows.add(
+                "backward", module, location, span.label, self_ns, span.start_ns, node_id=span.ref
+            )
+    rest: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])  # start and duration
+    for span, self_ns in times:
+        if span.kind == "recompute":
+            row = rest[span.label, rows.step_at(span.start_ns)]
+            row[0], row[1] = span.start_ns, row[1] + self_ns
     for region in analysis.regions:
         for run in region.recomputations:
             for op in run.ops:
-                name = display_op_name(op.name)
-                rows.add("recompute", op.module or region.module, op.location, name, op.duration_ns)
-                of_ops[region.module or region.function] += op.duration_ns
-    walls: dict[str, tuple[int, SourceLocation | None]] = {}
+                name, module = display_op_name(op.name), op.module or region.module
+                rows.add("recompute", module, op.location, name, op.duration_ns, op.time_ns)
+                key = region.module or region.function, rows.step_at(op.time_ns)
+                rest[key][1] -= op.duration_ns
     locations = {region.module or region.function: region.location for region in analysis.regions}
-    for span, self_ns in self_times:
-        if span.kind == "recompute":
-            wall, _ = walls.get(span.label, (0, None))
-            walls[span.label] = wall + self_ns, locations.get(span.label)
-    for label, (wall, location) in walls.items():
-        rows.add("recompute", label, location, "outside ops", wall - of_ops[label])
+    for (label, _), (start_ns, rest_ns) in rest.items():
+        rows.add("recompute", label, locations.get(label), "outside ops", rest_ns, start_ns)
 
 
-def _self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
+def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
     """Yield node runs and recomputations with their duration, without others inside them."""
     spans = [s for s in analysis.timeline.spans if s.kind in {"node", "recompute"}]
     spans.sort(key=lambda s: (s.thread, s.start_ns, -s.end_ns))

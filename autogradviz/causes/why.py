@@ -354,18 +354,22 @@ class _Answers:
         if finding.victim is not None:
             steps.append(_step("its effect appears here", finding.victim, finding.events[-1:]))
         steps.append(_step(finding.title, finding.culprit, finding.events))
-        near = [
+        events = set(finding.events)
+        same = [
             fact
             for fact in self._facts
-            if fact.location in {finding.culprit, finding.victim} and fact.effect != finding.title
+            if fact.location == finding.culprit
+            and (fact.effect == finding.title or not events.isdisjoint(fact.events))
         ]
+        others = [_another_line(each) for fact in same for each in fact.others]
+        if finding.culprit is None:
+            others = [_of_fact(fact) for fact in self._facts if fact.location == finding.victim]
         missing = "" if finding.culprit is not None else "record(fingerprints=True)"
-        others = tuple(_of_fact(fact) for fact in near[:_MAX_ALTERNATIVES])
         return Explanation(
             target=finding.slug,
             question=finding.title,
             steps=tuple(steps),
-            alternatives=others,
+            alternatives=tuple(others[:_MAX_ALTERNATIVES]),
             to_record=missing,
         )
 
@@ -384,7 +388,11 @@ class _Answers:
             for f in self._facts
             if node.location is not None and node.location in {f.location, *f.others}
         ]
-        own = cut or [f for f in self._facts if leaves & set(f.parameters)]
+        # What ran is in its place; of what did not run, a cut may be the reason.
+        mechanisms = frozenset() if node.runs else _CUTTING
+        own = cut or [
+            f for f in self._facts if f.mechanism in mechanisms and leaves & set(f.parameters)
+        ]
         edges = graph.next_nodes.get(node_id, ())
         none = sum(each == NO_ID for each in edges)
         if none:
@@ -414,10 +422,8 @@ class _Answers:
         if facts:
             best, *rest = facts
             found.append(_of_fact(best))
-            alternatives = [
-                _step("another line where it can be changed", each, ()) for each in best.others
-            ]
-            alternatives += [_of_fact(fact) for fact in rest]
+            alternatives = [_another_line(each) for each in best.others]
+            alternatives += [_of_fact(fact) for fact in rest if _may_replace(fact, best, target)]
         return Explanation(
             target=target,
             question=question,
@@ -425,6 +431,19 @@ class _Answers:
             alternatives=tuple(alternatives[:_MAX_ALTERNATIVES]),
             to_record=missing,
         )
+
+
+def _may_replace(fact: Fact, best: Fact, target: str) -> bool:
+    """Return whether a fact may be the cause instead: of the same kind, or about the same."""
+    return (
+        fact.mechanism == best.mechanism
+        or target in fact.parameters
+        or not set(best.parameters).isdisjoint(fact.parameters)
+    )
+
+
+def _another_line(place: SourceLocation) -> ExplanationStep:
+    return _step("another line where it can be changed", place, ())
 
 
 def _of_fact(fact: Fact) -> ExplanationStep:

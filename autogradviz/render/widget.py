@@ -42,6 +42,8 @@ class TraceWidget(anywidget.AnyWidget):
             "time" (of backward), "gradient" (L2 norm) or "change" (in a comparison). Can be set
             and observed.
         focused: the group that ``focus`` displayed last.
+        state: what is on display as text, "view=memory&step=2&node=12": the part of a report's
+            address behind the #. Can be set and observed.
         height: height in pixels, at least 200. Can be set.
 
     Example:
@@ -64,6 +66,7 @@ class TraceWidget(anywidget.AnyWidget):
     selected = traitlets.Dict().tag(sync=True)
     color_by = traitlets.Enum(COLORS, default_value="kind").tag(sync=True)
     focused = traitlets.Dict().tag(sync=True)
+    state = traitlets.Unicode().tag(sync=True)
     _still = traitlets.Unicode().tag(sync=True)
     """Id of the static picture that follows the widget; the widget hides it."""
 

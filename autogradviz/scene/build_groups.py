@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.scene.display_text import last_part, plural, range_label
+from autogradviz.scene.group_tree_type import SECTIONS
 from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.parts_opened_by_name import OpenedParts
@@ -154,19 +155,21 @@ def _name_graphs(
     """
     starts: dict[int, int] = {}
     for index, group in enumerate(flat):
-        if group.tree.kind == "graph":
+        if group.tree.kind in SECTIONS:
             runs = [folded.nodes[i].ran[0][0] for i in group.nodes if folded.nodes[i].ran]
             if runs:
                 starts[index] = min(runs)
-    numbers = {index: n for n, index in enumerate(sorted(starts, key=starts.__getitem__), 1)}
+    graphs = [index for index in starts if flat[index].tree.kind == "graph"]
+    numbers = {index: n for n, index in enumerate(sorted(graphs, key=starts.__getitem__), 1)}
     named = list(closed)
     for index, group in enumerate(flat):
-        if group.tree.kind == "graph":
+        if group.tree.kind in SECTIONS:
             root = nodes[group.nodes[-1]]
             file = PurePath(root.filename).name
             place = f"{file}:{root.lineno}" if file and root.lineno else root.op
             number = numbers.get(index)
-            words = [f"backward {number}" if number else "no backward" if numbers else "", place]
+            none = starts and index not in starts
+            words = [f"backward {number}" if number else "no backward" if none else "", place]
             named[index] = replace(closed[index], type_name=" · ".join(filter(None, words)))
     return named
 
@@ -191,13 +194,15 @@ def _names(tree: GroupTree, types: dict[str, str], nodes: Sequence[SceneNode]) -
         return elide(" · ".join(_ops(tree.first, nodes)), MAX_LABEL), ""
     if tree.kind == "region" and tree.region is not None:
         return elide(last_part(tree.region.function), MAX_LABEL), ""
-    if tree.kind in {"iteration", "page", "graph", "compiled"}:
+    if tree.kind in {"iteration", "page", "step", "graph", "compiled"}:
         return tree.label, nodes[tree.nodes[0]].name if tree.kind == "compiled" else ""
     if tree.kind == "repeat":
-        return elide(
-            range_label(*(each.label or last_part(each.path) for each in (tree.first, tree.last))),
-            MAX_LABEL,
-        ), type_name
+        label = range_label(
+            *(each.label or last_part(each.path) for each in (tree.first, tree.last))
+        )
+        if tree.first.kind in SECTIONS:
+            label = label.replace(" ", "s ", 1)  # "steps 0–16"
+        return elide(label, MAX_LABEL), type_name
     return elide(last_part(tree.path), MAX_LABEL) or type_name, type_name
 
 
@@ -320,7 +325,7 @@ def _find_open(
         if any(len(flat[i].tree.nodes) + len(flat[i].children) > MAX_ADDED for i in chosen):
             continue
         firsts = {flat[i].children[0] for i in chosen if flat[i].tree.count > 1}
-        graphs = [i for i in sorted(chosen) if flat[i].tree.kind == "graph"]
+        graphs = [i for i in sorted(chosen) if flat[i].tree.kind in SECTIONS]
         chosen |= firsts
         now_wide, now_high = _size(drawing, opened | chosen)
         highest = MAX_HEIGHT_OF_RUN if firsts else MAX_HEIGHT
@@ -382,7 +387,7 @@ def _push_siblings(
         tree = flat[child].tree
         if child not in opened and tree.kind != "compiled":
             group = groups[child]
-            type_name = "" if tree.kind == "graph" else group.type_name
+            type_name = "" if tree.kind in SECTIONS else group.type_name
             key = re.sub(r"\d+", "#", group.label), type_name, group.repeat > 1
             alike.setdefault(key, []).append(child)
     for (_, _, repeated), siblings in alike.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.scene import panels
 from autogradviz.scene.blamed_tensors import find_blamed
 from autogradviz.scene.build_groups import build_groups
+from autogradviz.scene.call_tree import CallTree, build_call_times
 from autogradviz.scene.compiled.regions_of_nodes import (
     dominating_nodes,
     picture_sizes,
@@ -33,6 +34,7 @@ from autogradviz.scene.memory_view import build_flame_tables, build_prediction_t
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.parts_opened_by_name import find_opened
 from autogradviz.scene.schema import Scene, SceneEdge
+from autogradviz.scene.steps import Steps
 from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.pause_gc import collector_paused
 
@@ -85,11 +87,17 @@ def build_scene(
     dominating = [] if chosen else dominating_nodes(regions, region_of, len(folded.nodes))
     drawn = {*parts.compiled_nodes, *dominating}
     names = {node: regions[at].name for node, at in region_of.items()}
-    groups = flatten_groups(group_nodes(folded, analysis.regions, victims | parts.apart, names))
+    steps = Steps(analysis)
+    groups = flatten_groups(
+        group_nodes(
+            folded, analysis.regions, victims | parts.apart, names, steps.of_nodes(folded.nodes)
+        )
+    )
     layouts = lay_out_groups(groups, folded)
     alone = find_alone(layouts)
     blamed = find_blamed(analysis, findings)
-    builder = NodeBuilder(analysis, folded, findings, victims, blamed)
+    tree = CallTree(analysis)
+    builder = NodeBuilder(analysis, folded, findings, victims, blamed, tree)
     builder.build(find_node_places(groups, alone, len(folded.nodes)))
     nodes, saved = builder.nodes, builder.saved_tensor_badges
     on_path = _path_to(victims, folded)
@@ -97,7 +105,9 @@ def build_scene(
         _make_edge(source=source, target=target, views=views, on_path=(source, target) in on_path)
         for source, target, views in folded.edges
     )
-    storages, events, rows = ((), (), 0) if graph_only else build_storages(analysis, folded, blamed)
+    storages, events, rows = (
+        ((), (), 0) if graph_only else build_storages(analysis, folded, blamed, tree)
+    )
     compiled = build_compiled_tables(
         analysis,
         folded.index_of,
@@ -131,19 +141,24 @@ def build_scene(
     spans, span_count = panels.build_spans(analysis, folded)
     idle = panels.find_idle(analysis)
     summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
+    counted = build_counted_storages(analysis, folded, tree)
+    times = build_call_times(analysis, tree, steps)
     return replace(
         scene,
         summary=summary,
+        steps=steps.rows,
+        call_frames=tuple(tree.frames),
+        call_times=times,
         regions=panels.build_regions(analysis),
         diffs=panels.build_diffs(analysis.regions),
         spans=spans,
         memory=panels.build_memory(analysis),
         lines=panels.build_lines(analysis),
         storages=storages,
-        counted_storages=build_counted_storages(analysis.saved_memory, folded),
+        counted_storages=counted,
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
-        flame_rows=build_flame_tables(analysis, folded),
+        flame_rows=build_flame_tables(analysis, folded, steps),
         **build_prediction_tables(analysis),
         changes=panels.build_changes(analysis),
         saved_diffs=panels.build_saved_diffs(analysis),

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
 MIN_NODES: Final = 3
 """Smaller components get no group."""
 
+MIN_STEPS: Final = 2
 
-def number_graphs(folded: FoldedGraph) -> list[int]:
-    """Return the number of each node's graph; 0 if it needs no group.
 
-    The graphs are numbered from 1 in the order in which their last nodes were created: those of
-    the losses, on which backward is called.
+class GraphPlace(NamedTuple):
+    """The step of a node's graph, and the number of the graph in the step."""
+
+    step: int | None  # None if the graphs are not divided into steps
+    number: int  # from 1; 0 if the graph needs no group of its own
+
+
+def place_graphs(folded: FoldedGraph, step_of: Sequence[int | None]) -> list[GraphPlace]:
+    """Return the place of each node's graph.
+
+    A graph belongs to the step in which its last node was created: that of the loss, on which
+    backward is called. In this order the graphs of a step are numbered.
 
     Only graphs that use the same modules are numbered: otherwise the group of such a module would
-    contain nodes of several graphs.
+    contain nodes of several graphs. If they are of several steps, all nodes are divided into steps.
+
+    Args:
+        folded: the drawn graph.
+        step_of: by drawn node, the number of the step that created it, None if it is unknown.
     """
     component = representatives(
         len(folded.nodes), ((source, target) for source, target, _ in folded.edges)
@@ -35,8 +48,19 @@ def number_graphs(folded: FoldedGraph) -> list[int]:
             for index in nodes:
                 users[folded.nodes[index].module].add(root)
     shared = {root for name, roots in users.items() if name and len(roots) > 1 for root in roots}
-    number = {root: i for i, root in enumerate(sorted(shared, key=lambda r: members[r][-1]), 1)}
-    return [number.get(root, 0) for root in component]
+    steps = {root: step_of[nodes[-1]] for root, nodes in members.items()}
+    if len({steps[root] for root in shared}) < MIN_STEPS or None in steps.values():
+        steps = dict.fromkeys(steps)
+    numbers: dict[int, int] = {}
+    count: dict[int | None, int] = defaultdict(int)
+    for root in sorted(shared, key=lambda root: members[root][-1]):
+        count[steps[root]] += 1
+        numbers[root] = count[steps[root]]
+    places = {
+        root: GraphPlace(step, 0 if step is not None and count[step] == 1 else numbers.get(root, 0))
+        for root, step in steps.items()
+    }
+    return [places[root] for root in component]
 
 
 def representatives(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:

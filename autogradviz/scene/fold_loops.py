@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.group_tree_type import GroupTree
+from autogradviz.scene.group_tree_type import SECTIONS, GroupTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -32,7 +32,7 @@ def fold_loops(tree: GroupTree, key_of: Callable[[int], Hashable], never_fold: s
     for child in tree.groups:
         fold_loops(child, key_of, never_fold)
     items: list[tuple[int, GroupTree | None]] = [(node, None) for node in tree.nodes]
-    items += [(group.oldest(), group) for group in tree.groups if group.kind != "graph"]
+    items += [(group.oldest(), group) for group in tree.groups if group.kind not in SECTIONS]
     if len(items) < MIN_NODES:
         return
     items.sort(key=lambda item: item[0])
@@ -46,7 +46,7 @@ def fold_loops(tree: GroupTree, key_of: Callable[[int], Hashable], never_fold: s
     loops = _find_loops(keys)
     if not loops:
         return
-    tree.nodes, tree.groups = [], [each for each in tree.groups if each.kind == "graph"]
+    tree.nodes, tree.groups = [], [each for each in tree.groups if each.kind in SECTIONS]
     at = 0
     for start, period, count in [*loops, (len(items), 0, 0)]:
         for node, group in items[at:start]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.connected_components import number_graphs
+from autogradviz.scene.connected_components import place_graphs
 from autogradviz.scene.display_text import last_part, range_label
 from autogradviz.scene.fold_loops import fold_loops
-from autogradviz.scene.group_tree_type import GroupTree, Part
+from autogradviz.scene.group_tree_type import SECTIONS, GroupTree, Part, Section
 from autogradviz.scene.split_cycles import split_cycles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis.types import Region
+    from autogradviz.scene.connected_components import GraphPlace
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
 MIN_RUN: Final = 2
@@ -28,6 +29,7 @@ def group_nodes(
     regions: Sequence[Region],
     never_join: set[int],
     compiled: Mapping[int, str] | None = None,
+    step_of: Sequence[int | None] | None = None,
 ) -> GroupTree:
     """Return the root group with all groups below it.
 
@@ -37,10 +39,12 @@ def group_nodes(
         never_join: nodes whose blocks do not join runs.
         compiled: names of compiled regions by their nodes. Each node gets a group of its own, in
             which its region is drawn.
+        step_of: the numbers of the steps that created the nodes.
     """
+    places = place_graphs(folded, step_of or [None] * len(folded.nodes))
     paths: list[list[Part]] = [
-        [*([-number] if number else []), *(node.module.split(".") if node.module else [])]
-        for node, number in zip(folded.nodes, number_graphs(folded), strict=True)
+        [*_sections(place), *(node.module.split(".") if node.module else [])]
+        for node, place in zip(folded.nodes, places, strict=True)
     ]
     region_of_module = _insert_regions(folded, regions, paths)
     tree = root = GroupTree("root", "")
@@ -66,6 +70,13 @@ def group_nodes(
     if compiled:
         _wrap_compiled(root, compiled)
     return root
+
+
+def _sections(place: GraphPlace) -> Iterator[Section]:
+    if place.step is not None:
+        yield Section("step", place.step)
+    if place.number:
+        yield Section("graph", place.number)
 
 
 def _wrap_compiled(tree: GroupTree, names: Mapping[int, str]) -> None:
@@ -108,7 +119,7 @@ def _insert_regions(
             region_of_module.setdefault(common, region)
             continue
         for i in nodes:
-            regions_before = sum(isinstance(part, int) and part >= 0 for part in paths[i])
+            regions_before = sum(isinstance(part, int) for part in paths[i])
             paths[i].insert(len(common) + regions_before, region.region_id)
     return region_of_module
 
@@ -132,11 +143,11 @@ def _get_or_create(
     tree = root
     module: tuple[Part, ...] = ()
     for part in path:
-        module += (part,) if isinstance(part, str) or part < 0 else ()
+        module += () if isinstance(part, int) else (part,)
         child = tree.by_part.get(part)
         if child is None:
-            if isinstance(part, int) and part < 0:
-                child = GroupTree("graph", "", label=f"graph {-part}")
+            if isinstance(part, Section):
+                child = GroupTree(part.kind, "", label=f"{part.kind} {part.number}")
             elif isinstance(part, int):
                 region = next(r for r in regions if r.region_id == part)
                 child = GroupTree("region", tree.path, region)
@@ -204,7 +215,7 @@ def _join_runs(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
 
 
 def _join_children(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
-    numbered = [g.kind == "graph" or _is_numbered(g) for g in tree.groups]
+    numbered = [g.kind in SECTIONS or _is_numbered(g) for g in tree.groups]
     if sum(numbered) < MIN_RUN:
         return
     joined: list[GroupTree] = []

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import Region
     from autogradviz.scene.schema import GroupKind
 
-Part: TypeAlias = "str | int"
-"""One part of a group path: part of a module's name, or a region's id.
 
-The path into one of several separate graphs starts with the negative number of the graph.
-"""
+class Section(NamedTuple):
+    """The part of a path that leads into a step, or into one of several separate graphs."""
+
+    kind: Literal["step", "graph"]
+    number: int
+
+
+Part: TypeAlias = "str | int | Section"
+"""One part of a group path: part of a module's name, a region's id, or a section."""
+
+SECTIONS: Final = frozenset({"step", "graph"})
+"""The kinds of groups that sections lead to."""
 
 
 @dataclass(slots=True)
@@ -53,4 +61,4 @@ class GroupTree:
 
     def position(self) -> int:
         """Return the node that places the group among others: the last of a separate graph."""
-        return max(self.all_nodes()) if self.kind == "graph" else self.oldest()
+        return max(self.all_nodes()) if self.kind in SECTIONS else self.oldest()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.saved_memory import SavedMemory
     from autogradviz.analysis.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
+    from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import StorageEventKind, StorageState
 
@@ -36,7 +36,7 @@ MAX_KEEPERS: Final = 6
 
 
 def build_storages(
-    analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int]
+    analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int], tree: CallTree
 ) -> tuple[tuple[SceneStorage, ...], tuple[SceneStorageEvent, ...], int]:
     """Return the storages held for backward, in the order of their first save, and their events.
 
@@ -44,7 +44,7 @@ def build_storages(
 
     Parameters are alive anyway: they get a row only if a problem was recorded for them.
     """
-    builder = _StorageBuilder(analysis, folded, blamed)
+    builder = _StorageBuilder(analysis, folded, blamed, tree)
     histories = [h for h in analysis.histories if builder.is_held(h) or builder.has_problem(h)]
     count = len(histories)
     if count > MAX_STORAGES:
@@ -61,9 +61,15 @@ def build_storages(
 
 
 def build_counted_storages(
-    memory: SavedMemory, folded: FoldedGraph
+    analysis: Analysis, folded: FoldedGraph, tree: CallTree
 ) -> tuple[SceneCountedStorage, ...]:
     """Return all storages that saved tensors kept alive, in the order in which they were held."""
+    nodes = analysis.graph.nodes
+
+    def stack_of(node_id: int | None) -> int | None:
+        node = nodes.get(-1 if node_id is None else node_id)
+        return node.op.stack_id if node and node.op else None
+
     return tuple(
         _make_counted(
             storage_id=each.storage_id,
@@ -79,8 +85,9 @@ def build_counted_storages(
                 for hold in each.holds
                 for time in (hold.start_ns, -1 if hold.end_ns is None else hold.end_ns)
             ),
+            call=tree.of_line(stack_of(each.node_id), each.filename, each.lineno),
         )
-        for each in memory.storages
+        for each in analysis.saved_memory.storages
     )
 
 
@@ -99,8 +106,11 @@ def build_slot_reasons(analysis: Analysis) -> tuple[SceneSlotReason, ...]:
 
 
 class _StorageBuilder:
-    def __init__(self, analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int]) -> None:
+    def __init__(
+        self, analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int], tree: CallTree
+    ) -> None:
         self._analysis = analysis
+        self._tree = tree
         self._blamed = blamed
         self._sizes = {each.storage_id: each.nbytes for each in analysis.saved_memory.storages}
         self._folded = folded
@@ -160,7 +170,7 @@ class _StorageBuilder:
             holds=tuple(
                 time for h in holds for time in (h.start_ns, -1 if h.end_ns is None else h.end_ns)
             ),
-            stack=self._stack(creator or (first.op if first else None)),
+            call=self._call(creator or (first.op if first else None)),
             keepers=self._keepers(saved) if any(h.end_ns is None for h in holds) else (),
         )
 
@@ -171,9 +181,8 @@ class _StorageBuilder:
             return self._variables[storage_id]
         return f"{display_op_name(creator.name)} out" if creator else "input"
 
-    def _stack(self, op: Op | None) -> str:
-        lines = self._analysis.user_stack(op.stack_id) if op else ()
-        return "\n".join(f"{short_location(line)} {line.function}" for line in lines)
+    def _call(self, op: Op | None) -> int:
+        return self._tree.of(op.stack_id if op else None)
 
     def _module(self, first: SavedTensor | None, creator: Op | None) -> str:
         op = first.op if first and first.op else creator

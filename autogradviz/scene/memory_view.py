@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from autogradviz.analysis.flame_graph import build_flame_rows
 from autogradviz.analysis.predict_memory import SavedMemoryModel
@@ -16,12 +16,18 @@ from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
+    from autogradviz.analysis.flame_graph import FlameKind
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.steps import Steps
 
 _make_call = maker(SceneModuleCall)
 _make_row = maker(SceneFlameRow)
 _make_save = maker(SceneHeldSave)
 _make_size = maker(SceneStorageSize)
+
+
+MAX_STEPS: Final = 50
+"""With more steps, the rows of flame graphs are not divided by steps."""
 
 
 class PredictionTables(TypedDict):
@@ -32,8 +38,12 @@ class PredictionTables(TypedDict):
     storage_sizes: tuple[SceneStorageSize, ...]
 
 
-def build_flame_tables(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneFlameRow, ...]:
-    """Return the rows of both flame graphs."""
+def build_flame_tables(
+    analysis: Analysis, folded: FoldedGraph, steps: Steps
+) -> tuple[SceneFlameRow, ...]:
+    """Return the rows of both flame graphs, by step if there are few steps."""
+    few = len(steps.rows) <= MAX_STEPS
+    kinds: tuple[FlameKind, ...] = ("memory", "time")
     return tuple(
         _make_row(
             kind=row.kind,
@@ -46,9 +56,12 @@ def build_flame_tables(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneFl
             value=row.value,
             node=-1 if row.node_id is None else folded.index_of.get(row.node_id, -1),
             storage_id=-1 if row.storage_id is None else row.storage_id,
+            step=row.step,
         )
-        for rows in (build_flame_rows(analysis, "memory"), build_flame_rows(analysis, "time"))
-        for row in rows
+        for kind in kinds
+        for row in (
+            build_flame_rows(analysis, kind, steps.at) if few else build_flame_rows(analysis, kind)
+        )
     )
 
 

@@ -36,8 +36,9 @@ class NodeBadgeReader:
     """Collects the badges of nodes from the analysis."""
 
     def __init__(self, analysis: Analysis, findings: Sequence[Finding]) -> None:
-        self._findings = findings
-        self._finding_events = {event for finding in findings for event in finding.events}
+        # A hint does not say that a write did harm.
+        self._findings = [finding for finding in findings if finding.confidence != "hint"]
+        self._finding_events = {event for finding in self._findings for event in finding.events}
         self._hooks: dict[int, list[Hook]] = {}
         for hook in analysis.hooks:
             for node_id in hook.node_ids:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Region
     from autogradviz.diagnose.finding import Finding
+    from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.layout.flatten_group_tree import NodePlace
     from autogradviz.scene.node_badges import NodeBadges
@@ -47,8 +48,10 @@ class NodeBuilder:
         findings: Sequence[Finding],
         victims: set[int],
         blamed: frozenset[int],
+        tree: CallTree,
     ) -> None:
-        """Take analysis, drawn graph, findings, indices of victims, ids of wrong saved tensors."""
+        """Take analysis, drawn graph, findings, victims, ids of wrong saved tensors, calls."""
+        self._tree = tree
         self.nodes: list[SceneNode] = []
         self.saved_tensor_badges: list[SavedTensorBadge] = []
         self.parameter_badges: list[ParameterBadge] = []
@@ -144,6 +147,7 @@ class NodeBuilder:
             cloned=badges.cloned,
             not_finite=badges.not_finite,
             saved_nbytes=sizes.saved + sizes.recomputed,
+            call=self._tree.of_node(node),
         )
 
 

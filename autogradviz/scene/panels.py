@@ -362,8 +362,8 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
     parts = [plural(len(graph.nodes), "node"), plural(len(graph.edges), "edge")]
     if analysis.regions:
         parts.append(plural(len(analysis.regions), "checkpoint region"))
-    if sizes.at_peak:
-        parts.append(f"{format_bytes(sizes.at_peak)} held at peak")
+    if sizes.at_peak + sizes.older:
+        parts.append(f"{format_bytes(sizes.at_peak + sizes.older)} held at peak")
     name = (started.model_name if started else None) or "autograd graph"
     return SceneSummary(
         title=name if title is None else title,
@@ -390,4 +390,6 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         error_message=error.message if error else "",
         notices=tuple(notice.message for notice in analysis.notices),
         torn=analysis.log.problem is not None,
+        older_nbytes=sizes.older,
+        older_steps=sizes.older_steps,
     )

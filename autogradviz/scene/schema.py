@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 GroupKind: TypeAlias = Literal[
-    "root", "module", "region", "repeat", "iteration", "page", "graph", "compiled"
+    "root", "module", "region", "repeat", "iteration", "page", "step", "graph", "compiled"
 ]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
@@ -112,6 +112,7 @@ class SceneNode:
     cloned: str = ""  # saved tensors that were cloned before a write: "self · 3.1 MB"
     not_finite: str = ""  # "forward gave 3 NaN"; only if fingerprints were recorded
     saved_nbytes: int = 0  # of the storages that it keeps alive, recomputed ones included
+    call: int = -1  # index into call_frames: the line of its forward op; -1 if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +200,39 @@ class SceneLine:
     filename: str
     lineno: int
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneStep:
+    """One training step."""
+
+    number: int  # from 0; the first one is larger if older steps were dropped
+    start_ns: int
+    end_ns: int
+    loss_norm: float | None = None  # L2 norm of the last root of backward; None if not recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCallFrame:
+    """One line in the tree of calls; parents come first."""
+
+    parent: int  # index into call_frames: the line that called it, -1 for an outermost line
+    filename: str
+    lineno: int
+    function: str  # "Attention.forward"
+    installed: bool  # of an installed package
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCallTime:
+    """Self times, added up, of what one line ran in one step and one phase."""
+
+    call: int  # index into call_frames; of a node, the line that called backward; -1 if unknown
+    origin: int  # of a node, the line of its forward op; else the same
+    phase: str  # "forward", "backward", "recompute" or "optimizer"
+    step: int  # index into steps, -1 without one
+    count: int  # of ops, node runs or recomputations
+    ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,7 +367,7 @@ class SceneStorage:
     seen_version: int | None  # a different version that backward found, else None
     holds: tuple[int, ...]  # start and end of each interval in which it is held; -1 without an end
     keepers: tuple[str, ...]  # the saved tensors that hold it at the end of the recording
-    stack: str = ""  # where it was created, one line of user code for each call, innermost first
+    call: int = -1  # index into call_frames: where it was created; -1 if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +394,7 @@ class SceneCountedStorage:
     recomputed: bool  # only a recomputation saved it
     at_peak: bool  # held at the peak of the recording
     holds: tuple[int, ...]  # start and end of each interval in which it is held; -1 without an end
+    call: int = -1  # index into call_frames: the line that sums count it for; -1 if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,6 +450,7 @@ class SceneFlameRow:
     value: int  # bytes or nanoseconds
     node: int  # index of the node of the largest part, -1 if it is not drawn
     storage_id: int  # -1 for time
+    step: int  # index into steps: of time, when it was spent; of memory, when it was saved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -523,6 +559,8 @@ class SceneSummary:
     torn: bool = False  # the file is truncated or damaged
     idle_ns: tuple[int, ...] = ()  # start and end of each long interval in which nothing ran
     audited: bool = False  # audit entries and answers are stored
+    older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
+    older_steps: int = 0  # the number of these steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -633,6 +671,9 @@ class Scene:
     spans: tuple[SceneSpan, ...] = ()
     memory: tuple[SceneMemory, ...] = ()
     lines: tuple[SceneLine, ...] = ()
+    steps: tuple[SceneStep, ...] = ()
+    call_frames: tuple[SceneCallFrame, ...] = ()
+    call_times: tuple[SceneCallTime, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()

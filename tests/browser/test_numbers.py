@@ -60,12 +60,16 @@ def test_source_view_displays_the_bytes_of_each_line(open_page, name):
         sums[2 if each.recomputed else 0] += each.nbytes
         sums[1] += each.nbytes * each.at_peak
     stage.show("source")
+    stage.page.click(".agv-source-page .agv-choice >> text=itself")
     shown = {}
-    for row in stage.page.locator(".agv-source-wide .agv-source-line").all():
-        cells = row.locator(".agv-source-tag span:not(.agv-source-bar)").all_text_contents()
-        number = row.locator(".agv-source-number").text_content()
-        if number.isdigit() and any(cells[:3]):
-            shown[int(number)] = cells[:3]
+    for row in stage.page.locator(".agv-source-line[data-line]").all():
+        cells = row.locator(".agv-cell").all_text_contents()
+        if any(cells[:3]):
+            shown[int(row.locator(".agv-source-number").text_content())] = cells[:3]
+    sizes = trace.saved_bytes()
+    total = stage.page.locator(".agv-source-total").first.locator(".agv-cell").all_text_contents()
+    values = [sizes.saved, sizes.at_peak, sizes.recomputed]
+    assert total[:3] == [format_bytes(value) if value else "" for value in values]
     expected = {
         line: [format_bytes(value) if value else "" for value in sums]
         for line, sums in lines.items()

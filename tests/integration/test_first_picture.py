@@ -46,11 +46,9 @@ def test_first_picture_equals_the_golden_file(name, golden):
     golden(f"first_{name}.svg", picture)
 
 
-def test_both_graphs_of_a_gan_are_open_and_named_by_their_backward():
-    graphs = [group for group in scene_of("gan").groups if group.kind == "graph"]
-    assert [(graph.label, graph.open) for graph in graphs] == [("graph 1", True), ("graph 2", True)]
-    notes = [graph.type_name.partition(" · ")[0] for graph in graphs]
-    assert notes == ["backward 1", "backward 2"]  # the generator's graph is older, but runs last
+def test_both_steps_of_a_gan_are_open():
+    steps = [group for group in scene_of("gan").groups if group.kind == "step"]
+    assert [(step.label, step.open) for step in steps] == [("step 0", True), ("step 1", True)]
 
 
 def test_unnamed_leaves_are_named_by_their_variables_or_counted():
@@ -64,8 +62,8 @@ def test_unnamed_leaves_are_named_by_their_variables_or_counted():
 
 def test_first_of_several_equal_steps_is_open():
     scene = several_steps()._scene
-    assert {scene.groups[index].label for index in opened(scene)} >= {"graph 1"}
-    assert "graph 2–3" in labels(scene)
+    assert {scene.groups[index].label for index in opened(scene)} >= {"step 0"}
+    assert "steps 1–2" in labels(scene)
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))

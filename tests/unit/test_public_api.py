@@ -142,7 +142,7 @@ def test_completion_on_other_classes_lists_only_public_names():
     assert public(autogradviz.record()) == []
     assert public(autogradviz.Trace(make_log()).graph()) == ["dot", "svg"]
     own = {name for name in vars(autogradviz.TraceWidget) if not name.startswith("_")}
-    assert own == {"color_by", "focus", "focused", "height", "select", "selected"}
+    assert own == {"color_by", "focus", "focused", "height", "select", "selected", "state"}
 
 
 @pytest.mark.parametrize(

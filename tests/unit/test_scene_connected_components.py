@@ -23,7 +23,7 @@ def tree(scene):
 def test_equal_steps_are_folded_and_different_steps_are_not():
     scene = scene_of(*step(1), *step(11), *step(21, op="tanh"))
     top = [(g.kind, g.label, g.repeat) for g in scene.groups if g.depth == 1]
-    assert top == [("repeat", "graph 1–2", 2), ("graph", "graph 3", 1)]
+    assert top == [("repeat", "graphs 1–2", 2), ("graph", "graph 3", 1)]
     graph = next(g for g in scene.groups if g.label == "graph 3")
     assert (graph.type_name, graph.node_count, graph.path) == ("backward 1 · net.py:27", 7, "")
     assert graph.open

@@ -167,5 +167,8 @@ def test_storages_have_the_names_of_variables_a_reason_and_a_call_stack():
     reasons = {reason.slot: reason.text for reason in scene.slot_reasons}
     assert reasons["SigmoidBackward0.result"].endswith("sigmoid_backward(grad, result)")
     [exp] = [each for each in scene.storages if each.name == "exp out"]
-    functions = [line.split()[-1] for line in exp.stack.splitlines()]
+    functions, at = [], exp.call
+    while at >= 0:
+        functions.append(scene.call_frames[at].function)
+        at = scene.call_frames[at].parent
     assert functions[:2] == ["Gate.twice", "Gate.forward"]

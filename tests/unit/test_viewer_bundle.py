@@ -24,7 +24,7 @@ from autogradviz.render.assets import (
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "assets"
 STATIC = ROOT / "autogradviz" / "render" / "static"
-MOST_BYTES = 180_000
+MOST_BYTES = 200_000
 """The script is sent once for every widget."""
 MOST_RUN_BYTES = 30_000
 """Only runs have it."""

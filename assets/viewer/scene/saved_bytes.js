@@ -92,16 +92,26 @@ export function releasedIn(scene, [start, end]) {
 export function savedSums(summary) {
   /** @type {[number, string][]} */
   const sums = [
-    [summary.peak_nbytes, "held at peak"],
+    [summary.peak_nbytes + summary.older_nbytes, "held at peak"],
     [summary.saved_nbytes, "saved"],
     [summary.recomputed_nbytes, "recomputed"],
     [summary.released_nbytes, "released"],
-    [summary.held_nbytes, "still held"],
+    [summary.held_nbytes + summary.older_nbytes, olderText(summary)],
     [summary.offloaded_nbytes, "offloaded"],
   ];
   return sums
     .filter(([nbytes]) => nbytes)
     .map(([nbytes, word]) => `${formatBytes(nbytes)} ${word}`);
+}
+
+/**
+ * @param {import("../types.js").Scene["summary"]} summary
+ * @returns {string} "still held (13 MB of it by 3 steps no longer shown)"
+ */
+export function olderText({ older_nbytes, older_steps }) {
+  if (!older_nbytes) return "still held";
+  const steps = plural(older_steps, "step");
+  return `still held (${formatBytes(older_nbytes)} of it by ${steps} no longer shown)`;
 }
 
 /**

@@ -11,7 +11,7 @@ import { button, h } from "../dom.js";
  */
 export function makeNavigationRail(views, store) {
   const rail = h("nav", { class: "agv-rail", attrs: { "aria-label": "Views" } });
-  for (const { name, label, icon: glyph, badge, exists } of views) {
+  for (const { name, label, icon: glyph, badge, alarms, exists } of views) {
     if (exists?.(store.scene) === false) continue;
     const show = () => store.set("view", name);
     const entry = button(label, "agv-rail-button", show, icon(glyph, "agv-icon-16"));
@@ -19,7 +19,8 @@ export function makeNavigationRail(views, store) {
     entry.dataset.view = name;
     entry.append(h("span", "", label));
     const count = badge?.(store.scene) ?? 0;
-    if (count) entry.append(h("span", "agv-badge", String(count)));
+    const isHint = alarms?.(store.scene) === false;
+    if (count) entry.append(h("span", `agv-badge ${isHint ? "agv-hint" : ""}`, String(count)));
     rail.append(entry);
   }
   const markCurrent = () => {

@@ -7,7 +7,14 @@ import { button, claim, h, listen } from "../dom.js";
 import { formatCount, formatDuration } from "../scene/format.js";
 import { icon } from "../canvas/icons.js";
 import { runningAt } from "../scene/replay.js";
-import { PHASES, paintFailure, paintMemory, paintPhases, paintTime } from "./scrubber_paint.js";
+import {
+  PHASES,
+  paintFailure,
+  paintMemory,
+  paintOutside,
+  paintPhases,
+  paintTime,
+} from "./scrubber_paint.js";
 
 const PLAY_MS = 12_000;
 const SIDE = 12;
@@ -56,7 +63,7 @@ export class Scrubber {
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.bar);
-    store.subscribe(["time"], () => this.draw());
+    store.subscribe(["time", "step"], () => this.draw());
   }
 
   destroy() {
@@ -176,6 +183,8 @@ export class Scrubber {
     if (this.store.scene.summary.torn) {
       paintTorn(pen, { left: x(end), top: 15, right: width, bottom: height - 3 });
     }
+    const step = this.store.scene.steps[this.store.step];
+    if (step) paintOutside(pen, [x(step.start_ns), x(step.end_ns)], [x(0), x(end)], height);
     if (failed) paintFailure(pen, failed, height);
     if (this.store.time !== null) paintTime(pen, x(this.store.time), x(end), height);
   }

@@ -46,8 +46,9 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed) {
   const { end } = sceneIndex;
   if (!memory.length) return;
   const [top, bottom] = [33, height - 4];
-  const peak = summary.peak_nbytes || 1;
-  const y = (/** @type {number} */ nbytes) => bottom - (nbytes / peak) * (bottom - top);
+  const older = summary.older_nbytes; // held all the time
+  const peak = summary.peak_nbytes + older || 1;
+  const y = (/** @type {number} */ nbytes) => bottom - ((nbytes + older) / peak) * (bottom - top);
   traceSteps(ctx, memory, x, y, [0, end]);
   ctx.strokeStyle = palette.saved;
   ctx.lineWidth = 1.3;
@@ -56,11 +57,11 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed) {
   ctx.lineTo(x(0), bottom);
   ctx.fillStyle = `${palette.saved}24`;
   ctx.fill();
-  const highest = memory.find((point) => point.nbytes === peak);
+  const highest = memory.find((point) => point.nbytes === summary.peak_nbytes);
   if (!highest) return;
   ctx.fillStyle = palette.saved;
   ctx.beginPath();
-  ctx.arc(x(highest.time_ns), y(peak), 2.6, 0, 2 * Math.PI);
+  ctx.arc(x(highest.time_ns), top, 2.6, 0, 2 * Math.PI);
   ctx.fill();
   const label = `${formatBytes(peak)} held at peak`;
   const room = widthOf(pen, label, 9.5, 600) + 10;
@@ -73,8 +74,8 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed) {
   );
   const shown = start ?? starts[Number(at + room > x(end) && at > room)];
   ctx.fillStyle = `${palette.surface}d0`;
-  ctx.fillRect(shown, y(peak) - 1, room - 4, 13);
-  write(pen, label, shown + 3, y(peak) + 6, { size: 9.5, weight: 600, color: palette.saved });
+  ctx.fillRect(shown, top - 1, room - 4, 13);
+  write(pen, label, shown + 3, top + 6, { size: 9.5, weight: 600, color: palette.saved });
 }
 
 /**
@@ -86,6 +87,22 @@ export function paintFailure({ ctx, palette }, x, height) {
   ctx.fillStyle = palette.mutation;
   ctx.fillRect(x - 0.7, 12, 1.4, height - 14);
   paintGlyph(ctx, "failed", x, 8, 13, palette.mutation, palette.surface);
+}
+
+/**
+ * Fade what is outside the step on display.
+ *
+ * @param {Pen} pen
+ * @param {[left: number, right: number]} step
+ * @param {[left: number, right: number]} recording
+ * @param {number} height
+ */
+export function paintOutside({ ctx, palette }, [left, right], [first, last], height) {
+  ctx.fillStyle = `${palette.surface}b8`;
+  ctx.fillRect(first, 15, left - first, height - 15);
+  ctx.fillRect(right, 15, last - right, height - 15);
+  ctx.fillStyle = palette.text2;
+  ctx.fillRect(left, 13, right - left, 1.5);
 }
 
 /**

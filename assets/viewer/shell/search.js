@@ -1,8 +1,13 @@
 // @ts-check
-/** The search field: finds modules, ops, nodes, parameters, lines and tensors, and reveals them. */
+/**
+ * The search field: finds modules, ops, nodes, parameters, lines and tensors, and reveals them.
+ * Filters find nodes, which all views mark; ">" lists commands.
+ */
 
 import { h, listen } from "../dom.js";
 import { icon } from "../canvas/icons.js";
+import { formatBytes, plural } from "../scene/format.js";
+import { FILTERS, findNodes, parseQuery } from "./query.js";
 import { searchEntries } from "./search_entries.js";
 
 /** @typedef {import("./search_entries.js").Entry} Entry */
@@ -14,9 +19,15 @@ const MAX_RESULTS = 12;
 const CLASSES = { node: "agv-backward", parameter: "agv-leaf", tensor: "agv-saved" };
 
 export class Search {
-  /** @param {Store} store */
-  constructor(store) {
+  /**
+   * @param {Store} store
+   * @param {() => import("./commands.js").Command[]} commands
+   */
+  constructor(store, commands) {
     this.store = store;
+    this.commands = commands;
+    /** @type {string} of the matches */
+    this.note = "";
     /** @type {Entry[] | null} created by the first search */
     this.entries = null;
     /** @type {Entry[]} */
@@ -25,7 +36,7 @@ export class Search {
     this.input = h("input", {
       attrs: {
         type: "text",
-        placeholder: "Search op, module, file:line, tensor",
+        placeholder: "Search, op:name saved>1MB, > commands",
         "aria-label": "Search",
         role: "combobox",
         "aria-expanded": "false",
@@ -63,6 +74,7 @@ export class Search {
     const had = this.input.value !== "";
     this.input.value = "";
     this.#hide();
+    this.store.set("matches", null);
     return had;
   }
 
@@ -72,15 +84,72 @@ export class Search {
   }
 
   #search() {
-    const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    if (!words.length) return this.#hide();
-    this.entries ??= searchEntries(this.store.sceneIndex);
-    this.found = this.entries.filter(({ text }) => words.every((word) => text.includes(word)));
+    const { store } = this;
+    const { sceneIndex } = store;
+    const text = this.input.value.trim();
+    this.note = "";
+    if (text[0] === ">") return this.#list(text.slice(1));
+    const query = parseQuery(sceneIndex, text);
+    const { words, filters, unknown } = query;
+    if (!words.length && !filters.length && !unknown.length) {
+      store.set("matches", null);
+      return this.#hide();
+    }
+    this.entries ??= searchEntries(sceneIndex);
+    const matches = filters.length ? this.#match(query) : null;
+    store.set("matches", matches);
+    this.found = this.entries.filter(
+      ({ text: searched, kind, item }) =>
+        (!matches || (kind === "node" && matches.has(item?.index ?? -1))) &&
+        words.every((word) => searched.includes(word)),
+    );
+    if (unknown.length) this.note = `no filter: ${unknown.join(", ")}`;
     // Titles that start with the query come first. Entries are sorted stably: those that stand for
     // several items come before each of these items.
-    const query = words.join(" ");
-    const rank = (/** @type {Entry} */ entry) => +!entry.title.toLowerCase().startsWith(query);
+    const start = words.join(" ");
+    const rank = (/** @type {Entry} */ entry) => +!entry.title.toLowerCase().startsWith(start);
     this.found.sort((a, b) => rank(a) - rank(b));
+    this.active = 0;
+    this.#show();
+  }
+
+  /**
+   * @param {import("./query.js").Query} query
+   * @returns {Set<number>} the nodes that it finds
+   */
+  #match(query) {
+    const { sceneIndex } = this.store;
+    /** @type {Map<number, string>} */
+    const texts = new Map();
+    for (const { kind, item, text } of this.entries ?? []) {
+      if (kind === "node" && item) texts.set(item.index, text);
+    }
+    const found = findNodes(sceneIndex, query, ({ index }) => texts.get(index) ?? "");
+    let nbytes = 0;
+    for (const each of this.store.scene.counted_storages) {
+      if (found.has(each.node)) nbytes += each.nbytes;
+    }
+    this.note = `${plural(found.size, "node")} marked in all views · ${formatBytes(nbytes)}`;
+    return found;
+  }
+
+  /** @param {string} text lists the commands that have all its words */
+  #list(text) {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    this.found = this.commands()
+      .map(([title, run]) => {
+        const searched = title.toLowerCase();
+        return {
+          kind: /** @type {const} */ ("run"),
+          item: null,
+          fill: "",
+          title,
+          aside: "",
+          text: searched,
+          run,
+        };
+      })
+      .filter(({ text: searched }) => words.every((word) => searched.includes(word)));
     this.active = 0;
     this.#show();
   }
@@ -99,8 +168,14 @@ export class Search {
       ),
     );
     const rest = this.found.length - rows.length;
-    const note = rest ? `and ${rest} more` : this.found.length ? "" : "no results";
-    this.results.replaceChildren(...rows, h("div", "agv-muted agv-result-end", note));
+    const more = rest ? `and ${rest} more` : this.found.length ? "" : "no results";
+    const note = [this.note, more].filter(Boolean).join(" · ");
+    const hints = this.found.length ? [] : FILTERS.map(filterRow);
+    this.results.replaceChildren(
+      ...rows,
+      h("div", { class: "agv-muted agv-result-end", attrs: { role: "status" } }, note),
+      ...hints,
+    );
     this.results.hidden = false;
     this.input.setAttribute("aria-expanded", "true");
   }
@@ -128,6 +203,12 @@ export class Search {
   #go(at) {
     const entry = this.found[at];
     if (!entry) return;
+    if (entry.run) {
+      this.clear();
+      this.input.blur();
+      entry.run();
+      return;
+    }
     if (entry.item) {
       this.store.reveal(entry.item);
       this.#hide();
@@ -146,4 +227,12 @@ export class Search {
     this.input.value = text;
     this.#search();
   }
+}
+
+/**
+ * @param {[example: string, meaning: string]} filter
+ * @returns {HTMLElement}
+ */
+function filterRow([example, meaning]) {
+  return h("div", "agv-result agv-muted", h("code", "", example), h("span", "agv-end", meaning));
 }

@@ -6,6 +6,38 @@ import { claim, h, listen } from "../dom.js";
 const STEP = 16;
 
 /**
+ * Remember a width for the next viewer, if the page may store it.
+ *
+ * @param {string} side
+ * @param {number} width
+ */
+function remember(side, width) {
+  try {
+    localStorage.setItem(`autogradviz-${side}`, String(Math.round(width)));
+  } catch {
+    // A page without storage, such as one in a sandbox.
+  }
+}
+
+/**
+ * Give the panels of a viewer the widths that were chosen last.
+ *
+ * @param {HTMLElement} root
+ */
+export function restoreWidths(root) {
+  for (const side of ["left", "right"]) {
+    try {
+      const width = Number(localStorage.getItem(`autogradviz-${side}`));
+      if (width && width < root.clientWidth * 0.45) {
+        root.style.setProperty(`--agv-${side}`, `${width}px`);
+      }
+    } catch {
+      return;
+    }
+  }
+}
+
+/**
  * Return a bar at the edge of its parent that changes the width of a panel in all views.
  *
  * @param {"left" | "right"} side of the viewer on which the panel is
@@ -27,6 +59,7 @@ export function splitter(side, panelOf) {
     const width = panelOf().clientWidth + (side === "left" ? dx : -dx);
     const least = Math.max(120, Math.min(width, root.clientWidth * 0.45));
     root.style.setProperty(`--agv-${side}`, `${least}px`);
+    remember(side, least);
     bar.ariaValueNow = String(Math.round(least));
   };
   listen(bar, "pointerdown", (event) => bar.setPointerCapture(event.pointerId));

@@ -23,6 +23,13 @@ export class TimeWindow {
     this.start = start;
     /** @type {TimeRange} in view */
     this.view = [start, store.sceneIndex.end];
+    const follow = () => {
+      const step = store.scene.steps[store.step];
+      if (step) this.show(Math.max(start, step.start_ns), step.end_ns, 0.02);
+      else this.fit();
+    };
+    store.subscribe(["step"], follow);
+    if (store.step >= 0) requestAnimationFrame(follow);
   }
 
   /** @returns {import("../scene/time_axis.js").TimeAxis} */
@@ -93,11 +100,12 @@ export class TimeWindow {
    *
    * @param {number} start
    * @param {number} end
+   * @param {number} [share] of room on each side
    */
-  show(start, end) {
+  show(start, end, share = 0.15) {
     const { positionOf, minLength } = this.axis;
     const [first, last] = [positionOf(start), positionOf(end)];
-    const room = Math.max(0.15 * (last - first), (minLength - last + first) / 2);
+    const room = Math.max(share * (last - first), (minLength - last + first) / 2);
     this.#show(first - room, last - first + 2 * room);
   }
 

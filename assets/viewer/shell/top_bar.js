@@ -2,10 +2,13 @@
 /** The top bar: title, figures, search, coloring, export and help. */
 
 import { COLORS } from "../scene/colors.js";
+import { copyText } from "../copy_button.js";
 import { claim, button, h, listen } from "../dom.js";
-import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
+import { COST_DEFINITIONS } from "../scene/call_costs.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/icons.js";
+import { FILTERS } from "./query.js";
+import { figuresOf, makeStepSwitch } from "./step_switch.js";
 
 /** @typedef {import("../store.js").Store} Store */
 /** @typedef {(kind: "svg" | "png") => void} ExportPicture saves the view on display */
@@ -13,7 +16,7 @@ import { icon } from "../canvas/icons.js";
 /** @type {[keys: string, action: string][]} those that work in every view */
 const KEYS = [
   ["p", "path from the loss to the selection"],
-  ["/", "search"],
+  ["/", "search, with filters; > lists commands"],
   ["n", "next difference or finding"],
   ["Esc", "clear search, then path, then selection"],
 ];
@@ -23,19 +26,18 @@ const KEYS = [
  * @param {Store} store
  * @param {HTMLElement} search
  * @param {ExportPicture} exportPicture
+ * @param {() => string} linkText returns what "copy link" copies
  * @returns {HTMLElement}
  */
-export function makeTopBar(views, store, search, exportPicture) {
+export function makeTopBar(views, store, search, exportPicture, linkText) {
   const { summary } = store.scene;
-  /** @type {[strong: string, rest: string][]} */
-  const figures = [
-    [
-      formatCount(summary.nodes),
-      ` node${summary.nodes === 1 ? "" : "s"} · ${formatCount(summary.edges)} edges`,
-    ],
-    [formatBytes(summary.peak_nbytes), " held at peak"],
-    [formatDuration(summary.end_ns), ""],
-  ];
+  const figures = h("div", "agv-figures");
+  const fill = () =>
+    figures.replaceChildren(
+      ...figuresOf(store).map(([strong, rest]) => h("span", {}, h("b", "", strong), rest)),
+    );
+  store.subscribe(["step"], fill);
+  fill();
   return h(
     "header",
     "agv-top-bar",
@@ -45,15 +47,12 @@ export function makeTopBar(views, store, search, exportPicture) {
       icon("logo", "agv-icon-16"),
       h("h2", { text: summary.title || "autogradviz", title: summary.subtitle }),
     ),
-    h(
-      "div",
-      "agv-figures",
-      ...figures.map(([strong, rest]) => h("span", {}, h("b", "", strong), rest)),
-    ),
+    figures,
+    makeStepSwitch(store),
     h("div", "agv-grow"),
     search,
     colorMenu(store),
-    exportMenu(exportPicture),
+    exportMenu(exportPicture, linkText),
     keyHelp(views),
   );
 }
@@ -76,9 +75,10 @@ function colorMenu(store) {
 
 /**
  * @param {ExportPicture} exportPicture
+ * @param {() => string} linkText
  * @returns {HTMLElement}
  */
-function exportMenu(exportPicture) {
+function exportMenu(exportPicture, linkText) {
   const entry = (/** @type {"svg" | "png"} */ kind) => {
     const save = () => {
       menu.open = false;
@@ -91,7 +91,12 @@ function exportMenu(exportPicture) {
     { title: "Export this view", attrs: { "aria-label": "Export this view" } },
     icon("export", "agv-icon-16"),
   );
-  const list = h("div", "agv-export agv-float", entry("svg"), entry("png"));
+  const copy = () => {
+    menu.open = false;
+    copyText(linkText());
+  };
+  const link = button("Copy a link to what is on display", "agv-item", copy, "Link");
+  const list = h("div", "agv-export agv-float", entry("svg"), entry("png"), link);
   const menu = h("details", "agv-help", summary, list);
   listen(menu, "focusout", (event) => {
     if (!menu.contains(/** @type {Node | null} */ (event.relatedTarget))) menu.open = false;
@@ -109,8 +114,12 @@ function keyHelp(views) {
   for (const [keys, action] of entries) {
     list.append(h("dt", "", keys), h("dd", "", action));
   }
-  list.append(h("dt", "agv-help-head", "Bytes"), h("dd"));
-  for (const [word, meaning] of DEFINITIONS) {
+  list.append(h("dt", "agv-help-head", "Search"), h("dd"));
+  for (const [example, meaning] of FILTERS) {
+    list.append(h("dt", "agv-mono", example), h("dd", "", meaning));
+  }
+  list.append(h("dt", "agv-help-head", "Bytes and times"), h("dd"));
+  for (const [word, meaning] of [...DEFINITIONS, ...COST_DEFINITIONS]) {
     list.append(h("dt", "", word), h("dd", "", meaning));
   }
   const help = h(

@@ -20,9 +20,11 @@ export function panel(place, head, ...body) {
  * @param {number} first
  * @param {number} last
  * @param {HTMLElement} body
+ * @param {{name: number, columns: string}} [stacked] in a narrow viewer, the column that is a line
+ *   of its own above the others, and their widths
  * @returns {HTMLElement}
  */
-export function table(head, first, last, body) {
+export function table(head, first, last, body, stacked) {
   const cells = head.map((text, at) =>
     h(
       "th",
@@ -31,9 +33,16 @@ export function table(head, first, last, body) {
       !text && h("span", "agv-visually-hidden", "status"),
     ),
   );
-  return h(
-    "div",
-    { class: "agv-panel-body", attrs: { tabindex: 0 } },
-    h("table", "agv-table agv-table-sorted", h("thead", {}, h("tr", {}, ...cells)), body),
+  const element = h(
+    "table",
+    "agv-table agv-table-sorted",
+    h("thead", {}, h("tr", {}, ...cells)),
+    body,
   );
+  if (stacked) {
+    cells[stacked.name].classList.add("agv-stacked-name");
+    element.classList.add("agv-table-stacked");
+    element.style.setProperty("--stacked", stacked.columns);
+  }
+  return h("div", { class: "agv-panel-body", attrs: { tabindex: 0 } }, element);
 }

@@ -21,6 +21,7 @@ import { timelineView } from "./timeline/index.js";
  * @property {Shown[]} [shows] what is displayed in this view
  * @property {[keys: string, action: string][]} [keyHelp] listed in the help of the top bar
  * @property {(scene: import("../types.js").Scene) => number} [badge] a count on the view's button
+ * @property {(scene: import("../types.js").Scene) => boolean} [alarms] whether that is red
  * @property {(scene: import("../types.js").Scene) => boolean} [exists] whether it is listed
  * @property {(store: import("../store.js").Store, palette: () => Palette) => MountedView} mount
  *   called when the view is displayed for the first time

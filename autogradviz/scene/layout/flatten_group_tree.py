@@ -28,7 +28,7 @@ class FlatGroup:
     tree: GroupTree
     parent: int
     depth: int
-    module_depth: int  # without runs, pages and graphs
+    module_depth: int  # without runs, pages, steps and graphs
     children: list[int]
     nodes: list[int]  # its own and those of its subgroups
 
@@ -43,7 +43,7 @@ def flatten_groups(tree: GroupTree) -> list[FlatGroup]:
 def _add(tree: GroupTree, parent: int, groups: list[FlatGroup]) -> int:
     index = len(groups)
     depth = groups[parent].depth + 1 if index else 0
-    counts = tree.kind not in {"repeat", "iteration", "page", "graph", "compiled"}
+    counts = tree.kind not in {"repeat", "iteration", "page", "step", "graph", "compiled"}
     module_depth = groups[parent].module_depth + counts if index else 0
     group = FlatGroup(tree, parent, depth, module_depth, [], sorted(tree.all_nodes()))
     groups.append(group)

@@ -4,7 +4,7 @@
 import { nodesWithin } from "../../scene/scene_index.js";
 import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList, section } from "../../dom.js";
-import { findingSections, nodeLink, titleSection } from "./parts.js";
+import { findingSections, nodeLink, stackList, titleSection } from "./parts.js";
 import { excerpt } from "../../views/source/excerpt.js";
 import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
@@ -121,6 +121,9 @@ function nodeDetails(store, index) {
     };
     parts.push(section("Source", place, excerpt(sceneIndex, node.filename, [mark])));
   }
+  const [, ...calls] = stackList(store, node.call, "");
+  if (calls.length > 1)
+    parts.push(section("Calls", `${calls.length} lines`, h("div", {}, ...calls)));
   for (const [title, texts] of /** @type {const} */ ([
     ["Hooks", node.hooks],
     ["Notes", node.notes],

@@ -4,7 +4,9 @@
 import { button, h } from "../../dom.js";
 import { findingSource, fixBlock } from "../../views/findings/parts.js";
 import { whyButton } from "./trail.js";
+import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
+import { stackOf } from "../../scene/call_costs.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
@@ -39,6 +41,29 @@ export function titleSection(title, aside, subtitle, place, failed, buttons = []
 }
 
 /**
+ * Return the calls that led to a line, each of which opens its line.
+ *
+ * @param {Store} store
+ * @param {number} frame -1 if unknown
+ * @param {string} title
+ * @returns {HTMLElement[]} the title, then one for each call, innermost first; empty if unknown
+ */
+export function stackList(store, frame, title) {
+  const stack = stackOf(store.scene, frame);
+  if (!stack.length) return [];
+  const rows = stack.map(({ filename, lineno, function: name }) => {
+    const place = formatPlace(filename, lineno);
+    const show = () => store.showLine(filename, lineno);
+    const text = store.sceneIndex.source.get(filename)?.get(lineno)?.trim() ?? "";
+    const called = h("span", { class: "agv-muted agv-end", text: name, title: name });
+    const row = button(`Show ${place}`, "agv-item agv-call", show, h("code", "", place), called);
+    if (text) row.title = text;
+    return row;
+  });
+  return [h("h4", "", title), ...rows];
+}
+
+/**
  * @param {Store} store
  * @param {number[]} findings
  * @returns {HTMLElement[]}
@@ -50,7 +75,7 @@ export function findingSections(store, findings) {
     const show = () => store.showFinding(at);
     const card = h(
       "div",
-      "agv-card",
+      `agv-card agv-${finding.confidence}`,
       h("h4", "agv-card-title", finding.title),
       h("p", "agv-text agv-clamp", sentences(finding.explanation)),
       ...findingSource(store.sceneIndex, finding, 1),

@@ -15,6 +15,8 @@ import { formatBytes, formatCount, formatDuration, plural } from "../../scene/fo
  */
 export function recordingDetails(store) {
   const { summary, nodes, answers } = store.scene;
+  const older = summary.older_nbytes;
+  const held = summary.held_nbytes + older;
   const parts = [
     titleSection(summary.title, "", summary.subtitle, "", summary.error_type !== ""),
     section(
@@ -29,9 +31,15 @@ export function recordingDetails(store) {
         ["storages", formatCount(summary.storages)],
         ["saved", formatBytes(summary.saved_nbytes)],
         ["recomputed", summary.recomputed_nbytes ? formatBytes(summary.recomputed_nbytes) : ""],
-        ["held at peak", formatBytes(summary.peak_nbytes)],
+        ["held at peak", formatBytes(summary.peak_nbytes + older)],
         ["released", formatBytes(summary.released_nbytes)],
-        ["still held", summary.held_nbytes ? formatBytes(summary.held_nbytes) : ""],
+        ["still held", held ? formatBytes(held) : ""],
+        [
+          "of it",
+          older
+            ? `${formatBytes(older)} by ${plural(summary.older_steps, "step")} no longer shown`
+            : "",
+        ],
         ["offloaded", summary.offloaded_nbytes ? formatBytes(summary.offloaded_nbytes) : ""],
         ["checkpoints", summary.regions ? plural(summary.regions, "region") : ""],
         ["recomputations", summary.recomputations ? `${summary.recomputations}×` : ""],

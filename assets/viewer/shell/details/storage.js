@@ -3,6 +3,7 @@
 
 import { button, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, formatPlace } from "../../scene/format.js";
+import { stackList } from "./parts.js";
 import { whyButton } from "./trail.js";
 import { describeEvent } from "../../views/tensors/event_markers.js";
 
@@ -22,7 +23,6 @@ export function storageDetails(store, index) {
     const text = store.sceneIndex.reasons.get(slot);
     return text ? [h("p", "agv-text", h("b", "", slot), ` ${text}`)] : [];
   });
-  const stack = storage.stack ? storage.stack.split("\n") : [];
   const keepers = storage.keepers.length
     ? storage.keepers.map((text) => h("p", "agv-text", text))
     : [h("p", "agv-text agv-muted", describeRelease(events))];
@@ -42,8 +42,7 @@ export function storageDetails(store, index) {
     ...compiledReasons(store, index),
     h("h4", "", storage.keepers.length ? "Kept alive by" : "No longer kept alive"),
     ...keepers,
-    stack.length > 0 && h("h4", "", "Created at"),
-    ...stack.map((text) => h("code", "agv-text", text)),
+    ...stackList(store, storage.call, "Created at"),
     h("h4", "", "Events"),
     ...events
       .slice(0, MAX_EVENTS)

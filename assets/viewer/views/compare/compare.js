@@ -11,7 +11,7 @@ import {
   formatNorm,
 } from "../../scene/format.js";
 
-import { panel, table } from "../panel.js";
+import { panel, table as tableOf } from "../panel.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -37,35 +37,21 @@ export function makeComparison(store) {
   const { summary, comparison_rows: rows } = store.scene;
   const titles = [summary.compared_with, summary.title];
   const [before, after] = summary.is_before ? titles.reverse() : titles;
-  const body = h("tbody");
-  const count = h("span", "agv-muted");
-  let merged = true;
-  let changes = true;
-  const fill = () => {
-    const all = rows.filter((row) => row.kind !== "total" && Boolean(row.merged) === merged);
-    const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
-    body.replaceChildren(...found.slice(0, MAX_ROWS).map((row) => tableRow(store, row)));
-    const lines = all.filter((row) => row.kind === "line");
-    const different = lines.filter((row) => row.status !== "same");
-    count.textContent = [
-      `${formatCount(different.length)} of ${formatCount(lines.length)} lines differ`,
-      cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
-    ]
-      .filter(Boolean)
-      .join(" · ");
-  };
-  const show = (/** @type {string} */ name) => {
-    if (name === "changes" || name === "all") changes = name === "changes";
-    else merged = name === "merged";
-    fill();
-  };
   const open = (/** @type {string} */ name) => {
     if ((name === "before") !== Boolean(summary.is_before)) {
       store.openRecording(name === "before", -1);
     }
   };
-  fill();
   const total = rows.find((row) => row.kind === "total");
+  const show = (/** @type {Row} */ row) => {
+    const isBefore = Boolean(summary.is_before);
+    const [first, second] = row.first_nodes;
+    const own = isBefore ? first : second;
+    if (own >= 0) store.reveal({ kind: "node", index: own });
+    else if (isBefore ? second >= 0 : first >= 0) {
+      store.openRecording(!isBefore, isBefore ? second : first);
+    }
+  };
   return h(
     "div",
     "agv-compare agv-panel-grid",
@@ -78,16 +64,7 @@ export function makeComparison(store) {
       ],
       h("div", "agv-totals", ...(total ? totals(total) : [])),
     ),
-    panel(
-      "table",
-      [
-        h("h3", "", "Modules and lines"),
-        count,
-        h("span", "agv-end", choice(["changes", "all"], "changes", show)),
-        choice(["merged", "each block"], "merged", show),
-      ],
-      table(HEAD, 2, HEAD.length, body),
-    ),
+    rowsPanel(rows, show),
     panel(
       "side",
       [h("h3", "", "Findings")],
@@ -97,6 +74,62 @@ export function makeComparison(store) {
         ...texts(store),
       ),
     ),
+  );
+}
+
+/**
+ * Return the panel with the rows of modules and lines.
+ *
+ * @param {Iterable<Row>} table rows with those of merged modules and of separate ones
+ * @param {(row: Row) => void} show called for a row that was clicked
+ * @returns {HTMLElement}
+ */
+export function rowsPanel(table, show) {
+  const rows = [...table];
+  const body = h("tbody");
+  const count = h("span", "agv-muted");
+  const isSlower = timeBound(rows);
+  const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
+  const head = normed ? HEAD : HEAD.slice(0, -1);
+  let merged = true;
+  let changes = true;
+  const fill = () => {
+    const all = rows.filter((row) => row.kind !== "total" && Boolean(row.merged) === merged);
+    const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
+    const shown = found.slice(0, MAX_ROWS);
+    const none = changes ? "Nothing differs." : "No module or line has nodes.";
+    const note = h("td", { attrs: { colspan: HEAD.length } }, h("span", "agv-muted", none));
+    body.replaceChildren(
+      ...(shown.length ? [] : [h("tr", {}, note)]),
+      ...shown.map((row) => tableRow(row, isSlower, normed, () => show(row))),
+    );
+    const lines = all.filter((row) => row.kind === "line");
+    const different = lines.filter((row) => row.status !== "same");
+    count.textContent = [
+      `${formatCount(different.length)} of ${formatCount(lines.length)} lines differ`,
+      cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
+    ]
+      .filter(Boolean)
+      .join(" · ");
+  };
+  const choose = (/** @type {string} */ name) => {
+    if (name === "changes" || name === "all") changes = name === "changes";
+    else merged = name === "merged";
+    fill();
+  };
+  fill();
+  return panel(
+    "table",
+    [
+      h("h3", "", "Modules and lines"),
+      count,
+      h("span", "agv-end", choice(["changes", "all"], "changes", choose)),
+      choice(["merged", "each block"], "merged", choose),
+    ],
+    tableOf(head, 2, head.length, body, {
+      name: 1,
+      columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
+    }),
   );
 }
 
@@ -118,7 +151,7 @@ function containsChange(rows, at) {
  * @param {Row} total
  * @returns {HTMLElement[]}
  */
-function totals(total) {
+export function totals(total) {
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
@@ -143,25 +176,18 @@ function totals(total) {
 }
 
 /**
- * @param {Store} store
  * @param {Row} row
+ * @param {(times: number[]) => boolean} isSlower whether two times differ by more than noise
+ * @param {boolean} normed whether there is a column of norms
+ * @param {() => void} show
  * @returns {HTMLElement}
  */
-function tableRow(store, row) {
+function tableRow(row, isSlower, normed, show) {
   const [mark, color, meaning] = STATUS[row.status];
-  const isBefore = Boolean(store.scene.summary.is_before);
-  const [before, after] = row.first_nodes;
-  const show = () => {
-    const own = isBefore ? before : after;
-    if (own >= 0) store.reveal({ kind: "node", index: own });
-    else if (isBefore ? after >= 0 : before >= 0) {
-      store.openRecording(!isBefore, isBefore ? after : before);
-    }
-  };
   const isLine = row.kind === "line";
   const numbers = [...new Set(row.lines.filter(Boolean))].join(" → ");
   const label = h(isLine ? "code" : "b", { text: row.label, title: row.module });
-  const name = h("td", "agv-compare-name", label);
+  const name = h("td", "agv-compare-name agv-stacked-name", label);
   if (isLine) name.prepend(h("span", "agv-muted", numbers));
   if (row.other_nodes) name.append(h("div", "agv-muted", row.other_nodes));
   name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
@@ -169,13 +195,13 @@ function tableRow(store, row) {
   return h(
     "tr",
     { onclick: show },
-    h("td", { class: color, title: meaning, text: mark }),
+    h("td", { class: `agv-stacked-hidden ${color}`, title: meaning, text: mark }),
     name,
     pairCell(row.nodes, formatCount),
     pairCell(row.saved, formatBytes),
     pairCell(row.recomputed, formatBytes),
-    pairCell(row.time_ns, formatDuration, timeBound(store.scene.comparison_rows)(row.time_ns)),
-    pairCell(norms, (norm) => (norm === null ? "none" : formatNorm(norm))),
+    pairCell(row.time_ns, formatDuration, isSlower(row.time_ns)),
+    normed && pairCell(norms, (norm) => (norm === null ? "none" : formatNorm(norm))),
   );
 }
 

@@ -1,15 +1,20 @@
 // @ts-check
-/** The comparison of two recordings, aligned by module and source line. */
+/** The comparison of two recordings, or of two steps, aligned by module and source line. */
 
 import "./compare.css";
 import { GLYPHS } from "../../canvas/icons.js";
 import { makeComparison } from "./compare.js";
+import { makeStepComparison } from "./compare_steps.js";
 
 /** @type {import("../registry.js").View} */
 export const compareView = {
   name: "compare",
   label: "Compare",
   icon: GLYPHS.compare,
-  exists: (scene) => scene.comparison_rows.length > 0,
-  mount: (store) => ({ elements: [makeComparison(store)] }),
+  exists: (scene) => scene.comparison_rows.length > 0 || scene.steps.length > 1,
+  mount: (store) => ({
+    elements: [
+      store.scene.comparison_rows.length ? makeComparison(store) : makeStepComparison(store),
+    ],
+  }),
 };

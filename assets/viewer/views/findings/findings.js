@@ -6,7 +6,7 @@ import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts
 import { whyOfFinding } from "../../shell/details/parts.js";
 import { placeLinks } from "../../shell/details/trail.js";
 import { formatPlace } from "../../scene/format.js";
-import { icon } from "../../canvas/icons.js";
+import { GLYPHS, icon } from "../../canvas/icons.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneFinding} Finding */
@@ -191,10 +191,11 @@ function findingCard(store, finding, at) {
   const node = finding.nodes[0];
   const show = () => store.reveal({ kind: "node", index: node });
   const compare = () => store.showRegion(finding.region);
+  const glyph = finding.confidence === "hint" ? GLYPHS.findings : "failed";
   return card(
-    "agv-finding",
+    `agv-finding agv-${finding.confidence}`,
     [
-      h("span", "agv-mutation", icon("failed", "agv-icon-16")),
+      h("span", "agv-mutation", icon(glyph, "agv-icon-16")),
       finding.title,
       finding.slug,
       finding.confidence,

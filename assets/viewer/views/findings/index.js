@@ -12,5 +12,6 @@ export const findingsView = {
   icon: GLYPHS.findings,
   shows: ["finding"],
   badge: ({ findings }) => findings.length,
+  alarms: ({ findings }) => findings.some(({ confidence }) => confidence !== "hint"),
   mount: (store) => ({ elements: [new Findings(store).element] }),
 };

@@ -35,6 +35,7 @@ const CHANGES = [
   "gradientPath",
   "trail",
   "station",
+  "matches",
 ];
 
 /** Groups with more boxes are not opened in the first picture. */
@@ -89,7 +90,6 @@ export class GraphCanvas {
       "div",
       "agv-graph",
       this.canvas,
-      this.minimap.element,
       ...makeToolbar(this, store),
       this.breadcrumbs.element,
       this.layoutStatus,
@@ -233,7 +233,7 @@ export class GraphCanvas {
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
     paint(pen, this.look(clamp(progress, 0, 1)));
     const view = { x: camera.x, y: camera.y, w: width / camera.scale, h: height / camera.scale };
-    this.minimap.mark(view, placement, pen.palette, this.sceneIndex.scene, camera.scale);
+    this.minimap.mark(view, placement, pen.palette);
     this.breadcrumbs.update(placement, view);
     if (this.offsets.size) this.schedule();
   }
@@ -250,7 +250,8 @@ export class GraphCanvas {
     const rest = (1 - progress) ** 3;
     const offsets = new Map();
     for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
-    const state = { selected, hovered, time, nodePart, savedForm, gradientPath, coloring };
+    const { matches } = this.store;
+    const state = { selected, hovered, matches, time, nodePart, savedForm, gradientPath, coloring };
     const answer = { proven, station, open };
     const linesAlpha = progress ** 2;
     return {

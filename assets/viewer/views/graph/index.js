@@ -32,7 +32,7 @@ export const graphView = {
     const outline = new Outline(store);
     const legend = new Legend(store.scene);
     listenToPointer(graph, store);
-    outline.element.append(legend.element);
+    outline.element.append(graph.minimap.element, legend.element);
     const details = makeDetails(store);
     const stage = h(
       "div",

@@ -3,27 +3,22 @@
 
 import { h, listen } from "../../dom.js";
 import { mix } from "../../canvas/theme.js";
-import { extentOf } from "./hit_test.js";
 
 const WIDTH = 104;
 const MAX_HEIGHT = 128;
 const MARGIN = 6;
-/** Between the minimap and the edges of the view, and for its text. */
-const ROOM = 22;
 
 export class Minimap {
   /** @param {(x: number, y: number) => void} centerOn centers the view on a point of the graph */
   constructor(centerOn) {
     this.canvas = h("canvas", { attrs: { "aria-hidden": "true" } });
     this.count = h("div", "agv-minimap-text");
-    this.element = h("div", "agv-minimap agv-float", this.canvas, this.count);
+    this.element = h("div", "agv-minimap", this.canvas, this.count);
     this.background = document.createElement("canvas");
     this.scale = 1;
     this.height = MAX_HEIGHT;
     this.left = 0;
     this.top = 0;
-    /** True after its side was chosen for this placement. */
-    this.hasSide = false;
     const follow = (/** @type {PointerEvent} */ event) => {
       if (!(event.buttons & 1)) return;
       const box = this.canvas.getBoundingClientRect();
@@ -64,7 +59,6 @@ export class Minimap {
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.translate(this.left, this.top);
     this.#paintBoxes(ctx, scene, placement, palette);
-    this.hasSide = false;
     const visible = placement.boxes.filter((box) => box.kind === "node").length;
     this.count.textContent = `${visible} of ${scene.nodes.length} shown`;
   }
@@ -99,36 +93,13 @@ export class Minimap {
   }
 
   /**
-   * Move to the left if only there nothing is covered. Panning does not change the side.
-   *
-   * @param {import("../../types.js").Scene} scene
-   * @param {import("./camera.js").Rect} view
-   * @param {import("../../layout/coordinates.js").Box[]} boxes
-   * @param {number} scale of the graph
-   */
-  #chooseSide(scene, view, boxes, scale) {
-    this.hasSide = true;
-    const width = (WIDTH + ROOM) / scale;
-    const top = view.y + view.h - (this.height + 2 * ROOM) / scale;
-    const low = boxes
-      .filter((box) => box.kind !== "frame" && box.y < view.y + view.h && box.y + box.height > top)
-      .map((box) => extentOf(scene, box));
-    const isFree = (/** @type {number} */ from) =>
-      low.every(({ left, right }) => right < from || left > from + width);
-    const isLeft = !isFree(view.x + view.w - width) && isFree(view.x);
-    this.element.classList.toggle("agv-minimap-left", isLeft);
-  }
-
-  /**
    * Mark the part in view. The minimap is hidden while the entire graph is in view.
    *
    * @param {import("./camera.js").Rect} view
    * @param {import("../../layout/coordinates.js").Placement} placement
    * @param {import("../../canvas/theme.js").Palette} palette
-   * @param {import("../../types.js").Scene} scene that is drawn
-   * @param {number} scale of the graph
    */
-  mark(view, placement, palette, scene, scale) {
+  mark(view, placement, palette) {
     const entire =
       view.x <= 1 &&
       view.y <= 1 &&
@@ -136,7 +107,6 @@ export class Minimap {
       view.y + view.h >= placement.height - 1;
     this.element.hidden = entire;
     if (entire) return;
-    if (!this.hasSide) this.#chooseSide(scene, view, placement.boxes, scale);
     const ratio = window.devicePixelRatio || 1;
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
     ctx.setTransform(1, 0, 0, 1, 0, 0);

@@ -51,7 +51,7 @@ export class Outline {
     listen(this.tree, "keydown", (event) => this.#press(event));
     this.resizer = new ResizeObserver(() => this.#render());
     this.resizer.observe(this.tree);
-    store.subscribe(["open", "selected"], (change) => {
+    store.subscribe(["open", "selected", "matches"], (change) => {
       if (change === "open") this.#listRows();
       else this.#scrollToSelected();
       this.#render();
@@ -118,7 +118,7 @@ export class Outline {
     const element = h(
       "div",
       {
-        class: `agv-row ${selected ? "agv-selected" : ""} ${node ? "agv-row-node" : ""}`,
+        class: `agv-row ${node && this.store.matches?.has(index) ? "agv-match" : ""} ${selected ? "agv-selected" : ""} ${node ? "agv-row-node" : ""}`,
         attrs: {
           id: `${this.id}-${at}`,
           role: "treeitem",

@@ -2,7 +2,14 @@
 /** A flame graph of saved memory or of time: module, line, then tensor or op. */
 
 import { choice, h } from "../../dom.js";
-import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatPlace,
+  plural,
+} from "../../scene/format.js";
+import { inStep, isHeldAt, peakIn } from "../../scene/steps.js";
 import { panel } from "../panel.js";
 
 /**
@@ -46,11 +53,19 @@ export class FlameGraph {
       ],
       this.frames,
     );
+    store.subscribe(["step"], () => this.#build());
     this.#build();
   }
 
   #build() {
-    const rows = this.store.scene.flame_rows.filter(({ kind }) => kind === this.kind);
+    const { scene, step } = this.store;
+    const chosen = scene.steps[step];
+    const rows =
+      chosen && this.kind === "memory"
+        ? rowsAtPeak(this.store.sceneIndex, chosen)
+        : scene.flame_rows.filter(
+            (row) => row.kind === this.kind && (row.step < 0 || inStep(step, () => row.step)),
+          );
     this.root = buildFrames(rows, this.merge);
     this.#draw(this.root);
   }
@@ -83,13 +98,24 @@ export class FlameGraph {
     const area = h("div", "agv-flame-rows", ...boxes);
     area.style.height = `${bottom * ROW}px`;
     // The panel is as high as its rows, if there is room.
-    const grid = this.element.parentElement;
-    grid?.style.setProperty("--agv-rows", `${Math.max(5, bottom) * ROW + HEAD_HEIGHT}px`);
+    const height = `${Math.max(5, bottom) * ROW + HEAD_HEIGHT}px`;
+    requestAnimationFrame(() =>
+      this.element.parentElement?.style.setProperty("--agv-rows", height),
+    );
     this.frames.replaceChildren(area);
     const sum = this.#format(this.root?.value ?? 0);
     const what = this.kind === "memory" ? "held at peak" : "of ops, nodes and recomputations";
     const cut = hidden ? `${plural(hidden, "narrow frame")} not drawn` : "";
-    this.total.textContent = [`${sum} ${what}`, cut].filter(Boolean).join(" · ");
+    const { scene, step } = this.store;
+    const chosen = scene.steps[step];
+    const divided = this.kind === "memory" || scene.flame_rows.some((row) => row.step >= 0);
+    const of = chosen && (divided ? `of step ${chosen.number}` : "of all steps");
+    const { older_nbytes, older_steps } = scene.summary;
+    const older =
+      this.kind === "memory" && older_nbytes
+        ? `and ${formatBytes(older_nbytes)} of ${plural(older_steps, "step")} no longer shown`
+        : "";
+    this.total.textContent = [`${sum} ${what}`, of, older, cut].filter(Boolean).join(" · ");
   }
 
   /**
@@ -151,6 +177,36 @@ export class FlameGraph {
   #format(value) {
     return this.kind === "memory" ? formatBytes(value) : formatDuration(value);
   }
+}
+
+/**
+ * Return the rows of what saved tensors held at the peak of a step, as those of the recording.
+ *
+ * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
+ * @param {import("../../types.js").SceneStep} step
+ * @returns {import("../../types.js").SceneFlameRow[]}
+ */
+function rowsAtPeak({ scene, source, savedTensors }, step) {
+  const { time } = peakIn(scene, step);
+  const held = scene.counted_storages.filter((each) => isHeldAt(each, time));
+  return held.map(({ storage_id, nbytes, node, module, filename, lineno }) => {
+    const place = formatPlace(filename, lineno);
+    const { op, name } = scene.nodes[node] ?? { op: "", name: "not drawn" };
+    const slot = savedTensors[node]?.find((each) => each.storage_id === storage_id)?.slot ?? "";
+    return {
+      kind: "memory",
+      phase: "",
+      module,
+      place,
+      line: source.get(filename)?.get(lineno)?.trim() || place || "no line",
+      label: `${op || name} ${slot}`.trim(),
+      count: 1,
+      value: nbytes,
+      node,
+      storage_id,
+      step: -1,
+    };
+  });
 }
 
 /**

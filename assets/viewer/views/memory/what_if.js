@@ -45,7 +45,9 @@ export class WhatIf {
       panel(
         "table",
         [h("h3", "", "What if"), h("span", "agv-muted", cut || "predicted from this recording")],
-        this.rows.length ? table(HEAD, 1, 3, this.body) : h("p", "agv-empty-text", none),
+        this.rows.length
+          ? table(HEAD, 1, 3, this.body, { name: 0, columns: "1fr 1fr 1fr auto" })
+          : h("p", "agv-empty-text", none),
       ),
       panel("side", [h("h3", "", "Prediction")], h("div", "agv-chart", this.canvas), this.result),
     ];
@@ -100,7 +102,12 @@ export class WhatIf {
     return h(
       "tr",
       { onclick: show },
-      h("td", { class: "agv-strong agv-ellipsis", title: modules.join("\n") }, pattern, count),
+      h(
+        "td",
+        { class: "agv-strong agv-ellipsis agv-stacked-name", title: modules.join("\n") },
+        pattern,
+        count,
+      ),
       h("td", "agv-right", formatBytes(nbytes)),
       h("td", "agv-right", checkpointed ? "" : signedBytes(freed)),
       h(

@@ -1,21 +1,16 @@
 // @ts-check
-/** The recorded source lines with the nodes, saved bytes and time of each. */
+/** The recorded source lines with what each costs, by itself and with what it calls. */
 
-import { button, h, listen } from "../../dom.js";
+import { button, choice, h, listen } from "../../dom.js";
 import { makeMarks } from "./marks.js";
-import { sumBy } from "../../scene/saved_bytes.js";
+import { costBar, costCells, opener, partRow } from "./cost_rows.js";
+import { COLUMNS, callCosts, ownCost, ownParts, placeKey } from "../../scene/call_costs.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 
 /** @typedef {import("../../store.js").Store} Store */
-
-const COLUMNS = ["saved", "held at peak", "recomputed", "time"];
-
-/**
- * @typedef {object} LineCost
- * @property {number[]} nodes
- * @property {import("../../scene/saved_bytes.js").SavedBytes} bytes
- * @property {number} time of its forward ops and their backward nodes, nanoseconds
- */
+/** @typedef {import("../../scene/call_costs.js").Part} Part */
+/** @typedef {import("../../scene/call_costs.js").CallCosts} CallCosts */
+/** @typedef {"with calls" | "itself" | "callers"} Mode */
 
 /**
  * @typedef {object} CompilerNotes what torch.compile did with a line
@@ -24,84 +19,302 @@ const COLUMNS = ["saved", "held at peak", "recomputed", "time"];
  * @property {string[]} guards guards that failed
  */
 
+const MAX_LINES = 300;
+
 /**
  * @param {Store} store
  * @returns {HTMLElement}
  */
 export function makeSource(store) {
-  const costs = lineCosts(store);
-  const compiled = compilerNotes(store);
-  const rank = (/** @type {string} */ file) => +!costs.has(file);
-  const files = [...store.sceneIndex.source]
-    .filter(([file]) => file)
-    .sort(([a], [b]) => rank(a) - rank(b));
   const scroller = h("div", { class: "agv-main agv-files", attrs: { tabindex: 0 } });
-  const { marks, legend } = makeMarks(
-    store,
-    (filename, lineno) => placeKey({ filename, lineno }),
-    scroller,
-  );
-  const empty = h(
-    "p",
-    "agv-empty-text",
-    "This recording has no source lines. record(model, stacks=True) records them.",
-  );
-  const parts = files.map(([file, lines]) =>
-    fileSection(store, file, lines, costs.get(file) ?? new Map(), compiled, marks),
-  );
-  scroller.append(...(legend ? [legend] : []), ...(parts.length ? parts : [empty]));
-  // The chosen line is brought into view, or else the one that is to blame or selected.
-  const show = () => {
-    const key = store.line && placeKey(store.line);
-    /** @type {NodeListOf<HTMLElement>} */
-    const rows = scroller.querySelectorAll("[data-line]");
-    for (const row of rows) row.classList.toggle("agv-chosen-line", row.dataset["line"] === key);
-    const line =
-      scroller.querySelector(".agv-chosen-line") ??
-      scroller.querySelector(".agv-culprit") ??
-      scroller.querySelector(".agv-selected-line");
-    if (store.view !== "source" || !line) return;
-    const top = line.getBoundingClientRect().top - scroller.getBoundingClientRect().top;
-    scroller.scrollTop += top - scroller.clientHeight / 3;
+  /** @type {Mode} */
+  let mode = "with calls";
+  const draw = () => new SourcePage(store, scroller, mode).draw();
+  const choose = (/** @type {string} */ name) => {
+    mode = /** @type {Mode} */ (name);
+    draw();
   };
-  store.subscribe(["view", "line"], () => requestAnimationFrame(show));
-  requestAnimationFrame(show);
-  return scroller;
+  const modes = choice(["with calls", "itself", "callers"], mode, choose);
+  modes.title = "Numbers of lines with all that they call, by themselves, or with their callers";
+  const head = h("div", "agv-view-head", h("h3", "", "Source"), modes);
+  const body = h("div", "agv-source-page", head, scroller);
+  store.subscribe(["step"], draw);
+  store.subscribe(["selected", "matches"], () => markSelected(store, scroller));
+  store.subscribe(["line"], () => {
+    if (mode !== "callers" || !store.line) return;
+    setMode(modes, "with calls");
+  });
+  store.subscribe(["view", "line"], () => requestAnimationFrame(() => showLine(store, scroller)));
+  draw();
+  requestAnimationFrame(() => showLine(store, scroller));
+  return body;
 }
 
 /**
- * @param {{filename: string, lineno: number}} place
- * @returns {string}
+ * @param {HTMLElement} modes
+ * @param {Mode} name
  */
-const placeKey = ({ filename, lineno }) => `${lineno} ${filename}`;
+function setMode(modes, name) {
+  for (const each of modes.children)
+    if (each.textContent === name) /** @type {HTMLElement} */ (each).click();
+}
+
+/**
+ * Bring the chosen line into view, or else the one that is to blame or selected.
+ *
+ * @param {Store} store
+ * @param {HTMLElement} scroller
+ */
+function showLine(store, scroller) {
+  const key = store.line && placeKey(store.line);
+  /** @type {NodeListOf<HTMLElement>} */
+  const rows = scroller.querySelectorAll("[data-line]");
+  for (const row of rows) row.classList.toggle("agv-chosen-line", row.dataset["line"] === key);
+  const line =
+    scroller.querySelector(".agv-chosen-line") ??
+    scroller.querySelector(".agv-culprit") ??
+    scroller.querySelector(".agv-selected-line");
+  if (store.view !== "source" || !line) return;
+  line.closest("details")?.setAttribute("open", "");
+  const top = line.getBoundingClientRect().top - scroller.getBoundingClientRect().top;
+  scroller.scrollTop += top - scroller.clientHeight / 3;
+}
 
 /**
  * @param {Store} store
- * @returns {Map<string, Map<number, LineCost>>}
+ * @param {HTMLElement} scroller
  */
-function lineCosts({ scene }) {
-  /** @type {Map<string, Map<number, LineCost>>} */
-  const files = new Map();
-  const costOf = (/** @type {string} */ file, /** @type {number} */ line) => {
-    const lines = files.get(file) ?? new Map();
-    files.set(file, lines);
-    const none = { saved: 0, recomputed: 0, at_peak: 0 };
-    const cost = lines.get(line) ?? { nodes: [], bytes: none, time: 0 };
-    lines.set(line, cost);
-    return cost;
-  };
-  for (const node of scene.nodes) {
-    if (!node.lineno) continue;
-    const cost = costOf(node.filename, node.lineno);
-    cost.nodes.push(node.index);
-    cost.time += node.forward_ns + node.duration_ns;
+function markSelected({ scene, related, matches }, scroller) {
+  const keysOf = (/** @type {Iterable<number>} */ nodes) =>
+    new Set([...nodes].map((node) => placeKey(scene.nodes[node])));
+  const chosen = keysOf(related.nodes);
+  const matched = keysOf(matches ?? []);
+  /** @type {NodeListOf<HTMLElement>} */
+  const rows = scroller.querySelectorAll("[data-line]");
+  for (const row of rows) {
+    row.classList.toggle("agv-selected-line", chosen.has(row.dataset["line"] ?? ""));
+    row.classList.toggle("agv-match", matched.has(row.dataset["line"] ?? ""));
   }
-  const places = new Map(scene.counted_storages.map((each) => [placeKey(each), each]));
-  for (const [key, bytes] of sumBy(scene.counted_storages, placeKey)) {
-    const place = places.get(/** @type {string} */ (key));
-    if (place?.lineno) costOf(place.filename, place.lineno).bytes = bytes;
+}
+
+class SourcePage {
+  /**
+   * @param {Store} store
+   * @param {HTMLElement} scroller
+   * @param {Mode} mode
+   */
+  constructor(store, scroller, mode) {
+    this.store = store;
+    this.scroller = scroller;
+    this.mode = mode;
+    this.costs = callCosts(store.scene, store.step);
+    this.compiled = compilerNotes(store);
+    /** @type {Map<string, number[]>} */
+    this.nodes = new Map();
+    for (const { filename, lineno, index } of store.scene.nodes) {
+      const key = placeKey({ filename, lineno });
+      const same = this.nodes.get(key);
+      if (same) same.push(index);
+      else this.nodes.set(key, [index]);
+    }
+    this.columns = [...COLUMNS, ...(this.compiled.size ? ["compiler"] : [])];
   }
-  return files;
+
+  draw() {
+    const { store, scroller } = this;
+    const keyOf = (/** @type {string} */ filename, /** @type {number} */ lineno) =>
+      placeKey({ filename, lineno });
+    const made = makeMarks(store, keyOf, scroller);
+    this.marks = made.marks;
+    const parts = this.mode === "callers" ? [this.#callers()] : this.#files();
+    const none = "This recording has no source lines. record(model, stacks=True) records them.";
+    scroller.replaceChildren(
+      ...(made.legend ? [made.legend] : []),
+      ...(store.scene.call_frames.length || parts.length ? [this.#totals()] : []),
+      ...(parts.length ? parts : [h("p", "agv-empty-text", none)]),
+    );
+    markSelected(store, scroller);
+  }
+
+  /** @returns {HTMLElement} the names of the columns */
+  #head() {
+    return h(
+      "div",
+      "agv-source-line agv-source-columns",
+      h("span", "agv-source-number", "line"),
+      this.marks?.size ? h("span", "agv-marks") : null,
+      h("code", "", " "),
+      h(
+        "span",
+        "agv-source-tag",
+        h("span", "agv-source-bar"),
+        ...this.columns.map((text) => h("span", "cell", text)),
+      ),
+    );
+  }
+
+  /** @returns {HTMLElement} the sums over all lines, and what no line has */
+  #totals() {
+    const { total, unknown } = this.costs;
+    const { summary } = this.store.scene;
+    const row = (/** @type {string} */ text, /** @type {number[]} */ cost) =>
+      h(
+        "div",
+        "agv-source-line agv-source-total",
+        h("code", "", text),
+        h("span", "agv-source-tag", ...costCells(cost), ...this.#spare()),
+      );
+    const block = h("div", "agv-source agv-source-wide", this.#head(), row("all lines", total));
+    if (unknown.some(Boolean)) block.append(row("of which no line is recorded", unknown));
+    if (summary.older_nbytes) {
+      const steps = plural(summary.older_steps, "step");
+      const older = row(`${steps} no longer shown`, [0, summary.older_nbytes, 0, 0, 0, 0]);
+      block.append(older);
+    }
+    return h("div", "agv-scroll", block);
+  }
+
+  /** @returns {HTMLElement[]} the cells of columns that only some rows have */
+  #spare() {
+    return this.compiled.size ? [h("span", "cell")] : [];
+  }
+
+  /** @returns {HTMLElement[]} user files first, then those of packages, folded */
+  #files() {
+    const { store, costs } = this;
+    const packages = new Set(
+      store.scene.call_frames.flatMap((frame) => (frame.installed ? frame.filename : [])),
+    );
+    const costly = new Set([...costs.lines.values()].map(({ filename }) => filename));
+    const rank = (/** @type {string} */ file) => 2 * +packages.has(file) + +!costly.has(file);
+    const files = [...store.sceneIndex.source]
+      .filter(([file]) => file)
+      .sort(([a], [b]) => rank(a) - rank(b));
+    const own = files.some(([file]) => rank(file) === 0);
+    return files.map(([file, lines]) => {
+      const head = this.#fileHead(file);
+      const body = h("div", "agv-scroll", this.#lines(file, lines));
+      if (!packages.has(file) || !own)
+        return h("section", {}, h("div", "agv-view-head", ...head), body);
+      return h("details", "agv-installed", h("summary", "agv-view-head", ...head), body);
+    });
+  }
+
+  /**
+   * @param {string} file
+   * @returns {HTMLElement[]}
+   */
+  #fileHead(file) {
+    let [saved, time] = [0, 0];
+    this.store.scene.call_frames.forEach(({ filename }, at) => {
+      if (filename !== file) return;
+      saved += this.costs.own[at][0] + this.costs.own[at][2];
+      time += this.costs.own[at][3];
+    });
+    const short = file.replace(/^.*[\\/](?:site|dist)-packages[\\/]/, "");
+    return [
+      h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file }),
+      h("span", "agv-muted agv-source-path", short),
+      h(
+        "span",
+        "agv-muted",
+        [saved && formatBytes(saved), time && formatDuration(time)].filter(Boolean).join(" · "),
+      ),
+    ];
+  }
+
+  /**
+   * @param {string} file
+   * @param {Map<number, string>} lines
+   * @returns {HTMLElement}
+   */
+  #lines(file, lines) {
+    const numbers = [...lines.keys()].sort((a, b) => a - b);
+    const partOf = (/** @type {number} */ lineno) =>
+      this.costs.lines.get(placeKey({ filename: file, lineno }));
+    const bytes = numbers.map((number) => {
+      const part = partOf(number);
+      const cost = part
+        ? this.mode === "itself"
+          ? ownCost(this.costs, part)
+          : part.cost
+        : [0, 0, 0];
+      return cost[0] + cost[2];
+    });
+    const largest = Math.max(1, ...bytes);
+    const block = h("div", "agv-source agv-source-wide", this.#head());
+    numbers.forEach((number, at) => {
+      if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
+      block.append(this.#line(file, number, lines.get(number) ?? "", partOf(number), largest));
+    });
+    return block;
+  }
+
+  /**
+   * @param {string} file
+   * @param {number} number
+   * @param {string} text
+   * @param {Part | undefined} part
+   * @param {number} largest bytes of all lines of the file
+   * @returns {HTMLElement}
+   */
+  #line(file, number, text, part, largest) {
+    const { store, costs } = this;
+    const { nodes } = store.scene;
+    const key = placeKey({ filename: file, lineno: number });
+    const own = this.nodes.get(key) ?? [];
+    const failed = own.some((node) => nodes[node].error || nodes[node].state === "failed");
+    const writes = own.some((node) => nodes[node].writes) || isBlamed(store, file, number);
+    const isHint = !failed && store.scene.findings[0]?.confidence === "hint";
+    const cells = h("span", "agv-source-tag");
+    const line = h(
+      "div",
+      `agv-source-line ${writes ? "agv-culprit" : failed ? "agv-victim" : ""} ${isHint ? "agv-hint" : ""}`,
+      h("span", "agv-source-number", String(number)),
+      this.marks?.size ? h("span", "agv-marks", ...(this.marks.get(key) ?? [])) : null,
+      h("code", "", text || " "),
+      cells,
+    );
+    line.dataset["line"] = key;
+    if (part) {
+      const itself = ownCost(costs, part);
+      const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
+      cells.append(costBar(shown, largest, itself), ...costCells(shown.cost, itself));
+      const opens =
+        this.mode === "with calls" && opener(store, costs, line, cells, part, "callees", 1);
+      if (opens) cells.prepend(opens);
+    }
+    if (own.length) {
+      listen(line, "click", (event) => {
+        if (/** @type {Element} */ (event.target).closest("button")) return;
+        store.set("selected", { kind: "node", index: own[0] });
+      });
+      const show = () => store.reveal({ kind: "node", index: own[0] });
+      const count = /** @type {HTMLElement} */ (cells.children[cells.children.length - 1]);
+      const label = `Show line ${number} in the graph`;
+      if (count?.textContent)
+        count.replaceChildren(button(label, "agv-link", show, count.textContent));
+    }
+    if (this.compiled.size && part) cells.append(compilerCell(store, this.compiled.get(key)));
+    else if (this.compiled.has(key)) cells.append(compilerCell(store, this.compiled.get(key)));
+    return line;
+  }
+
+  /** @returns {HTMLElement} all lines by what they cost themselves, with their callers */
+  #callers() {
+    const { store, costs } = this;
+    const parts = ownParts(store.scene, costs);
+    const rows = parts.slice(0, MAX_LINES).map((part) => partRow(store, costs, part, "callers", 0));
+    const rest = parts.length - rows.length;
+    const note = rest > 0 ? `and ${plural(rest, "line")} that cost less` : "";
+    const block = h(
+      "div",
+      "agv-source agv-source-wide",
+      ...rows,
+      h("div", "agv-muted agv-source-more", note),
+    );
+    return h("div", "agv-scroll", block);
+  }
 }
 
 /**
@@ -131,60 +344,6 @@ function compilerNotes({ scene }) {
 /**
  * @param {Store} store
  * @param {string} file
- * @param {Map<number, string>} lines
- * @param {Map<number, LineCost>} costs
- * @param {Map<string, CompilerNotes>} compiled
- * @param {Map<string, HTMLElement[]>} marks
- * @returns {HTMLElement}
- */
-function fileSection(store, file, lines, costs, compiled, marks) {
-  const largest = Math.max(
-    1,
-    ...[...costs.values()].map((cost) => cost.bytes.saved + cost.bytes.recomputed),
-  );
-  const numbers = [...lines.keys()].sort((a, b) => a - b);
-  const columns = [...COLUMNS, "nodes", ...(compiled.size ? ["compiler"] : [])];
-  const head = h(
-    "div",
-    "agv-source-line agv-source-columns",
-    h("span", "agv-source-number", "line"),
-    marks.size > 0 && h("span", "agv-marks"),
-    h("code", "", " "),
-    h(
-      "span",
-      "agv-source-tag",
-      h("span", "agv-source-bar"),
-      ...columns.map((text) => h("span", "", text)),
-    ),
-  );
-  const block = h("div", "agv-source agv-source-wide", head);
-  numbers.forEach((number, at) => {
-    if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
-    const line = costLine(store, number, lines.get(number) ?? "", costs.get(number), largest);
-    if (isBlamed(store, file, number)) line.classList.add("agv-culprit");
-    const key = placeKey({ filename: file, lineno: number });
-    line.dataset["line"] = key;
-    if (marks.size) line.children[0].after(h("span", "agv-marks", ...(marks.get(key) ?? [])));
-    const note = compiled.get(key);
-    if (compiled.size) line.lastElementChild?.append(compilerCell(store, note));
-    block.append(line);
-  });
-  return h(
-    "section",
-    {},
-    h(
-      "div",
-      "agv-view-head",
-      h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file }),
-      h("span", "agv-muted", file),
-    ),
-    h("div", "agv-scroll", block),
-  );
-}
-
-/**
- * @param {Store} store
- * @param {string} file
  * @param {number} number
  * @returns {boolean} whether the first finding blames the line
  */
@@ -195,75 +354,22 @@ function isBlamed({ scene: { findings } }, file, number) {
 
 /**
  * @param {Store} store
- * @param {number} number
- * @param {string} text
- * @param {LineCost | undefined} cost
- * @param {number} largest bytes of all lines of the file
- * @returns {HTMLElement}
- */
-function costLine(store, number, text, cost, largest) {
-  const { nodes } = store.scene;
-  const failed = cost?.nodes.some((node) => nodes[node].error || nodes[node].state === "failed");
-  const writes = cost?.nodes.some((node) => nodes[node].writes);
-  const line = h(
-    "div",
-    `agv-source-line ${writes ? "agv-culprit" : failed ? "agv-victim" : ""}`,
-    h("span", "agv-source-number", String(number)),
-    h("code", "", text || " "),
-  );
-  if (!cost) {
-    line.append(h("span", "agv-source-tag"));
-    return line;
-  }
-  const { nodes: own } = cost;
-  const mark = () => {
-    const selected = own.some((node) => store.related.nodes.has(node));
-    line.classList.toggle("agv-selected-line", selected);
-  };
-  store.subscribe(["selected"], mark);
-  mark();
-  listen(line, "click", (event) => {
-    if (/** @type {Element} */ (event.target).closest("button") || !own.length) return;
-    store.set("selected", { kind: "node", index: own[0] });
-  });
-  const bar = h("span", "agv-source-bar");
-  bar.style.width = `${((cost.bytes.saved + cost.bytes.recomputed) / largest) * 60}px`;
-  const show = () => store.reveal({ kind: "node", index: own[0] });
-  line.append(
-    h(
-      "span",
-      "agv-source-tag",
-      bar,
-      ...[cost.bytes.saved, cost.bytes.at_peak, cost.bytes.recomputed].map((nbytes, at) =>
-        h("span", {
-          class: at < 2 ? "agv-saved" : "agv-recompute",
-          title: COLUMNS[at],
-          text: nbytes ? formatBytes(nbytes) : "",
-        }),
-      ),
-      h("span", { title: COLUMNS[3], text: cost.time ? formatDuration(cost.time) : "" }),
-      own.length > 0
-        ? button(`Show line ${number} in the graph`, "agv-link", show, plural(own.length, "node"))
-        : h("span", {}),
-    ),
-  );
-  return line;
-}
-
-/**
- * @param {Store} store
  * @param {CompilerNotes | undefined} note
  * @returns {HTMLElement}
  */
 function compilerCell(store, note) {
   if (note?.breaks.length) {
-    return h("span", { class: "agv-broken", text: "graph break", title: note.breaks.join("\n") });
+    return h("span", {
+      class: "agv-cell agv-broken",
+      text: "graph break",
+      title: note.breaks.join("\n"),
+    });
   }
   if (note?.guards.length) {
     const text = note.guards.length > 1 ? `recompiled ×${note.guards.length}` : "recompiled";
-    return h("span", { class: "agv-recompute", text, title: note.guards.join("\n") });
+    return h("span", { class: "agv-cell agv-recompute", text, title: note.guards.join("\n") });
   }
-  if (!note || note.region < 0) return h("span", {});
+  if (!note || note.region < 0) return h("span", "cell");
   const show = () => store.showCompiled(note.region);
   const { name } = store.scene.compiled_regions[note.region];
   return button(`Show ${name}`, "agv-link", show, "compiled");

@@ -62,6 +62,7 @@ export class Lifelines {
     this.window.listen(this.scroller);
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
+    store.subscribe(["matches"], () => this.draw());
     store.subscribe(["time", "selected", "view"], (change) => {
       // The details of the selection may change the size of this view.
       if (change === "selected") requestAnimationFrame(() => this.#scrollToSelected());
@@ -149,7 +150,8 @@ export class Lifelines {
     const { ctx, palette } = pen;
     const middle = top + ROW_HEIGHT / 2;
     const broken = storage.state === "broken";
-    const selected = this.store.related.storages.has(storage.index);
+    const { related, matches } = this.store;
+    const selected = related.storages.has(storage.index) || !!matches?.has(storage.node);
     if (broken || selected) {
       const hue = broken ? palette.mutation : palette.backward;
       ctx.fillStyle = `${hue}${selected ? "24" : "14"}`;

@@ -3,6 +3,7 @@
 
 import { button, h } from "../../dom.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
+import { inStep, stepAt } from "../../scene/steps.js";
 import { icon } from "../../canvas/icons.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
@@ -31,7 +32,7 @@ export class SavedTensorTable {
     this.folded = store.scene.storages.length > 12;
     this.shown = PAGE_ROWS;
     this.element = h("div", "agv-scroll agv-saved-table");
-    store.subscribe(["selected"], () => this.fill());
+    store.subscribe(["selected", "step", "matches"], () => this.fill());
     this.fill();
   }
 
@@ -62,7 +63,10 @@ export class SavedTensorTable {
   #rows() {
     /** @type {Map<string | number, Row>} */
     const rows = new Map();
-    for (const storage of this.store.scene.storages) {
+    const { scene, step, matches } = this.store;
+    for (const storage of scene.storages) {
+      if (!inStep(step, () => stepAt(scene, storage.holds[0] ?? 0))) continue;
+      if (matches && !matches.has(storage.node)) continue;
       const key = this.folded ? foldKey(storage) : storage.index;
       const row = rows.get(key) ?? { storages: [], nbytes: 0 };
       rows.set(key, row);

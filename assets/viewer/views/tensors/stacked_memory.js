@@ -3,7 +3,13 @@
 
 import { paintTimes, startDrawing, ticks } from "../../canvas/chart_parts.js";
 import { h, listen } from "../../dom.js";
-import { blockPrefix, formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
+import {
+  blockPrefix,
+  formatBytes,
+  formatDuration,
+  formatPlace,
+  plural,
+} from "../../scene/format.js";
 import { proportionalAxis } from "../../scene/time_axis.js";
 import { widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
@@ -325,6 +331,11 @@ export function stackLayers({ scene }, times, grouping) {
     const values = times.map((_, at) => rest.reduce((sum, l) => sum + l.values[at], 0));
     const label = `${rest.length} others`;
     kept.push({ label, values, peak: Math.max(...values), first: Infinity });
+  }
+  const { older_nbytes: older, older_steps } = scene.summary;
+  if (older) {
+    const label = `${plural(older_steps, "step")} no longer shown`;
+    kept.unshift({ label, values: times.map(() => older), peak: older, first: -1 });
   }
   return kept;
 }

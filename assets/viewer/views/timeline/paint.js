@@ -79,6 +79,13 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
     paintCurve(pen, store.scene, tops[tracks.length], x, view);
     const nodes = [...store.related.nodes].map((node) => store.scene.nodes[node]);
     paintSelected(pen, tracks, tops, x, nodes);
+    for (const node of store.matches ?? []) {
+      const { born_ns, runs_ns } = store.scene.nodes[node];
+      for (const time of [born_ns, ...runs_ns.filter((_, at) => at % 2 === 0)]) {
+        ctx.fillStyle = palette.path;
+        if (time >= 0) ctx.fillRect(x(time) - 1, TOP - 4, 2, 8);
+      }
+    }
   });
   paintScale(pen, store.scene, tops[tracks.length], left);
   if (store.scene.summary.torn && view[1] >= store.sceneIndex.end) {
@@ -278,7 +285,8 @@ function paintTick(ctx, x, y, hue) {
  */
 function paintCurve({ ctx, palette }, scene, top, x, view) {
   const y = curveScale(scene, top);
-  traceSteps(ctx, scene.memory, x, y, view);
+  const older = scene.summary.older_nbytes; // held all the time
+  traceSteps(ctx, scene.memory, x, (nbytes) => y(nbytes + older), view);
   ctx.strokeStyle = palette.saved;
   ctx.lineWidth = 1.5;
   ctx.lineJoin = "round";
@@ -294,9 +302,9 @@ function paintCurve({ ctx, palette }, scene, top, x, view) {
  * @param {number} top
  * @returns {(nbytes: number) => number} the y of an amount
  */
-function curveScale(scene, top) {
-  return (nbytes) =>
-    top + CURVE_HEIGHT - (nbytes / (scene.summary.peak_nbytes || 1)) * (CURVE_HEIGHT - 8);
+function curveScale({ summary }, top) {
+  const peak = summary.peak_nbytes + summary.older_nbytes || 1;
+  return (nbytes) => top + CURVE_HEIGHT - (nbytes / peak) * (CURVE_HEIGHT - 8);
 }
 
 /**
@@ -307,7 +315,7 @@ function curveScale(scene, top) {
  */
 function paintScale(pen, scene, top, plotLeft) {
   const { palette } = pen;
-  const peak = scene.summary.peak_nbytes;
+  const peak = scene.summary.peak_nbytes + scene.summary.older_nbytes;
   write(pen, "saved memory", 12, top + 8, { size: 11.5, weight: 600, color: palette.saved });
   const note = peak ? `peak ${formatBytes(peak)}` : "none";
   write(pen, note, 12, top + 22, { size: 9.5, color: palette.text2 });

@@ -69,8 +69,15 @@ export class Timeline {
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["time", "view", "selected", "trail", "station"], () => this.schedule());
-    this.profile.fill(this.range);
+    store.subscribe(["time", "view", "selected", "trail", "station", "matches"], () =>
+      this.schedule(),
+    );
+    const follow = () => {
+      const step = store.scene.steps[store.step];
+      this.profileRange(step ? [step.start_ns, step.end_ns] : null);
+    };
+    store.subscribe(["step"], follow);
+    follow();
   }
 
   /** @returns {HTMLElement} */
@@ -108,7 +115,9 @@ export class Timeline {
     const { summary, spans } = this.store.scene;
     return [
       formatDuration(this.store.sceneIndex.end),
-      summary.peak_nbytes ? `${formatBytes(summary.peak_nbytes)} held at peak` : "",
+      summary.peak_nbytes
+        ? `${formatBytes(summary.peak_nbytes + summary.older_nbytes)} held at peak`
+        : "",
       spans.length < summary.spans
         ? `${cutText(spans.length, summary.spans, "longest")} bars; sums are complete`
         : "",

@@ -75,21 +75,32 @@ function paintArrow(ctx, from, to, style) {
 }
 
 /**
- * Paint the number of view ops that are folded into a line.
+ * Paint the numbers of view ops that are folded into lines. Where two would overlap, the later one
+ * is short, or left out where there is no room for that.
  *
  * @param {Pen} pen
- * @param {Line} line
- * @param {number} views
- * @param {string} color
- * @param {string} background
+ * @param {{line: Line, views: number, color: string, background: string}[]} labels
  */
-export function paintViews(pen, line, views, color, background) {
-  if (!line.label || pen.scale < 0.6) return;
-  const text = `${views} view ops`;
-  const width = widthOf(pen, text, 9.5) + 8;
-  const [x, y] = line.label;
-  pen.ctx.fillStyle = background;
-  roundRect(pen.ctx, x - width / 2, y - 6.5, width, 13, 6.5);
-  pen.ctx.fill();
-  write(pen, text, x, y, { size: 9.5, color, align: "center" });
+export function paintViews(pen, labels) {
+  if (pen.scale < 0.6) return;
+  /** @type {{left: number, right: number, y: number}[]} */
+  const taken = [];
+  for (const { line, views, color, background } of labels) {
+    if (!line.label) continue;
+    const [x, y] = line.label;
+    for (const text of [`${views} view ops`, String(views)]) {
+      const width = widthOf(pen, text, 9.5) + 8;
+      const [left, right] = [x - width / 2, x + width / 2];
+      const isTaken = taken.some(
+        (other) => Math.abs(other.y - y) < 12 && other.left < right && other.right > left,
+      );
+      if (isTaken) continue;
+      taken.push({ left, right, y });
+      pen.ctx.fillStyle = background;
+      roundRect(pen.ctx, left, y - 6.5, width, 13, 6.5);
+      pen.ctx.fill();
+      write(pen, text, x, y, { size: 9.5, color, align: "center" });
+      break;
+    }
+  }
 }

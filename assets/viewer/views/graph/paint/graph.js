@@ -30,6 +30,7 @@ const MIN_TEXT_HEIGHT = 11;
  * @property {import("../camera.js").Camera} camera
  * @property {Item | null} selected
  * @property {Item | null} hovered its neighbors are highlighted, the rest is dimmed
+ * @property {Set<number> | null} matches nodes that a search found; the rest is dimmed
  * @property {Map<string, {x: number, y: number}>} offsets of boxes during a transition
  * @property {number} linesAlpha lines fade in during a transition
  * @property {import("../../../scene/colors.js").Coloring | null} coloring
@@ -69,7 +70,7 @@ export function paint(pen, look) {
   for (const box of boxes) {
     if (box.kind === "frame") paintFrame(pen, box, look.sceneIndex.scene.groups[box.ref]);
   }
-  paintLines(pen, look, seen, highlighted);
+  const labels = paintLines(pen, look, seen, highlighted);
   for (const box of boxes) {
     if (box.kind === "frame") paintHeader(pen, box, look.sceneIndex.scene.groups[box.ref]);
   }
@@ -80,6 +81,8 @@ export function paint(pen, look) {
     ctx.globalAlpha = alphaOf(look, box, highlighted);
     paintBox(pen, look, box);
   }
+  ctx.globalAlpha = look.linesAlpha;
+  paintViews(pen, labels);
   ctx.globalAlpha = 1;
   if (look.time === null) paintBlame(pen, look, boxes);
   paintStations(pen, look, boxes);
@@ -207,6 +210,7 @@ function paintGlow({ ctx, palette, scale }, box) {
  * @param {Look} look
  * @param {{left: number, right: number, top: number, bottom: number}} seen
  * @param {Set<string> | null} highlighted
+ * @returns {Parameters<typeof paintViews>[1]} the labels of the lines
  */
 function paintLines(pen, look, seen, highlighted) {
   const { scene } = look.sceneIndex;
@@ -228,13 +232,14 @@ function paintLines(pen, look, seen, highlighted) {
     pen.ctx.globalAlpha = look.linesAlpha * (highlighted && rank < 2 ? 0.35 : 1);
     paintLine(pen, line, style);
   }
-  pen.ctx.globalAlpha = look.linesAlpha;
-  for (const { line, link, style, rank } of drawn) {
-    const color = rank === 1 ? style.color : palette.text3;
-    const background = frameFill(palette, scene.groups[line.group]);
-    paintViews(pen, line, link.views, color, background);
-  }
   pen.ctx.globalAlpha = 1;
+  // Those of the selection come last on the lines, and first where labels overlap.
+  return drawn.reverse().map(({ line, link, style, rank }) => ({
+    line,
+    views: link.views,
+    color: rank === 1 ? style.color : palette.text3,
+    background: frameFill(palette, scene.groups[line.group]),
+  }));
 }
 
 /**
@@ -257,8 +262,8 @@ function touchesItem(look, edges) {
  * @param {Look} look
  * @returns {Set<string> | null} null if no node is hovered
  */
-function highlightedItems({ hovered, sceneIndex }) {
-  if (hovered?.kind !== "node") return null;
+function highlightedItems({ hovered, sceneIndex, matches }) {
+  if (hovered?.kind !== "node") return matches && itemsAround(sceneIndex.scene, matches);
   const { index } = hovered;
   const neighbors = [index, ...sceneIndex.users[index], ...sceneIndex.inputs[index]];
   const highlighted = new Set(neighbors.map((node) => keyOf({ kind: "node", index: node })));
@@ -269,6 +274,21 @@ function highlightedItems({ hovered, sceneIndex }) {
     }
   }
   return highlighted;
+}
+
+/**
+ * @param {import("../../../types.js").Scene} scene
+ * @param {Set<number>} nodes
+ * @returns {Set<string>} the nodes, and the groups that contain them
+ */
+function itemsAround({ nodes: all, groups }, nodes) {
+  const items = new Set([...nodes].map((node) => keyOf({ kind: "node", index: node })));
+  for (const node of nodes) {
+    for (let g = all[node].group; g > 0; g = groups[g].parent) {
+      items.add(keyOf({ kind: "group", index: g }));
+    }
+  }
+  return items;
 }
 
 /**

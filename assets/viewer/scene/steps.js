@@ -1,0 +1,70 @@
+// @ts-check
+/** The training steps of a recording. */
+
+/** @typedef {import("../types.js").Scene} Scene */
+
+/**
+ * @param {Scene} scene
+ * @param {number} time
+ * @returns {number} index of the step that was running; the last one after the end of all
+ */
+export function stepAt({ steps }, time) {
+  const at = steps.findIndex(({ end_ns }) => time <= end_ns);
+  return at < 0 ? steps.length - 1 : at;
+}
+
+/**
+ * @param {Scene} scene
+ * @param {import("../types.js").SceneNode} node
+ * @returns {number} index of the step that created a node
+ */
+export function stepOfNode(scene, node) {
+  return stepAt(scene, node.born_ns < 0 ? (node.runs_ns[0] ?? 0) : node.born_ns);
+}
+
+/**
+ * Return whether something of a step is to be shown.
+ *
+ * @param {number} step index of the step that is shown, -1 for all
+ * @param {() => number} own index of its step
+ * @returns {boolean}
+ */
+export const inStep = (step, own) => step < 0 || own() === step;
+
+/**
+ * Return the peak of what saved tensors held in a range.
+ *
+ * @param {Scene} scene
+ * @param {{start_ns: number, end_ns: number}} range
+ * @returns {{nbytes: number, time: number}}
+ */
+export function peakIn({ counted_storages }, { start_ns, end_ns }) {
+  /** @type {[time: number, change: number][]} */
+  const changes = [];
+  for (const { holds, nbytes } of counted_storages) {
+    for (let at = 0; at < holds.length; at += 2) {
+      const until = holds[at + 1] < 0 ? Infinity : holds[at + 1];
+      if (holds[at] > end_ns || until <= start_ns) continue;
+      changes.push([Math.max(start_ns, holds[at]), nbytes]);
+      if (until <= end_ns) changes.push([until, -nbytes]);
+    }
+  }
+  changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  let held = 0;
+  const peak = { nbytes: 0, time: start_ns };
+  for (const [time, change] of changes) {
+    held += change;
+    if (held > peak.nbytes) Object.assign(peak, { nbytes: held, time });
+  }
+  return peak;
+}
+
+/**
+ * @param {import("../types.js").SceneCountedStorage} storage
+ * @param {number} time
+ * @returns {boolean} whether a saved tensor keeps a storage alive at a time
+ */
+export const isHeldAt = ({ holds }, time) =>
+  holds.some(
+    (start, at) => at % 2 === 0 && start <= time && (holds[at + 1] < 0 || holds[at + 1] > time),
+  );

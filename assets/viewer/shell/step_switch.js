@@ -1,0 +1,61 @@
+// @ts-check
+/** Chooses the step of a recording that all views show. */
+
+import { h, listen } from "../dom.js";
+import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
+import { peakIn, stepOfNode } from "../scene/steps.js";
+
+/** @typedef {import("../store.js").Store} Store */
+
+/**
+ * Return a menu of the steps.
+ *
+ * @param {Store} store
+ * @returns {HTMLElement | false} false if there is one step
+ */
+export function makeStepSwitch(store) {
+  const { steps } = store.scene;
+  if (steps.length < 2) return false;
+  const option = (/** @type {string} */ text, /** @type {number} */ value) =>
+    h("option", { text, attrs: { value } });
+  const options = [...steps].map(({ number }, at) => option(`step ${number}`, at));
+  const select = h(
+    "select",
+    { attrs: { "aria-label": "Step that all views show" } },
+    option("all steps", -1),
+    ...options,
+  );
+  listen(select, "change", () => store.showStep(Number(select.value)));
+  store.subscribe(["step"], () => (select.value = String(store.step)));
+  return h("label", "agv-menu agv-step-menu", select);
+}
+
+/**
+ * Return the figures of the recording, or of the step on display.
+ *
+ * @param {Store} store
+ * @returns {[strong: string, rest: string][]}
+ */
+export function figuresOf({ scene, step }) {
+  const { summary } = scene;
+  const chosen = scene.steps[step];
+  if (!chosen) {
+    const held = formatBytes(summary.peak_nbytes + summary.older_nbytes);
+    return [
+      [
+        formatCount(summary.nodes),
+        ` node${summary.nodes === 1 ? "" : "s"} · ${formatCount(summary.edges)} edges`,
+      ],
+      [held, " held at peak"],
+      [formatDuration(summary.end_ns), ""],
+    ];
+  }
+  const count = scene.nodes.filter((node) => stepOfNode(scene, node) === step).length;
+  const { start_ns, end_ns } = chosen;
+  const held = formatBytes(peakIn(scene, chosen).nbytes + summary.older_nbytes);
+  return [
+    [formatCount(count), " drawn nodes"],
+    [held, " held at peak"],
+    [formatDuration(end_ns - start_ns), ""],
+  ];
+}

@@ -1,0 +1,72 @@
+// @ts-check
+/** Two steps of the recording, aligned by module and source line. */
+
+import { choice, h, listen, propertyList } from "../../dom.js";
+import { formatDuration, formatNorm } from "../../scene/format.js";
+import { panel } from "../panel.js";
+import { rowsPanel, totals } from "./compare.js";
+import { compareSteps } from "./step_rows.js";
+
+/** @typedef {import("../../store.js").Store} Store */
+
+/**
+ * @param {Store} store
+ * @returns {HTMLElement}
+ */
+export function makeStepComparison(store) {
+  const { scene } = store;
+  const last = scene.steps.length - 1;
+  let pair = [Math.max(0, last - 1), last];
+  const element = h("div", "agv-compare agv-panel-grid");
+  const menu = (/** @type {0 | 1} */ place) => {
+    const options = [...scene.steps].map(({ number }, at) =>
+      h("option", { text: `step ${number}`, attrs: { value: at } }),
+    );
+    const label = place ? "Second step" : "First step";
+    const select = h("select", { attrs: { "aria-label": label } }, ...options);
+    select.value = String(pair[place]);
+    listen(select, "change", () => {
+      pair[place] = Number(select.value);
+      draw();
+    });
+    return h("label", "agv-menu agv-step-menu", select);
+  };
+  const head = [h("h3", "", "Steps"), menu(0), h("span", "", "→"), menu(1)];
+  const views = choice(["all steps", "before", "after"], "all steps", (name) =>
+    store.showStep(name === "before" ? pair[0] : name === "after" ? pair[1] : -1),
+  );
+  head.push(h("span", "agv-end agv-muted", "other views show"), views);
+  const draw = () => {
+    const rows = compareSteps(store.sceneIndex, pair[0], pair[1]);
+    const [total] = rows;
+    const show = (/** @type {{first_nodes: number[]}} */ row) => {
+      const node = Math.max(...row.first_nodes.slice(1), row.first_nodes[0]);
+      if (node >= 0) store.set("selected", { kind: "node", index: node });
+    };
+    element.replaceChildren(
+      panel("wide", head, h("div", "agv-totals", ...totals(total))),
+      rowsPanel(rows, show),
+      panel(
+        "side",
+        [h("h3", "", "Durations")],
+        h("div", "agv-panel-body agv-compare-texts", ...facts()),
+      ),
+    );
+  };
+  const facts = () =>
+    pair.map((at) => {
+      const { number, start_ns, end_ns, loss_norm } = scene.steps[at];
+      return h(
+        "section",
+        "agv-section",
+        h("h4", "", `step ${number}`),
+        propertyList([
+          ["duration", formatDuration(end_ns - start_ns)],
+          ["started at", formatDuration(start_ns)],
+          ["norm of the loss", loss_norm === null ? "" : formatNorm(loss_norm)],
+        ]),
+      );
+    });
+  draw();
+  return element;
+}

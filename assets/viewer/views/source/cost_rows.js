@@ -1,0 +1,148 @@
+// @ts-check
+/** Rows of numbers: what lines cost, and what a number consists of. */
+
+import { button, h, listen } from "../../dom.js";
+import { icon } from "../../canvas/icons.js";
+import { COLUMNS, callees, callers, ownCost } from "../../scene/call_costs.js";
+import { formatBytes, formatCount, formatDuration, formatPlace } from "../../scene/format.js";
+
+/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../scene/call_costs.js").Cost} Cost */
+/** @typedef {import("../../scene/call_costs.js").CallCosts} CallCosts */
+/** @typedef {import("../../scene/call_costs.js").Part} Part */
+
+const MAX_PARTS = 100;
+const FORMATS = [
+  formatBytes,
+  formatBytes,
+  formatBytes,
+  formatDuration,
+  formatDuration,
+  formatCount,
+];
+const HUES = ["saved", "saved", "recompute", "text2", "backward", "text2"];
+
+/**
+ * @param {Cost} cost
+ * @param {Cost} [own] without calls, if it may be less
+ * @returns {HTMLElement[]} one cell for each column
+ */
+export function costCells(cost, own = cost) {
+  return cost.map((value, at) => {
+    const text = value ? FORMATS[at](value) : "";
+    const less = own[at] !== value && ` with its calls, ${FORMATS[at](own[at])} itself`;
+    return h("span", {
+      class: `cell agv-${HUES[at]}`,
+      title: text && `${COLUMNS[at]}: ${text}${less || ""}`,
+      text,
+    });
+  });
+}
+
+/**
+ * @param {Part} part
+ * @param {number} largest bytes
+ * @param {Cost} own
+ * @returns {HTMLElement} a bar of the bytes, the line's own ones dark
+ */
+export function costBar({ cost }, largest, own) {
+  const bar = h("span", "agv-source-bar");
+  const bytes = (/** @type {Cost} */ [saved, , recomputed]) => saved + recomputed;
+  bar.style.width = `${(bytes(cost) / (largest || 1)) * 60}px`;
+  bar.style.setProperty("--own", `${(100 * bytes(own)) / (bytes(cost) || 1)}%`);
+  return bar;
+}
+
+/**
+ * Make a row of lines open what its numbers consist of.
+ *
+ * @param {Store} store
+ * @param {CallCosts} costs
+ * @param {HTMLElement} row
+ * @param {HTMLElement} cells which open it when clicked
+ * @param {Part} part
+ * @param {"callees" | "callers"} direction
+ * @param {number} depth
+ * @returns {HTMLElement | false} a button, if there is something to open
+ */
+export function opener(store, costs, row, cells, part, direction, depth) {
+  const { scene } = store;
+  const own = ownCost(costs, part);
+  const partsOf = () =>
+    direction === "callees" ? callees(scene, costs, part) : callers(scene, part);
+  if (!partsOf().length) return false;
+  /** @type {HTMLElement[]} */
+  let rows = [];
+  const toggle = () => {
+    const opens = !rows.length;
+    for (const each of rows) each.dispatchEvent(new Event("agv-close"));
+    for (const each of rows) each.remove();
+    rows = [];
+    if (opens) {
+      const parts = partsOf();
+      rows = parts
+        .slice(0, MAX_PARTS)
+        .map((each) => partRow(store, costs, each, direction, depth + 1));
+      if (direction === "callees" && own.some(Boolean)) rows.unshift(ownRow(own, depth + 1));
+      if (parts.length > MAX_PARTS) {
+        rows.push(h("div", "agv-muted agv-source-more", `and ${parts.length - MAX_PARTS} more`));
+      }
+      row.after(...rows);
+    }
+    opened.setAttribute("aria-expanded", String(opens));
+    opened.replaceChildren(icon(opens ? "down" : "right"));
+  };
+  const place = formatPlace(part.filename, part.lineno);
+  const what = direction === "callees" ? "What the numbers consist of" : "Callers";
+  const opened = button(`${what}: ${place}`, "agv-open-part", toggle, icon("right"));
+  opened.setAttribute("aria-expanded", "false");
+  cells.classList.add("agv-opens");
+  listen(cells, "click", (event) => {
+    if (/** @type {Element} */ (event.target).closest("button")) return;
+    event.stopPropagation();
+    toggle();
+  });
+  listen(row, /** @type {any} */ ("agv-close"), () => rows.length && toggle());
+  return opened;
+}
+
+/**
+ * @param {Cost} own
+ * @param {number} depth
+ * @returns {HTMLElement}
+ */
+function ownRow(own, depth) {
+  const label = h("code", "agv-muted", "this line itself");
+  label.style.paddingLeft = `${14 * depth + 20}px`;
+  const cells = h("span", "agv-source-tag", ...costCells(own));
+  return h("div", "agv-source-line agv-source-part", label, cells);
+}
+
+/**
+ * @param {Store} store
+ * @param {CallCosts} costs
+ * @param {Part} part
+ * @param {"callees" | "callers"} direction
+ * @param {number} depth
+ * @returns {HTMLElement}
+ */
+export function partRow(store, costs, part, direction, depth) {
+  const { filename, lineno, cost } = part;
+  const text = store.sceneIndex.source.get(filename)?.get(lineno)?.trim() ?? "";
+  const frame = store.scene.call_frames[part.frames[0][0]];
+  const place = filename ? formatPlace(filename, lineno) : "no line";
+  const show = () => store.showLine(filename, lineno);
+  const link = filename ? button(`Show ${place}`, "agv-link", show, place) : place;
+  const label = h(
+    "code",
+    { title: frame?.function ?? "" },
+    link,
+    ` ${text || frame?.function || ""}`,
+  );
+  const cells = h("span", "agv-source-tag", ...costCells(cost));
+  const row = h("div", "agv-source-line agv-source-part", label, cells);
+  const opens = opener(store, costs, row, cells, part, direction, depth);
+  label.prepend(opens || h("span", "agv-open-part"));
+  label.style.paddingLeft = `${14 * depth}px`;
+  return row;
+}

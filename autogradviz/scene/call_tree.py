@@ -1,0 +1,160 @@
+"""The calls of user code, as one tree, and the time that was spent in each.
+
+A stack is a path from an outermost line to the line that ran something. Frames of torch are left
+out: a line of user code stands for all that it calls there. Each node, storage and op has one
+frame. What a line costs together with its calls is the sum over the frames below it, so the
+outermost lines add up to the totals of the recording.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.flame_graph import self_times
+from autogradviz.events import BackwardStarted
+from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.types import Node
+    from autogradviz.scene.steps import Steps
+
+NO_FRAME: Final = -1
+"""The frame of what has no recorded line."""
+
+_INSTALLED: Final = re.compile(r"[\\/](site|dist)-packages[\\/]|^<frozen ")
+
+
+class CallTree:
+    """The frames of the requested stacks."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.frames: list[SceneCallFrame] = []
+        self._analysis = analysis
+        self._of_stack: dict[int | None, int] = {None: NO_FRAME}
+        self._of_line: dict[tuple[int | None, str, int], int] = {}
+        self._children: dict[tuple[int, str, int, str], int] = {}
+
+    def of(self, stack_id: int | None) -> int:
+        """Return the innermost frame of a stack."""
+        found = self._of_stack.get(stack_id)
+        if found is None:
+            innermost = self._analysis.location(stack_id)
+            lines = self._analysis.user_stack(stack_id) or (innermost,)
+            found = NO_FRAME
+            for line in reversed(lines):
+                if line is not None:
+                    found = self._below(found, line.place, line.lineno, line.function)
+            self._of_stack[stack_id] = found
+        return found
+
+    def of_line(self, stack_id: int | None, filename: str, lineno: int) -> int:
+        """Return the frame of a line that a stack may lack, as those of compiled regions do."""
+        key = stack_id, filename, lineno
+        found = self._of_line.get(key)
+        if found is None:
+            found = self.of(stack_id)
+            if lineno and not self._has(found, filename, lineno):
+                found = self._below(found, filename, lineno, "")
+            self._of_line[key] = found
+        return found
+
+    def of_node(self, node: Node) -> int:
+        """Return the frame of the forward op of a node."""
+        stack_id = node.op.stack_id if node.op else None
+        line = node.location
+        return self.of_line(stack_id, line.place, line.lineno) if line else self.of(stack_id)
+
+    def _has(self, frame: int, filename: str, lineno: int) -> bool:
+        while frame != NO_FRAME:
+            found = self.frames[frame]
+            if (found.filename, found.lineno) == (filename, lineno):
+                return True
+            frame = found.parent
+        return False
+
+    def _below(self, parent: int, filename: str, lineno: int, function: str) -> int:
+        key = parent, filename, lineno, function
+        found = self._children.get(key)
+        if found is None:
+            found = self._children[key] = len(self.frames)
+            installed = _INSTALLED.search(filename) is not None
+            self.frames.append(
+                SceneCallFrame(
+                    parent=parent,
+                    filename=filename,
+                    lineno=lineno,
+                    function=function,
+                    installed=installed,
+                )
+            )
+        return found
+
+
+def build_call_times(analysis: Analysis, tree: CallTree, steps: Steps) -> tuple[SceneCallTime, ...]:
+    """Return the self times of ops and of nodes, by the frame that ran them and by step."""
+    sums: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for frame, origin, phase, time_ns, duration_ns in _times(analysis, tree, steps):
+        if duration_ns > 0:
+            row = sums[frame, origin, phase, steps.at(time_ns)]
+            row[0] += 1
+            row[1] += duration_ns
+    return tuple(
+        SceneCallTime(call=frame, origin=origin, phase=phase, step=step, count=count, ns=total)
+        for (frame, origin, phase, step), (count, total) in sums.items()
+    )
+
+
+def _times(
+    analysis: Analysis, tree: CallTree, steps: Steps
+) -> Iterator[tuple[int, int, str, int, int]]:
+    """Yield frame, origin, phase, start and duration of each op, node run and recomputation."""
+    for op in analysis.ops:
+        if op.phase == "forward":
+            frame = tree.of(op.stack_id)
+            phase = "optimizer" if analysis.in_optimizer(op.stack_id) else "forward"
+            yield frame, frame, phase, op.time_ns, op.duration_ns
+    caller_at = _callers(analysis, tree)
+    # Of recomputations, what their ops do not cover: by label, caller and step.
+    outside: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0])
+    for span, self_ns in self_times(analysis):
+        caller = caller_at(span.start_ns)
+        if span.kind == "recompute":
+            row = outside[span.label, caller, steps.at(span.start_ns)]
+            row[0], row[1] = span.start_ns, row[1] + self_ns
+            continue
+        node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
+        origin = NO_FRAME if node is None else tree.of_node(node)
+        yield caller, origin, "backward", span.start_ns, self_ns
+    for region in analysis.regions:
+        for op in (op for run in region.recomputations for op in run.ops):
+            frame = tree.of(op.stack_id)
+            yield frame, frame, "recompute", op.time_ns, op.duration_ns
+            key = region.module or region.function, caller_at(op.time_ns), steps.at(op.time_ns)
+            outside[key][1] -= op.duration_ns
+    for (_, caller, _), (start_ns, rest_ns) in outside.items():
+        yield caller, caller, "recompute", start_ns, rest_ns
+
+
+def _callers(analysis: Analysis, tree: CallTree) -> Callable[[int], int]:
+    """Return a function from a time to the frame of the innermost backward that was running."""
+    stacks = {event.backward_id: event.stack_id for event in analysis.log.of(BackwardStarted)}
+    spans = sorted(
+        (span for span in analysis.timeline.spans if span.kind == "backward"),
+        key=lambda span: span.start_ns,
+    )
+    starts = [span.start_ns for span in spans]
+
+    def caller_at(time_ns: int) -> int:
+        for at in range(bisect_right(starts, time_ns) - 1, -1, -1):
+            span = spans[at]
+            if span.end_ns >= time_ns:
+                return tree.of(stacks[span.ref]) if span.ref is not None else NO_FRAME
+        return NO_FRAME
+
+    return caller_at

@@ -1,0 +1,170 @@
+"""Costs of lines with their calls, and steps: every sum equals that of the recording."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.scene.steps import Steps
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
+import recordings
+
+
+class Net(nn.Module):
+    def __init__(self, *, checkpointed=False):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+        self.checkpointed = checkpointed
+
+    def block(self, x):
+        return torch.tanh(self.first(x)).exp()
+
+    def forward(self, x):
+        x = checkpoint(self.block, x, use_reentrant=False) if self.checkpointed else self.block(x)
+        return self.second(x).sum()
+
+
+def train(steps, *, checkpointed=False, **options):
+    torch.manual_seed(0)
+    model = Net(checkpointed=checkpointed)
+    optimizer = torch.optim.Adam(model.parameters())
+    kept = []
+    with autogradviz.record(model, **options) as trace:
+        for _ in range(steps):
+            loss = model(torch.ones(4, 8, requires_grad=True))  # FORWARD
+            kept.append(loss)
+            loss.backward(retain_graph=True)  # BACKWARD
+            optimizer.step()  # OPTIMIZER
+    return trace
+
+
+def marked(name):
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {name}"))
+
+
+def inclusive(scene, values):
+    """Return the sums of each frame and those below it, and what has no frame."""
+    sums, unknown = [0] * len(scene.call_frames), 0
+    for frame, value in values:
+        if frame < 0:
+            unknown += value
+        else:
+            sums[frame] += value
+    for at in range(len(sums) - 1, -1, -1):
+        parent = scene.call_frames[at].parent
+        assert parent < at
+        if parent >= 0:
+            sums[parent] += sums[at]
+    return sums, unknown
+
+
+def outermost(scene, sums):
+    return {
+        frame.lineno: sums[at]
+        for at, frame in enumerate(scene.call_frames)
+        if frame.parent < 0 and frame.filename == __file__
+    }
+
+
+SCENES = {
+    "train": lambda: train(2)._scene,
+    "checkpointed": lambda: train(2, checkpointed=True)._scene,
+    "dropped": lambda: train(4, keep_steps=2)._scene,
+    "fails": recordings.failing,
+    "differs": recordings.diverging,
+    "reentrant": recordings.reentrant,
+    "audited": recordings.audited,
+}
+
+
+@pytest.mark.parametrize("name", sorted(SCENES))
+def test_outermost_lines_add_up_to_the_totals(name):
+    scene = SCENES[name]()
+    summary = scene.summary
+    roots = [at for at, frame in enumerate(scene.call_frames) if frame.parent < 0]
+    counted = scene.counted_storages
+    for total, values in (
+        (summary.saved_nbytes, ((c.call, c.nbytes) for c in counted if not c.recomputed)),
+        (summary.recomputed_nbytes, ((c.call, c.nbytes) for c in counted if c.recomputed)),
+        (summary.peak_nbytes, ((c.call, c.nbytes) for c in counted if c.at_peak)),
+        (len(scene.nodes), ((node.call, 1) for node in scene.nodes)),
+    ):
+        sums, unknown = inclusive(scene, values)
+        assert sum(sums[at] for at in roots) + unknown == total
+
+
+@pytest.mark.parametrize("name", sorted(SCENES))
+def test_times_of_calls_add_up_to_those_of_the_flame_graph(name):
+    scene = SCENES[name]()
+    for phase in ("forward", "backward", "recompute", "optimizer"):
+        calls = sum(row.ns for row in scene.call_times if row.phase == phase)
+        frames = [row.value for row in scene.flame_rows if (row.kind, row.phase) == ("time", phase)]
+        assert calls == pytest.approx(sum(frames), rel=0.01, abs=2_000)
+
+
+def test_user_lines_have_what_they_call():
+    scene = train(2, checkpointed=True)._scene
+    saved, _ = inclusive(scene, ((c.call, c.nbytes) for c in scene.counted_storages))
+    lines = outermost(scene, saved)
+    assert lines[marked("FORWARD")] == scene.summary.saved_nbytes + scene.summary.recomputed_nbytes
+    assert lines.get(marked("BACKWARD"), 0) == 0
+    times, _ = inclusive(scene, ((row.call, row.ns) for row in scene.call_times))
+    by_phase = {
+        phase: sum(row.ns for row in scene.call_times if row.phase == phase)
+        for phase in ("forward", "backward", "recompute", "optimizer")
+    }
+    lines = outermost(scene, times)
+    assert lines[marked("BACKWARD")] >= by_phase["backward"] + by_phase["recompute"]
+    assert lines[marked("OPTIMIZER")] == by_phase["optimizer"] > 0
+    assert lines[marked("FORWARD")] > 0
+    assert not scene.call_frames[0].installed
+
+
+def test_steps_are_the_first_level_of_groups():
+    scene = train(3)._scene
+    assert [step.number for step in scene.steps] == [0, 1, 2]
+    assert all(a.end_ns == b.start_ns for a, b in zip(scene.steps, scene.steps[1:], strict=False))
+    assert [step.loss_norm is not None for step in scene.steps] == [True] * 3
+    top = [(group.kind, group.label) for group in scene.groups if group.depth == 1]
+    assert top == [("repeat", "steps 0–2")] or ("step", "step 0") in {
+        (group.kind, group.label) for group in scene.groups
+    }
+    for group in scene.groups:
+        if group.kind == "step":
+            step = next(each for each in scene.steps if group.label == f"step {each.number}")
+            around = {group.index}
+            for other in scene.groups:
+                around |= {other.index} if other.parent in around else set()
+            born = [node.born_ns for node in scene.nodes if node.group in around]
+            assert born
+            assert all(step.start_ns <= time <= step.end_ns for time in born)
+
+
+def test_steps_that_were_dropped_count_in_the_peak():
+    trace = train(5, keep_steps=2)
+    scene, sizes = trace._scene, trace.saved_bytes()
+    assert [step.number for step in scene.steps] == [3, 4]
+    assert (scene.summary.older_nbytes, scene.summary.older_steps) == (sizes.older, 3)
+    assert sizes.older > 0
+    assert "held at peak" in scene.summary.subtitle
+
+
+def test_what_follows_the_last_step_is_a_step():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        model(torch.ones(4, 8)).backward()
+        optimizer.step()
+        model(torch.ones(4, 8))
+    steps = Steps(trace.analysis)
+    assert [step.number for step in steps.rows] == [0, 1]
+    assert steps.at(trace.analysis.end_ns) == 1

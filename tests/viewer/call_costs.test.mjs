@@ -1,0 +1,136 @@
+// What lines cost: sums over the tree of calls.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import {
+  callCosts,
+  callees,
+  callers,
+  ownCost,
+  ownParts,
+  placeKey,
+  stackOf,
+} from "../../assets/viewer/scene/call_costs.js";
+
+/** A line that calls a helper twice, directly and through a recursive one. */
+const FRAMES = [
+  [-1, "train.py", 1],
+  [0, "model.py", 5],
+  [1, "model.py", 9],
+  [2, "model.py", 5], // recursion
+  [0, "model.py", 9],
+  [-1, "train.py", 2],
+].map(([parent, filename, lineno]) => ({
+  parent,
+  filename,
+  lineno,
+  function: "f",
+}));
+
+const storage = (call, nbytes, fields = {}) => ({
+  call,
+  nbytes,
+  recomputed: 0,
+  at_peak: 1,
+  holds: [0, -1],
+  ...fields,
+});
+
+const time = (call, origin, phase, ns, step = 0) => ({
+  call,
+  origin,
+  phase,
+  ns,
+  step,
+});
+
+function scene() {
+  return {
+    steps: [
+      { number: 0, start_ns: 0, end_ns: 10 },
+      { number: 1, start_ns: 10, end_ns: 20 },
+    ],
+    call_frames: FRAMES,
+    counted_storages: [
+      storage(1, 10),
+      storage(2, 4, { recomputed: 1 }),
+      storage(3, 1, { holds: [12, 15] }),
+      storage(4, 100),
+      storage(-1, 7, { at_peak: 0 }),
+    ],
+    call_times: [
+      time(1, 1, "forward", 5),
+      time(5, 1, "backward", 30),
+      time(5, 2, "backward", 3, 1),
+    ],
+    nodes: [
+      { call: 1, born_ns: 1, runs_ns: [] },
+      { call: 3, born_ns: 11, runs_ns: [] },
+    ],
+  };
+}
+
+const line = (costs, filename, lineno) =>
+  costs.lines.get(placeKey({ filename, lineno }));
+
+test("outermost lines and what has no line add up to the total", () => {
+  const costs = callCosts(scene());
+  assert.deepEqual(costs.total, [118, 115, 4, 38, 33, 2]);
+  const first = line(costs, "train.py", 1).cost;
+  const second = line(costs, "train.py", 2).cost;
+  costs.total.forEach((value, at) =>
+    assert.equal(first[at] + second[at] + costs.unknown[at], value),
+  );
+});
+
+test("time of backward counts where it was called, and for the line of its node", () => {
+  const costs = callCosts(scene());
+  assert.deepEqual(line(costs, "train.py", 2).cost.slice(3, 5), [33, 0]);
+  assert.deepEqual(line(costs, "train.py", 1).cost.slice(3, 5), [5, 33]);
+});
+
+test("a recursive line counts once", () => {
+  const costs = callCosts(scene());
+  const recursive = line(costs, "model.py", 5);
+  assert.equal(recursive.cost[0], 11);
+  assert.equal(recursive.frames.length, 1);
+});
+
+test("a line and its calls add up to what it costs", () => {
+  const costs = callCosts(scene());
+  const part = line(costs, "train.py", 1);
+  const sum = ownCost(costs, part);
+  const parts = callees(scene(), costs, part);
+  for (const each of parts)
+    each.cost.forEach((value, at) => (sum[at] += value));
+  assert.deepEqual(sum, part.cost);
+  assert.deepEqual(parts.map(({ lineno }) => lineno).sort(), [5, 9]);
+});
+
+test("callers add up to what a line costs by itself", () => {
+  const costs = callCosts(scene());
+  const parts = ownParts(scene(), costs);
+  const total = costs.total.map(() => 0);
+  for (const { cost } of parts)
+    cost.forEach((value, at) => (total[at] += value));
+  assert.deepEqual(total, costs.total);
+  const nine = parts.find(({ lineno, filename }) => lineno === 9 && filename);
+  const above = callers(scene(), nine);
+  assert.equal(
+    above.reduce((sum, { cost }) => sum + cost[0], 0),
+    nine.cost[0],
+  );
+  assert.deepEqual(above.map(({ lineno }) => lineno).sort(), [1, 5]);
+});
+
+test("one step counts alone", () => {
+  const costs = callCosts(scene(), 1);
+  assert.deepEqual(costs.total, [1, 1, 0, 3, 3, 1]);
+});
+
+test("a stack is innermost first", () => {
+  assert.deepEqual(
+    stackOf(scene(), 3).map(({ lineno }) => lineno),
+    [5, 9, 5, 1],
+  );
+});

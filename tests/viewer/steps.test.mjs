@@ -1,0 +1,83 @@
+// Steps: what belongs to which, their peaks, and two of them compared.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { isHeldAt, peakIn, stepAt } from "../../assets/viewer/scene/steps.js";
+import { compareSteps } from "../../assets/viewer/views/compare/step_rows.js";
+
+const STEPS = [
+  { number: 3, start_ns: 0, end_ns: 10 },
+  { number: 4, start_ns: 10, end_ns: 20 },
+];
+
+const storage = (nbytes, holds, fields = {}) => ({
+  nbytes,
+  holds,
+  recomputed: 0,
+  module: "net.h.0",
+  filename: "net.py",
+  lineno: 7,
+  ...fields,
+});
+
+const node = (index, born_ns, module = "net.h.0") => ({
+  index,
+  born_ns,
+  runs_ns: [],
+  module,
+  filename: "net.py",
+  lineno: 7,
+  forward_ns: 2,
+  duration_ns: 3,
+});
+
+test("a time belongs to the step that ends next; later ones to the last", () => {
+  assert.deepEqual(
+    [0, 10, 11, 20, 25].map((time) => stepAt({ steps: STEPS }, time)),
+    [0, 0, 1, 1, 1],
+  );
+});
+
+test("a peak counts what is held from before the range, and releases before saves", () => {
+  const counted_storages = [
+    storage(5, [2, -1]),
+    storage(3, [12, 14, 16, 18]),
+    storage(4, [14, 15]),
+    storage(9, [1, 9]),
+  ];
+  assert.deepEqual(peakIn({ counted_storages }, STEPS[1]), {
+    nbytes: 9,
+    time: 14,
+  });
+  assert.equal(isHeldAt(counted_storages[1], 15), false);
+  assert.equal(isHeldAt(counted_storages[1], 17), true);
+});
+
+test("two steps are compared by module and line; numbered modules are merged", () => {
+  const scene = {
+    steps: STEPS,
+    summary: { older_nbytes: 0 },
+    nodes: [node(0, 1), node(1, 11), node(2, 12, "net.h.1")],
+    counted_storages: [storage(8, [1, 5]), storage(16, [11, 15])],
+  };
+  const source = new Map([["net.py", new Map([[7, "  y = f(x)"]])]]);
+  const [total, ...rows] = compareSteps({ scene, source }, 0, 1);
+  assert.deepEqual(total.nodes, [1, 2]);
+  assert.deepEqual(total.saved, [8, 16]);
+  assert.deepEqual(total.at_peak, [8, 16]);
+  assert.deepEqual(total.time_ns, [5, 10]);
+  const merged = rows.filter((row) => row.merged);
+  assert.deepEqual(
+    merged.map(({ kind, label, nodes, depth }) => [kind, label, nodes, depth]),
+    [
+      ["module", "net", [1, 2], 1],
+      ["module", "h", [1, 2], 2],
+      ["module", "*", [1, 2], 3],
+      ["line", "y = f(x)", [1, 2], 4],
+    ],
+  );
+  const added = rows.find(
+    ({ merged, module }) => !merged && module === "net.h.1",
+  );
+  assert.equal(added.status, "added");
+});
