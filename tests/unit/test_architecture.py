@@ -77,6 +77,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "compile",
     "backward",
     "stops",
+    "verify",
     "checkpoint",
     "hook_points",
     "retention",

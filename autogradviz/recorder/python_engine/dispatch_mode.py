@@ -129,6 +129,7 @@ class OpMode(TorchDispatchMode):
         self._creators = creators
         self._recent_outputs = recent_outputs
         self._stops = session.stops
+        self._verifier = session.verifier
         self._add_to_step = (digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
         self.collective_count = self._collectives.count
@@ -176,6 +177,9 @@ class OpMode(TorchDispatchMode):
                 "collectives", self._collectives.called, signature.collective, signature.name,
                 args, kwargs, call[5],
             )  # fmt: skip
+        verifier = self._verifier
+        if verifier is not None:
+            verifier.guarded(verifier.before_op, func, args, kwargs, call[3])
         started = perf_counter_ns()
         try:
             if signature.special == "composite" and _inference_mode():
@@ -190,6 +194,8 @@ class OpMode(TorchDispatchMode):
             self._stop_after(func, args, kwargs, None, error, row, call)
             raise
         row = self._finish(call, result, started, None, origin)
+        if verifier is not None:
+            verifier.guarded(verifier.after_op, result)
         if signature.draw is not None and row is not None:
             self._session.guarded(
                 "random", emit_draw, self._session, signature.draw, args, kwargs, row, result

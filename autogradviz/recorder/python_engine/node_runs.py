@@ -65,6 +65,7 @@ class NodeRuns:
         self._local = session.threads.local
         self._slots = slots
         self._mode = mode
+        self._verifier = session.verifier
         self._reached = gradients.reached
         # Without operators no writes to gradients are recorded, so their identity has no use.
         tracked = session.with_ops or session.with_fingerprints
@@ -100,6 +101,7 @@ class NodeRuns:
         backward_id, found = call.backward_id, _Hooked([], [], {call.state.number: call.state})
         self._hooked[backward_id] = found
         hooked, hooks = found.tags, found.dicts
+        nodes: list[tuple[Any, NodeTag]] = []
         for node, tag in self.nodes.walk(roots):
             before = tag.hooked_by
             if before in self.open:
@@ -107,8 +109,11 @@ class NodeRuns:
             tag.hooked_by = backward_id
             hooks.append(node.register_prehook(tag))
             hooked.append(tag)
+            nodes.append((node, tag))
             if before is None and tag.leaf is not None:
                 yield node.variable, tag.leaf
+        if self._verifier is not None:
+            self._verifier.backward_begins(backward_id, nodes, call)
 
     def unhook(self, call: EngineCall) -> None:
         """Remove the hooks of all nodes of an engine call."""
@@ -118,6 +123,8 @@ class NodeRuns:
                 hooks.pop(tag, None)
             found.tags.clear()
             found.dicts.clear()
+        if self._verifier is not None:
+            self._verifier.backward_ends(call.backward_id)
 
     def end(self, call: EngineCall, *, failed: bool) -> None:
         """Remove an engine call that has returned or raised; finish its last nodes."""
@@ -157,6 +164,11 @@ class NodeRuns:
             node_id, saved = tag.node_id, tag.saved
             running.append((backward_id, node_id, tag, given))
             self._emit_started(thread, None, backward_id, node_id, incoming)
+            if self._verifier is not None:
+                node = current_autograd_node()
+                self._verifier.guarded(
+                    self._verifier.node_started, tag, node, backward_id, gradients
+                )
             if saved is not None:
                 with DisableTorchFunction():
                     self._slots.read_versions(current_autograd_node(), node_id, saved, thread)
