@@ -17,6 +17,7 @@ from autogradviz.breakpoints.stop_condition import StopCondition as StopConditio
 from autogradviz.breakpoints.stop_condition import watch as watch
 from autogradviz.causes import Audit as Audit
 from autogradviz.causes import AuditEntry as AuditEntry
+from autogradviz.causes import Certificate as Certificate
 from autogradviz.causes import Explanation as Explanation
 from autogradviz.causes import ExplanationStep as ExplanationStep
 from autogradviz.comparison.compare_traces import compare as compare
@@ -24,6 +25,7 @@ from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
+from autogradviz.diagnose.evidence.failed_gradient_facts import FailedFact as FailedFact
 from autogradviz.distributed_runs import FirstDifference as FirstDifference
 from autogradviz.distributed_runs import OddRank as OddRank
 from autogradviz.distributed_runs import RankFile as RankFile

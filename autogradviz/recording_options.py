@@ -23,8 +23,8 @@ class RecordingOptions:
         hang_s: write the trace if nothing happens for so many seconds.
 
     Raises:
-        ValueError: if ``keep_steps`` is not a positive integer, ``engine`` is unknown, or ``verify`` is
-            set without ``ops``.
+        ValueError: if ``keep_steps`` is not a positive integer, ``engine`` is unknown, or
+            ``verify`` is set without ``ops``.
     """
 
     fingerprints: bool = False
@@ -44,7 +44,7 @@ class RecordingOptions:
             message = f"keep_steps must be a positive integer, not {steps!r}"
             raise ValueError(message)
         if self.verify and not self.ops:
-            message = "verify needs ops: gradients are compared with those of the recorded operators"
+            message = "verify needs ops: the recorded operators run again"
             raise ValueError(message)
         if self.engine not in get_args(EngineName):
             message = f"engine must be 'auto', 'native' or 'python', not {self.engine!r}"

@@ -115,7 +115,7 @@ class Session:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that are on: "ops", "stacks", "fingerprints", "norms", "verify"; and the engine.
+        """The options that are on, "ops", "stacks", "fingerprints", "norms", "verify"; the engine.
 
         That is "native", or "python" with the reason: "python: it was chosen".
         """

@@ -161,17 +161,10 @@ class NodeRuns:
                 incoming, given = (self._intern(gradients[0]),), True
             else:
                 incoming, given = self._intern_all(gradients)
-            node_id, saved = tag.node_id, tag.saved
+            node_id = tag.node_id
             running.append((backward_id, node_id, tag, given))
             self._emit_started(thread, None, backward_id, node_id, incoming)
-            if self._verifier is not None:
-                node = current_autograd_node()
-                self._verifier.guarded(
-                    self._verifier.node_started, tag, node, backward_id, gradients
-                )
-            if saved is not None:
-                with DisableTorchFunction():
-                    self._slots.read_versions(current_autograd_node(), node_id, saved, thread)
+            self._read_node(tag, backward_id, thread, gradients)
             mode = self._mode
             if mode is not None and (
                 tag.mode_sensitive or (tag.leaf is not None and is_sparse(gradients))
@@ -182,6 +175,15 @@ class NodeRuns:
             return
         if self._stops is not None:
             self._stops.node_started(gradients)
+
+    def _read_node(self, tag: NodeTag, backward_id: int, thread: int, gradients: Any) -> None:
+        """Read the saved tensors of a node that is about to run, and verify what arrived at it."""
+        if self._verifier is not None:
+            node = current_autograd_node()
+            self._verifier.guarded(self._verifier.node_started, tag, node, backward_id, gradients)
+        if tag.saved is not None:
+            with DisableTorchFunction():
+                self._slots.read_versions(current_autograd_node(), tag.node_id, tag.saved, thread)
 
     def _intern_all(self, gradients: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
         """Return the ids of gradients, and whether any is not None."""

@@ -12,8 +12,8 @@ TOLERANCES: Final = {
     torch.float16: 5e-3, torch.bfloat16: 3e-2,
 }  # fmt: skip
 """The largest L2 norm of a difference that passes for rounding, relative to the larger norm."""
-_ABSOLUTE: Final = 1e-7
-"""Differences of a smaller norm, relative to the number of entries, are rounding too."""
+_TINY: Final = 1e-30
+"""A difference of no larger norm is no error."""
 
 
 def difference(got: torch.Tensor | None, want: torch.Tensor | None) -> float | None:
@@ -48,7 +48,7 @@ def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
     norm = float(torch.linalg.vector_norm(apart))
     if isnan(norm):
         return inf
-    if norm <= _ABSOLUTE * min(1.0, largest) or norm <= 1e-30:
+    if norm <= _TINY:
         return 0.0
     return norm / largest if largest else inf
 

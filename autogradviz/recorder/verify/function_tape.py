@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, engine
+from autogradviz.recorder.verify.compare_gradients import relative_error
 from autogradviz.recorder.verify.kept_ops import KeptOp, keep_op_of_function, replaying
 from autogradviz.recorder.verify.kept_tensors import (
     CannotReplayError,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _DETACH: Final = "aten.detach.default"
 _OUTSIDE: Final = "its forward computes outside PyTorch's operators"
+_REPEATED: Final = 1e-3
+"""The largest relative difference of an output that ran again."""
 MOST_OPS: Final = 5_000
 """Operators of one Function that are kept."""
 
@@ -145,7 +148,7 @@ class FunctionTape:
 
     def _check_outputs(self, values: dict[int, torch.Tensor]) -> None:
         for name, copy in self._outputs:
-            if not torch.allclose(values[name].detach(), copy, rtol=1e-3, atol=1e-5, equal_nan=True):
+            if relative_error(values[name], copy) > _REPEATED:
                 message = "its operators compute something else when they run again"
                 raise CannotReplayError(message)
 
@@ -163,10 +166,7 @@ class FunctionTape:
         wanted = [leaf for leaf in leaves.values() if leaf.requires_grad]
         found: Sequence[torch.Tensor | None] = [None] * len(wanted)
         if pairs and wanted:
-            found = engine.run_backward(
-                tuple(output for output, _ in pairs), tuple(gradient for _, gradient in pairs),
-                False, False, tuple(wanted), allow_unreachable=True, accumulate_grad=False,
-            )  # fmt: skip
+            found = gradients_of(pairs, wanted)
         by_leaf = dict(zip(map(id, wanted), found, strict=True))
         inputs = [by_leaf.get(id(leaves[name])) for name in self.inputs]
         read = [(e.leaf, by_leaf.get(id(leaves[e.number]))) for e in self._externals
@@ -182,11 +182,28 @@ class FunctionTape:
         )  # fmt: skip
 
 
+def gradients_of(
+    pairs: Sequence[tuple[Any, Any]], wanted: Sequence[Any], *, keep_graph: bool = False
+) -> Sequence[torch.Tensor | None]:
+    """Return gradients, past the function that observes backwards.
+
+    Args:
+        pairs: roots, tensors or edges, with their gradients.
+        wanted: tensors or edges.
+        keep_graph: do not free the graph.
+    """
+    found: Sequence[torch.Tensor | None] = engine.run_backward(
+        tuple(root for root, _ in pairs), tuple(gradient for _, gradient in pairs), keep_graph,
+        False, tuple(wanted), allow_unreachable=True, accumulate_grad=False,
+    )  # fmt: skip
+    return found
+
+
 def _run(op: KeptOp, values: dict[int, torch.Tensor]) -> Any:
     args = map_names(op.args, values)
     with replaying(op.random):
         if str(op.func) == _DETACH:
-            return args[0].alias() if hasattr(args[0], "alias") else args[0].view_as(args[0])
+            return args[0].view_as(args[0])
         kwargs = {name: map_names(each, values) for name, each in op.kwargs.items()}
         return op.func(*args, **kwargs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -50,18 +51,22 @@ def keep_op(
     Raises:
         CannotReplayError: it cannot be run again.
     """
-    return _keep(func, args, kwargs, lambda t, written: tensors.keep(t, written=written, grad=grad))
+    return _keep(func, args, kwargs, partial(tensors.keep, grad=grad))
 
 
 def keep_op_of_function(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name_of: Callable[[Any], Any]
 ) -> KeptOp:
     """Return a call whose tensors are replaced by the names that they have in a custom Function."""
-    return _keep(func, args, kwargs, lambda tensor, _: name_of(tensor))
+
+    def keep(tensor: torch.Tensor, *, written: bool) -> Any:  # noqa: ARG001 - as for any op
+        return name_of(tensor)
+
+    return _keep(func, args, kwargs, keep)
 
 
 def _keep(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Callable[[Any, bool], Any]
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Callable[..., Any]
 ) -> KeptOp:
     signature = signature_of(func)
     if signature.collective is not None or getattr(func, "_schema", None) is None:
@@ -71,16 +76,14 @@ def _keep(
     names = {name for _, name, is_written in signature.places if is_written}
     written.update(_UNDECLARED_WRITES.get(signature.name, ()))
     random = () if signature.draw is None else _random_states(args, kwargs)
-    return KeptOp(
-        func,
-        tuple([
-            map_tensors(value, lambda t, at=at: keep(t, at in written))
-            for at, value in enumerate(args)
-        ]),
-        {name: map_tensors(each, lambda t, name=name: keep(t, name in names))
-         for name, each in kwargs.items()},
-        random,
-    )  # fmt: skip
+    kept = [
+        map_tensors(value, partial(keep, written=at in written)) for at, value in enumerate(args)
+    ]
+    named = {
+        name: map_tensors(value, partial(keep, written=name in names))
+        for name, value in kwargs.items()
+    }
+    return KeptOp(func, tuple(kept), named, random)
 
 
 def _random_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

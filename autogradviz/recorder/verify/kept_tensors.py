@@ -39,7 +39,7 @@ class Kept:
     __slots__ = ("copy", "place", "requires_grad", "written")
 
     def __init__(
-        self, copy: torch.Tensor, requires_grad: bool, written: bool, place: Any = None
+        self, copy: torch.Tensor, *, requires_grad: bool, written: bool, place: Any = None
     ) -> None:  # fmt: skip
         self.copy = copy
         self.requires_grad = requires_grad
@@ -69,7 +69,7 @@ class KeptTensors:
             base = tensor._base if written and grad and tensor._is_view() else None  # noqa: SLF001
             if base is not None:
                 return _keep_view(tensor, base)
-            return Kept(self.copy(tensor), tensor.requires_grad, written)
+            return Kept(self.copy(tensor), requires_grad=tensor.requires_grad, written=written)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of a tensor, an earlier one if the content is the same."""
@@ -109,7 +109,7 @@ def _keep_view(tensor: torch.Tensor, base: torch.Tensor) -> Kept:
             base.shape, base.stride(), dtype=base.dtype, device=base.device
         )  # fmt: skip
         copy.copy_(base)
-    return Kept(copy, base.requires_grad, written=True, place=place)
+    return Kept(copy, requires_grad=base.requires_grad, written=True, place=place)
 
 
 def map_tensors(value: Any, change: Callable[[Any], Any], kind: type = torch.Tensor) -> Any:

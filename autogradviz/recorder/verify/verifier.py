@@ -34,13 +34,12 @@ from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchDispatch,
     DisableTorchFunction,
     current,
-    engine,
     get_sequence_nr,
     is_functorch_wrapped_tensor,
 )
 from autogradviz.recorder.verify.changed_saves import changed_slot
 from autogradviz.recorder.verify.compare_gradients import difference, is_straight_through
-from autogradviz.recorder.verify.function_tape import FunctionTape
+from autogradviz.recorder.verify.function_tape import FunctionTape, gradients_of
 from autogradviz.recorder.verify.kept_ops import keep_op, replay
 from autogradviz.recorder.verify.kept_tensors import CannotReplayError, KeptTensors
 
@@ -66,9 +65,9 @@ class _AfterNode(OwnHook):
         self.tag = tag
 
     @skip_dynamo_recursive
-    def __call__(self, returned: Any, received: Any) -> None:
+    def __call__(self, returned: Any, _received: Any) -> None:
         """Verify what the node returned."""
-        self.verifier.guarded(self.verifier.node_finished, self.tag, returned, received)
+        self.verifier.guarded(self.verifier.node_finished, self.tag, returned)
 
 
 class _Run:
@@ -239,7 +238,7 @@ class Verifier:
         if error is not None:
             self._failed(tag, backward_id, "edge", place, error)
 
-    def node_finished(self, tag: NodeTag, returned: Any, received: Any) -> None:
+    def node_finished(self, tag: NodeTag, returned: Any) -> None:
         """Verify what a node returned, and what it sends on."""
         state = self._local.state
         runs = self._runs.get(state.number, [])
@@ -304,23 +303,25 @@ class Verifier:
         kept = self._ops.get(key)
         if kept is not None and not self._keep_graph.get(backward_id):
             del self._ops[key]
-        try:
-            if kept is None or isinstance(kept, str):
-                raise CannotReplayError(kept or "no recorded operator made it")
-            if isinstance(kept, FunctionTape):
-                self._check_function(kept, run, backward_id, returned)
-            else:
-                self._check_op(kept, run, backward_id, returned, name)
-        except CannotReplayError as error:
-            if kept is not None or self._module is None:
-                self._not_checked[name, str(error)] += 1
-        except Exception as error:  # noqa: BLE001 - an op may refuse to run again
-            self._not_checked[name, f"{type(error).__name__}: {error}".splitlines()[0]] += 1
+        problem = "no recorded operator made it" if kept is None else kept
+        if not isinstance(problem, str):
+            problem = self._try_check(kept, run, backward_id, returned)
+        if problem and (kept is not None or self._module is None):
+            self._not_checked[name, problem] += 1
 
-    def _check_op(
-        self, kept: KeptOp, run: _Run, backward_id: int, returned: Sequence[Any], name: str
-    ) -> None:
-        again = replay(kept)
+    def _try_check(self, kept: Any, run: _Run, backward_id: int, returned: Sequence[Any]) -> str:
+        """Return why a node could not be verified, "" if it was."""
+        check = self._check_function if isinstance(kept, FunctionTape) else self._check_op
+        try:
+            check(kept, run, backward_id, returned)
+        except CannotReplayError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - an op may refuse to run again
+            return f"{type(error).__name__}: {error}".splitlines()[0]
+        return ""
+
+    def _check_op(self, kept: KeptOp, run: _Run, backward_id: int, returned: Sequence[Any]) -> None:
+        again, name = replay(kept), run.node.name()
         if again.node is None or again.node.name() != name:
             found = "no node" if again.node is None else again.node.name()
             message = f"its operator makes {found} when it runs again"
@@ -426,12 +427,7 @@ def _call(node: Any, received: Sequence[Any], *, limited: bool) -> Sequence[Any]
     edge = torch.autograd.graph.GradientEdge
     given = [(edge(node, at), each) for at, each in enumerate(received) if each is not None]
     wanted = [edge(*each) for each in node.next_functions if each[0] is not None]
-    found = iter(
-        engine.run_backward(
-            tuple(root for root, _ in given), tuple(each for _, each in given), True, False,
-            tuple(wanted), allow_unreachable=True, accumulate_grad=False,
-        )  # fmt: skip
-    )
+    found = iter(gradients_of(given, wanted, keep_graph=True))
     return [None if target is None else next(found) for target, _ in node.next_functions]
 
 
