@@ -16,12 +16,15 @@ what arrived at a node is the sum of what its consumers sent. ``leaf``: ``.grad`
 arrived.
 """
 
-ChangedBy: TypeAlias = Literal["", "hook", "straight-through", "gradient function"]
+ChangedBy: TypeAlias = Literal[
+    "", "hook", "straight-through", "gradient function", "rounding hooks"
+]  # fmt: skip
 """What changed a gradient on purpose; "" if nothing did, so that the gradient is wrong.
 
 ``hook``: a hook of the user ran there. ``straight-through``: a custom Function passes the
 derivative, and a gradient where the derivative is zero. ``gradient function``: a custom Function
-returns its input and exists only to change the gradient.
+returns its input and exists only to change the gradient. ``rounding hooks``: saved-tensor hooks
+return nearly the values that they packed.
 """
 
 

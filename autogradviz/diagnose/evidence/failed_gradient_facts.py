@@ -16,6 +16,7 @@ _CHANGED: Final = {
     "hook": "a hook",
     "straight-through": "a custom Function that passes gradients where the derivative is zero",
     "gradient function": "a custom Function that only changes the gradient",
+    "rounding hooks": "a pair of saved-tensor hooks that rounds",
 }
 
 
@@ -32,8 +33,8 @@ class FailedFact:
         location: the line that made it.
         relative_error: the L2 norm of the difference, relative to the larger gradient; infinite if
             one of them is not finite.
-        changed_by: "hook", "straight-through" or "gradient function" if the program changed it
-            on purpose; "" if it is wrong.
+        changed_by: "hook", "straight-through", "gradient function" or "rounding hooks" if the
+            program changed it on purpose; "" if it is wrong.
         saved_tensor: the saved tensor of the node whose content is not that of the forward, "" if
             none was found.
         writer: the line that wrote that tensor, or an input of the op, between forward and

@@ -21,6 +21,16 @@ def changed_slot(node: Any, again: Any) -> str:
     return ""
 
 
+def has_hooks(node: Any) -> bool:
+    """Return whether saved-tensor hooks packed a saved tensor of a node."""
+    for name, _ in slots_of(type(node)):
+        slot = getattr(node, name)
+        for each in slot if isinstance(slot, (list, tuple)) else [slot]:
+            if getattr(each, "unpack_hook", None) is not None:
+                return True
+    return False
+
+
 def _saved(node: Any, name: str) -> Iterator[torch.Tensor]:
     """Yield the tensors in a slot; those that hooks packed are not unpacked."""
     try:

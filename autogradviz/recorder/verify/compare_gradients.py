@@ -12,6 +12,8 @@ TOLERANCES: Final = {
     torch.float16: 5e-3, torch.bfloat16: 3e-2,
 }  # fmt: skip
 """The largest L2 norm of a difference that passes for rounding, relative to the larger norm."""
+ROUNDING: Final = 3e-2
+"""The largest relative error that saved-tensor hooks cause by packing in a narrower dtype."""
 _TINY: Final = 1e-30
 """A difference of no larger norm is no error."""
 

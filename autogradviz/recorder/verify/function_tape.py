@@ -73,6 +73,8 @@ class FunctionTape:
         self._ops: list[tuple[KeptOp, list[int]]] = []
         self._pending: KeptOp | None = None
         self._outputs: list[tuple[int, torch.Tensor]] = []
+        self._from_inputs: set[int] = set()
+        """The tensors that are computed from inputs."""
         self.problem = ""
         self.inputs = [self._add(tensor, is_input=True).number for tensor in inputs]
 
@@ -90,6 +92,8 @@ class FunctionTape:
                 leaf = not is_input and tensor.requires_grad and tensor.is_leaf
             copy = self._tensors.copy(tensor)
             known = self._new_name(tensor)
+            if is_input:
+                self._from_inputs.add(known)
             self._externals.append(_External(known, copy, is_input, tensor if leaf else None))
         return Name(known)
 
@@ -107,7 +111,11 @@ class FunctionTape:
         """Name what the operator returned."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            self._ops.append((pending, [self._name_of(tensor) for tensor in tensors_in(result)]))
+            names = [self._name_of(tensor) for tensor in tensors_in(result)]
+            self._ops.append((pending, names))
+            given = names_in((pending.args, tuple(pending.kwargs.values())))
+            if not self._from_inputs.isdisjoint(given):
+                self._from_inputs.update(names)
 
     def _name_of(self, tensor: torch.Tensor) -> int:
         known = self._names.get(id(tensor))
@@ -121,6 +129,8 @@ class FunctionTape:
                 self.problem = self.problem or _OUTSIDE
             else:
                 self._outputs.append((name, self._tensors.copy(tensor)))
+        if self._from_inputs.isdisjoint(name for name, _ in self._outputs):
+            self.problem = self.problem or _OUTSIDE
         self._names.clear()
         self._alive.clear()
 
@@ -211,6 +221,15 @@ def _run(op: KeptOp, values: dict[int, torch.Tensor]) -> Any:
 def map_names(value: Any, values: dict[int, torch.Tensor]) -> Any:
     """Return an argument with its tensors in place of their names."""
     return map_tensors(value, lambda name: values[name.number], Name)
+
+
+def names_in(value: Any) -> list[int]:
+    """Return the names in the arguments of an operator."""
+    if isinstance(value, Name):
+        return [value.number]
+    if isinstance(value, (list, tuple)):
+        return [name for each in value for name in names_in(each)]
+    return []
 
 
 def _is_differentiable(tensor: torch.Tensor) -> bool:

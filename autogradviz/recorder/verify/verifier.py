@@ -37,8 +37,8 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_sequence_nr,
     is_functorch_wrapped_tensor,
 )
-from autogradviz.recorder.verify.changed_saves import changed_slot
-from autogradviz.recorder.verify.compare_gradients import difference, is_straight_through
+from autogradviz.recorder.verify.changed_saves import changed_slot, has_hooks
+from autogradviz.recorder.verify.compare_gradients import ROUNDING, difference, is_straight_through
 from autogradviz.recorder.verify.function_tape import FunctionTape, gradients_of
 from autogradviz.recorder.verify.kept_ops import keep_op, replay
 from autogradviz.recorder.verify.kept_tensors import CannotReplayError, KeptTensors
@@ -73,12 +73,14 @@ class _AfterNode(OwnHook):
 class _Run:
     """A node that runs."""
 
-    __slots__ = ("before", "inside", "node", "received", "tag")
+    __slots__ = ("before", "inside", "node", "packed", "received", "tag")
 
     def __init__(self, tag: NodeTag, node: Any, received: Any) -> None:
         self.tag = tag
         self.node = node
         self.received = received
+        self.packed = False
+        """Whether saved-tensor hooks packed what it saved."""
         self.before: torch.Tensor | None = None
         """A copy of the leaf's gradient, of an AccumulateGrad."""
         self.inside: dict[int, torch.Tensor] = {}
@@ -227,6 +229,8 @@ class Verifier:
                 run.received = [None if g is None else g.detach().clone() for g in received]
             elif isinstance(node, FunctionCtx):  # its code may write its gradients
                 run.received = [None if g is None else g.detach().clone() for g in received]
+            else:
+                run.packed = tag.saved is not None and has_hooks(node)
         self._runs.setdefault(self._local.state.number, []).append(run)
 
     def _check_edge(self, tag: NodeTag, backward_id: int, place: int, gradient: Any) -> None:
@@ -286,7 +290,7 @@ class Verifier:
         for each in outer:
             known = each.inside.get(id(leaf))
             each.inside[id(leaf)] = arrived if known is None else _sum(known, arrived)
-        if arrived is None:
+        if arrived is None or not leaf.requires_grad:  # it was frozen after the forward
             return
         want = arrived if run.before is None else _sum(run.before, arrived)
         self._checked["leaf"] += 1
@@ -337,7 +341,8 @@ class Verifier:
                 message = "its operator computes something else when it runs again"
                 raise CannotReplayError(message)
             slot = changed_slot(run.node, again.node)
-            self._failed(run.tag, backward_id, "node", place, error, slot=slot)
+            rounded: ChangedBy = "" if error > ROUNDING or not run.packed else "rounding hooks"
+            self._failed(run.tag, backward_id, "node", place, error, rounded, slot)
             return
 
     def _is_repeatable(
