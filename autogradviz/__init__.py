@@ -10,6 +10,8 @@ _NAMES_BY_MODULE = {
     "breakpoints.stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",
     "causes": "Audit AuditEntry Certificate Explanation ExplanationStep",
+    "checking.result": "CheckEntry CheckResult",
+    "checking.run_relations": "check",
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",

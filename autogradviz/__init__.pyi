@@ -20,6 +20,9 @@ from autogradviz.causes import AuditEntry as AuditEntry
 from autogradviz.causes import Certificate as Certificate
 from autogradviz.causes import Explanation as Explanation
 from autogradviz.causes import ExplanationStep as ExplanationStep
+from autogradviz.checking.result import CheckEntry as CheckEntry
+from autogradviz.checking.result import CheckResult as CheckResult
+from autogradviz.checking.run_relations import check as check
 from autogradviz.comparison.compare_traces import compare as compare
 from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
