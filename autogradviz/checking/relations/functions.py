@@ -11,6 +11,8 @@ from torch.autograd.gradcheck import GradcheckError
 from autogradviz.checking.program import NotApplicableError
 from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
 from autogradviz.checking.result import CheckEntry
+from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.private_api import SingleLevelFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,21 +27,15 @@ _MOST_ENTRIES: Final = 4_000
 
 @contextmanager
 def _calls_kept(calls: dict[Any, list[tuple[Any, ...]]]) -> Iterator[None]:
-    original = torch.autograd.Function.__dict__.get("apply")
-    bound = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
-
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         known = calls.setdefault(cls, [])
         own = not cls.__module__.startswith("torch.") and not kwargs
         if own and len(known) < _MOST_CALLS and torch.is_grad_enabled():
             known.append(tuple(_copied(each) for each in args))
-        return bound(cls, *args, **kwargs)
+        return super(SingleLevelFunction, cls).apply(*args, **kwargs)
 
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign,assignment]
-    try:
+    with patched(SingleLevelFunction, apply=classmethod(apply)):
         yield
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign,assignment]
 
 
 def _copied(value: Any) -> Any:

@@ -29,6 +29,8 @@ _GRADIENTS: Final = {torch.float32: 1e-2, torch.float16: 0.2, torch.bfloat16: 0.
 """The relative error of a gradient from which on it is worth a look."""
 _MOST_LOST: Final = 0.2
 """The share of entries that may become zero."""
+_NOISE: Final = 1e-6
+"""A value or gradient smaller than that, relative to what it is computed from, is zero."""
 _MOST: Final = 3
 
 
@@ -54,7 +56,7 @@ class _Shadow(TorchDispatchMode):  # type: ignore[no-untyped-call]
             wide = _wide_result(func, args, kwargs)
         result = func(*args, **kwargs)
         if wide is not None:
-            problem = _problem(result, wide)
+            problem = _problem(result, wide, given)
             if problem:
                 self.found.setdefault(f"{func} {problem}", _user_line())
         return result
@@ -81,20 +83,23 @@ def _dtype(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value in _FLOATING else value
 
 
-def _problem(result: Any, wide: list[torch.Tensor]) -> str:
+def _problem(result: Any, wide: list[torch.Tensor], given: list[torch.Tensor]) -> str:
     """Return what is wrong with a result, "" if nothing."""
     for narrow, right in zip(tensors_in(result), wide, strict=False):
         if narrow.dtype in _FLOATING and narrow.shape == right.shape and narrow.numel():
             with below_autograd():
-                problem = _compare(narrow, right)
+                problem = _compare(narrow, right, given)
             if problem:
                 return f"{problem} in {_name(narrow)}"
     return ""
 
 
-def _compare(narrow: torch.Tensor, right: torch.Tensor) -> str:
+def _compare(narrow: torch.Tensor, right: torch.Tensor, given: list[torch.Tensor]) -> str:
     if not bool(narrow.isfinite().all()):
         return "overflows" if bool(right.isfinite().all()) else ""
+    largest = max(float(each.detach().double().abs().max()) for each in given if each.numel())
+    if float(right.abs().max()) < _NOISE * largest:
+        return ""
     lost = float(((narrow == 0) & (right != 0)).double().mean())
     if lost > _MOST_LOST:
         return "underflows"
@@ -123,9 +128,12 @@ def precision(program: Program) -> CheckEntry:
     first = program.first
     wide = run_wide(program, lambda: None, backward=True)
     errors = []
+    sizes = [float(dense(g).double().norm()) for g in wide.gradients.values() if g is not None]
     for name, gradient in first.gradients.items():
         right = wide.gradients.get(name)
         if gradient is None or right is None:
+            continue
+        if float(dense(right).double().norm()) < _NOISE * max(sizes):
             continue
         error = relative_error(dense(gradient), dense(right))
         if error > _GRADIENTS.get(gradient.dtype, 1.0):

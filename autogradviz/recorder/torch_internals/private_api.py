@@ -89,6 +89,7 @@ NEEDED: Final = (
     PrivateName("_C._DisableAutocast", _VERIFY),
     PrivateName("_C._autograd._saved_tensors_hooks_set_tracing", _VERIFY),
     PrivateName("autograd.Variable._execution_engine", _VERIFY),
+    PrivateName("autograd.function._SingleLevelFunction.apply", _VERIFY),
     PrivateName("Tensor._is_zerotensor", "reading contents"),
     PrivateName("_foreach_norm", "gradient norms"),
     # the graph and the engine
@@ -225,6 +226,9 @@ DisableTorchDispatch = torch._C._DisableTorchDispatch
 DisableAutocast = torch._C._DisableAutocast
 set_saved_tensors_tracing: Final = torch._C._autograd._saved_tensors_hooks_set_tracing
 """While set, saved-tensor hooks are not called; returns whether it was set."""
+SingleLevelFunction: Final[Any] = torch.autograd.function._SingleLevelFunction
+"""The class whose ``apply`` all custom Functions call, also where theirs is held elsewhere."""
+
 engine: Final[Any] = torch.autograd.Variable._execution_engine
 """The engine itself, past the function that observes backwards."""
 is_functorch_wrapped_tensor: Final = torch._C._functorch.is_functorch_wrapped_tensor

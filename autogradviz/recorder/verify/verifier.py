@@ -33,7 +33,7 @@ from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchDispatch,
     DisableTorchFunction,
-    current,
+    SingleLevelFunction,
     get_sequence_nr,
     is_functorch_wrapped_tensor,
 )
@@ -360,11 +360,7 @@ class Verifier:
         for place, got, want in _pairs(run.node, returned, right.inputs, limited=limited):
             error = difference(got, want)
             if error is not None:
-                changed: ChangedBy = ""
-                if is_straight_through(got, want):
-                    changed = "straight-through"
-                elif right.is_identity:
-                    changed = "gradient function"
+                changed = _purpose(run.node, got, want, is_identity=right.is_identity)
                 self._failed(run.tag, backward_id, "node", place, error, changed)
                 return
         for leaf, want in right.leaves:
@@ -399,6 +395,15 @@ class Verifier:
         emit(GradientFactsChecked, *[self._checked[kind] for kind in ("node", "edge", "leaf")])
         self._ops.clear()
         self._sent.clear()
+
+
+def _purpose(node: Any, got: Any, want: Any, *, is_identity: bool) -> ChangedBy:
+    """Return what a custom Function does to a gradient on purpose, "" if that is unknown."""
+    if type(node)._forward_cls.__module__.startswith("torch."):  # noqa: SLF001 - checkpoint
+        return ""
+    if is_straight_through(got, want):
+        return "straight-through"
+    return "gradient function" if is_identity else ""
 
 
 def _pairs(
@@ -446,20 +451,19 @@ def _sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def observe_functions(session: Session, verifier: Verifier) -> Iterator[None]:
     """Keep the operators of custom Functions while the context is open."""
-    original = current("autograd.function.Function.apply").__func__
 
     @skip_frame
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        began = session.is_open and session.observes() and torch.is_grad_enabled()
-        if not began:
-            return original(cls, *args, **kwargs)
+        call = super(SingleLevelFunction, cls).apply
+        if not (session.is_open and session.observes() and torch.is_grad_enabled()):
+            return call(*args, **kwargs)
         session.guarded("verify", verifier.function_begins, args)
         outputs = None
         try:
-            outputs = original(cls, *args, **kwargs)
+            outputs = call(*args, **kwargs)
         finally:
             session.guarded("verify", verifier.function_ends, outputs)
         return outputs
 
-    with patched(torch.autograd.Function, apply=classmethod(apply)):
+    with patched(SingleLevelFunction, apply=classmethod(apply)):
         yield
