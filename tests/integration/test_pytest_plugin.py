@@ -175,6 +175,7 @@ def test_traces_lie_in_the_folder_and_junit_names_the_findings(session):
     assert names == [
         f"test_it.py-{name}"
         for name in (
+            "test_checked_with_silent_write",
             "test_marked",
             "test_marked_and_records_itself",
             "test_raises",

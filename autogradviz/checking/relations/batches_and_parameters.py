@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from autogradviz.checking.program import Program
 
-_NORMS: Final = (torch.nn.modules.batchnorm._BatchNorm,)  # noqa: SLF001
+_NORMS: Final = (
+    torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm,
+)  # fmt: skip
 _MOST_NAMES: Final = 6
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 from torch.autograd.function import FunctionCtx
@@ -48,11 +48,21 @@ if TYPE_CHECKING:
 
     from autogradviz.events import ChangedBy, FactKind, HookKind
     from autogradviz.recorder.backward.open_engine_call import EngineCall
-    from autogradviz.recorder.python_engine.node_tag import NodeTag
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.verify.kept_ops import KeptOp
 
 _COPY_SLICES: Final = "CopySlices"
+
+
+class NodeTag(Protocol):
+    """The recorder's entry on a node."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def leaf(self) -> int | None: ...
+    @property
+    def saved(self) -> object: ...
 
 
 class _AfterNode(OwnHook):
