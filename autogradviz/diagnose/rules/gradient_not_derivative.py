@@ -21,6 +21,9 @@ _MEANINGS: Final = {
     "place.",
     "leaf": "Something else wrote `.grad`, or replaced it, during the backward.",
 }
+_OF_FUNCTION: Final = (
+    "The operators of its forward ran again with gradients. Its backward returned another gradient:"
+)
 _MOST_NAMES: Final = 6
 
 
@@ -38,19 +41,22 @@ def gradient_not_derivative(evidence: Evidence) -> Iterator[Draft]:
             continue
         fact = read_fact(evidence, event)
         node = evidence.analysis.graph.nodes[event.node_id]
+        is_custom = fact.fact == "node" and node.node_id in evidence.custom_function_nodes
         yield Draft(
             title=fact.statement[0].upper() + fact.statement[1:],
             culprit=fact.writer or fact.location,
             victim=fact.location,
             explanation=[
-                _MEANINGS[fact.fact],
+                _OF_FUNCTION if is_custom else _MEANINGS[fact.fact],
                 fact.location,
                 "This line wrote what the node needs, after the forward:" if fact.writer else "",
                 fact.writer,
                 _reach(fact),
                 "It is the first wrong gradient of the backward, and so the place of the error.",
             ],
-            fix="# keep what backward needs unchanged; trace.certificate() lists all of it",
+            fix="# correct the backward, or what it reads"
+            if is_custom
+            else "# keep what backward needs unchanged; trace.certificate() lists all of it",
             confidence="certain" if fact.writer is not None and fact.saved_tensor else "likely",
             evidence=(event, node, node.op),
         )

@@ -72,6 +72,9 @@ def _keep(
     if signature.collective is not None or getattr(func, "_schema", None) is None:
         message = f"{signature.name}, which is no ordinary operator"
         raise CannotReplayError(message)
+    if signature.name.startswith("aten.as_strided") and _is_part(args[0]):
+        message = "its operator may read memory outside of its input"
+        raise CannotReplayError(message)
     written = {place for place, _, is_written in signature.places if is_written}
     names = {name for _, name, is_written in signature.places if is_written}
     written.update(_UNDECLARED_WRITES.get(signature.name, ()))
@@ -84,6 +87,11 @@ def _keep(
         for name, value in kwargs.items()
     }
     return KeptOp(func, tuple(kept), named, random)
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a part of its memory, or has gaps."""
+    return tensor.storage_offset() != 0 or tensor.nbytes != tensor.untyped_storage().nbytes()
 
 
 def _random_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -57,12 +57,9 @@ _COPY_SLICES: Final = "CopySlices"
 class NodeTag(Protocol):
     """The recorder's entry on a node."""
 
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def leaf(self) -> int | None: ...
-    @property
-    def saved(self) -> object: ...
+    node_id: int
+    leaf: int | None
+    saved: Any
 
 
 class _AfterNode(OwnHook):
