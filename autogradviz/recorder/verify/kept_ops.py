@@ -51,7 +51,7 @@ def keep_op(
     Raises:
         CannotReplayError: it cannot be run again.
     """
-    return _keep(func, args, kwargs, partial(tensors.keep, grad=grad))
+    return _keep(func, args, kwargs, partial(tensors.keep, grad=grad, content=not _is_view(func)))
 
 
 def keep_op_of_function(
@@ -87,6 +87,10 @@ def _keep(
         for name, value in kwargs.items()
     }
     return KeptOp(func, tuple(kept), named, random)
+
+
+def _is_view(func: Any) -> bool:
+    return bool(getattr(func, "is_view", False))
 
 
 def _is_part(tensor: torch.Tensor) -> bool:
@@ -133,9 +137,9 @@ def replay(op: KeptOp) -> Replayed:
     bases: list[torch.Tensor] = []
 
     def restore(kept: Kept) -> torch.Tensor:
-        tensor = kept.copy.detach()
+        tensor = kept.tensor()
         if kept.requires_grad:
-            tensor.requires_grad_()
+            tensor = tensor.detach().requires_grad_()
         if kept.written:
             tensor = tensor.clone()
         if kept.place is not None:

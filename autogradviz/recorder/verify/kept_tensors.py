@@ -30,21 +30,36 @@ class Kept:
     """A tensor argument as it was when its operator ran.
 
     Attributes:
-        copy: of the tensor, or of its base if the operator wrote into a view.
-        requires_grad: whether the tensor, or that base, required a gradient.
+        row: a copy of its content in the order of its memory, or of that of its base if the
+            operator wrote into a view; a device if only its shape is needed.
+        shape: of the tensor, or of its base.
+        strides: in the same way.
+        requires_grad: in the same way.
+        dtype: in the same way.
         written: whether the operator writes it.
         place: shape, strides and offset in the base; None for a tensor that is no written view.
     """
 
-    __slots__ = ("copy", "place", "requires_grad", "written")
+    __slots__ = ("dtype", "place", "requires_grad", "row", "shape", "strides", "written")
 
-    def __init__(
-        self, copy: torch.Tensor, *, requires_grad: bool, written: bool, place: Any = None
-    ) -> None:  # fmt: skip
-        self.copy = copy
-        self.requires_grad = requires_grad
+    def __init__(self, tensor: torch.Tensor, row: Any, *, written: bool, place: Any = None) -> None:
+        self.row = row
+        self.shape = tensor.shape
+        self.strides = tensor.stride() if _is_dense(tensor) else None
+        self.requires_grad = tensor.requires_grad
+        self.dtype = tensor.dtype
         self.written = written
         self.place = place
+
+    def tensor(self) -> torch.Tensor:
+        """Return the tensor; call it without gradients, or on what needs none."""
+        if isinstance(self.row, torch.Tensor):
+            return (
+                self.row if self.strides is None else self.row.as_strided(self.shape, self.strides)
+            )
+        if self.strides is None:
+            return torch.empty(self.shape, dtype=self.dtype, device=self.row)
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.row)
 
 
 class KeptTensors:
@@ -53,13 +68,14 @@ class KeptTensors:
     def __init__(self) -> None:
         self._known: dict[Any, weakref.ref[torch.Tensor]] = {}
 
-    def keep(self, tensor: torch.Tensor, *, written: bool, grad: bool) -> Kept:
+    def keep(self, tensor: torch.Tensor, *, written: bool, grad: bool, content: bool) -> Kept:
         """Return a copy of an argument.
 
         Args:
             tensor: the argument.
             written: the operator writes it.
             grad: gradients are recorded: a write into a view changes the graph of its base.
+            content: the derivative depends on more than the shape; that of a view does not.
 
         Raises:
             CannotReplayError: it cannot be copied.
@@ -67,13 +83,29 @@ class KeptTensors:
         check_plain(tensor)
         with DisableTorchFunction():
             base = tensor._base if written and grad and tensor._is_view() else None  # noqa: SLF001
-            if base is not None:
-                return _keep_view(tensor, base)
-            return Kept(self.copy(tensor), requires_grad=tensor.requires_grad, written=written)
+            if base is None:
+                row = self.row(tensor) if content else tensor.device
+                return Kept(tensor, row, written=written)
+            check_plain(base)
+            offset = tensor.storage_offset() - base.storage_offset()
+            place = (tensor.shape, tensor.stride(), offset)
+            if not _is_dense(base):
+                message = "a write into a view of a tensor with gaps"
+                raise CannotReplayError(message)
+            return Kept(base, self.row(base), written=True, place=place)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a tensor, an earlier one if the content is the same."""
+        """Return a copy of a tensor."""
+        return Kept(tensor, self.row(tensor), written=False).tensor()
+
+    def row(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a tensor's content in the order of its memory.
+
+        A tensor with gaps is copied as it is. Transposed and reshaped views share a copy.
+        """
         with below_autograd():
+            if _is_dense(tensor):
+                tensor = tensor.as_strided((tensor.numel(),), (1,))
             if tensor.nbytes <= _SMALL:
                 return tensor.clone()
             key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
@@ -87,6 +119,19 @@ class KeptTensors:
             return copy
 
 
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's entries fill a part of its memory, each once, in any order."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length != 1:
+            if step != expected:
+                return False
+            expected *= length
+    return True
+
+
 def check_plain(tensor: torch.Tensor) -> None:
     """Raise ``CannotReplayError`` if a tensor is not one of PyTorch's own in ordinary memory."""
     if type(tensor) not in PLAIN_TENSORS:
@@ -98,18 +143,6 @@ def check_plain(tensor: torch.Tensor) -> None:
     else:
         return
     raise CannotReplayError(message)
-
-
-def _keep_view(tensor: torch.Tensor, base: torch.Tensor) -> Kept:
-    check_plain(base)
-    offset = tensor.storage_offset() - base.storage_offset()
-    place = (tensor.shape, tensor.stride(), offset)
-    with below_autograd():
-        copy = torch.empty_strided(
-            base.shape, base.stride(), dtype=base.dtype, device=base.device
-        )  # fmt: skip
-        copy.copy_(base)
-    return Kept(copy, requires_grad=base.requires_grad, written=True, place=place)
 
 
 def map_tensors(value: Any, change: Callable[[Any], Any], kind: type = torch.Tensor) -> Any:

@@ -14,7 +14,7 @@ received. The hook after a node makes the engine keep its incoming gradients mea
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.verify.kept_ops import KeptOp
 
 _COPY_SLICES: Final = "CopySlices"
+_BACKWARDS: Final = 8
+"""The number of backwards after which a graph that none of them entered is given up."""
 
 
 class NodeTag(Protocol):
@@ -113,6 +115,10 @@ class Verifier:
         self._tensors = KeptTensors()
         self._ops: dict[tuple[int, int], KeptOp | FunctionTape | str] = {}
         """By thread and sequence number of the node; a text says why one cannot run again."""
+        self._older: deque[dict[tuple[int, int], KeptOp | FunctionTape | str]] = deque(
+            maxlen=_BACKWARDS
+        )
+        """What earlier backwards left over: most of it belongs to graphs that are gone."""
         self._tapes: dict[int, list[tuple[int, FunctionTape]]] = {}
         self._sent: dict[tuple[int, int, int], torch.Tensor] = {}
         """What arrives at a node, by backward, node and its input."""
@@ -214,6 +220,11 @@ class Verifier:
         if not self._hooks:
             self._runs.clear()
             self._hooked.clear()
+            if not self._keep_graph.get(backward_id):
+                self._older.append(self._ops)
+                self._ops = {}
+            self._keep_graph.clear()
+            self._limited.clear()
 
     def hook_ran(self, backward_id: int | None, node_id: int | None, kind: HookKind) -> None:
         """Remember that a hook of the user ran, which may have changed a gradient."""
@@ -311,9 +322,10 @@ class Verifier:
         name = node.name()
         number = node._sequence_nr() - name.endswith(_COPY_SLICES)  # noqa: SLF001
         key = (state.number, number)
-        kept = self._ops.get(key)
-        if kept is not None and not self._keep_graph.get(backward_id):
-            del self._ops[key]
+        tables = [each for each in (self._ops, *self._older) if key in each]
+        kept = tables[0][key] if tables else None
+        if tables and not self._keep_graph.get(backward_id):
+            del tables[0][key]
         problem = "no recorded operator made it" if kept is None else kept
         if not isinstance(problem, str):
             problem = self._try_check(kept, run, backward_id, returned)
@@ -401,6 +413,7 @@ class Verifier:
             emit(GradientFactsNotChecked, name, reason, count)
         emit(GradientFactsChecked, *[self._checked[kind] for kind in ("node", "edge", "leaf")])
         self._ops.clear()
+        self._older.clear()
         self._sent.clear()
 
 
