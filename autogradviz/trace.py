@@ -177,7 +177,7 @@ class Trace:
         return Audit([fact.entry() for fact in self._facts])
 
     def certificate(self) -> Certificate:
-        """Return which gradients are right, and where the first wrong one is.
+        """Return the result of the verification of gradients: the first wrong one, if any.
 
         Needs ``record(verify=True)``. Each node was verified by itself: it returned the derivative
         of its op at the inputs that the op had, received the sum of what was sent to it, and each

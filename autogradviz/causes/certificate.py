@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Certificate:
-    """What ``record(verify=True)`` found: every gradient is right, or where the first is not.
+    """The result of ``record(verify=True)``: the facts that hold, and the first that fails.
 
     ``print(certificate)`` shows all of it.
 
@@ -82,7 +82,7 @@ class Certificate:
     def not_checked(self) -> tuple[tuple[str, str, int], ...]:
         """The nodes that could not be verified: name, reason, number of runs."""
         events = self._evidence.analysis.log.of(GradientFactsNotChecked)
-        return tuple((event.node_name, event.reason, event.count) for event in events)
+        return tuple((event.node_name, event.reason, event.unverified_count) for event in events)
 
     def __repr__(self) -> str:
         if not self.is_recorded:

@@ -91,7 +91,7 @@ class ProgramState:
                 tensor.grad = None
 
     def limits(self) -> tuple[str, ...]:
-        """Return what the step may have changed and is not restored."""
+        """Return the state that the step may have changed and that is not restored."""
         objects = sorted({
             f"{type(module).__name__}.{name}"
             for module in self._modules

@@ -19,7 +19,7 @@ arrived.
 ChangedBy: TypeAlias = Literal[
     "", "hook", "straight-through", "gradient function", "rounding hooks"
 ]  # fmt: skip
-"""What changed a gradient on purpose; "" if nothing did, so that the gradient is wrong.
+"""The part of the program that changed a gradient on purpose; "" if the gradient is wrong.
 
 ``hook``: a hook of the user ran there. ``straight-through``: a custom Function passes the
 derivative, and a gradient where the derivative is zero. ``gradient function``: a custom Function
@@ -37,7 +37,7 @@ class GradientFactFailed(Event):
     node_id: NodeId  # that returned it, received it, or accumulates it
     fact: FactKind
     changed_by: ChangedBy
-    place: int  # the input of the op, or of the node, whose gradient it is
+    position: int  # the input of the op, or of the node, whose gradient it is
     relative_error: float | None  # of the L2 norm; None if infinite
     tensor_id: TensorId | None  # the leaf, if it has one
     written_slot: str  # the saved tensor whose content is not that of the forward, "" if none
@@ -50,7 +50,7 @@ class GradientFactsNotChecked(Event):
 
     node_name: str
     reason: str
-    count: int  # runs of such nodes
+    unverified_count: int  # runs of such nodes
 
 
 @event(lasting=True)

@@ -84,7 +84,7 @@ def _dtype(value: Any) -> Any:
 
 
 def _problem(result: Any, wide: list[torch.Tensor], given: list[torch.Tensor]) -> str:
-    """Return what is wrong with a result, "" if nothing."""
+    """Return the problem of a result, "" if there is none."""
     for narrow, right in zip(tensors_in(result), wide, strict=False):
         if narrow.dtype in _FLOATING and narrow.shape == right.shape and narrow.numel():
             with below_autograd():

@@ -41,7 +41,7 @@ def _compared(
     meant_up_to: float = 0.0,
     location: SourceLocation | None = None,
 ) -> CheckEntry:
-    """Return how another run of the step compares with the first one.
+    """Return the comparison of another run of the step with the first one.
 
     Args:
         program: the step.

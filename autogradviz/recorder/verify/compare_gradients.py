@@ -1,4 +1,4 @@
-"""Whether two gradients are equal, up to the rounding of their dtype."""
+"""Comparison of two gradients, up to the rounding of their dtype."""
 
 from __future__ import annotations
 

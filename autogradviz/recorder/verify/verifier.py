@@ -93,7 +93,7 @@ class _Run:
         self.before: torch.Tensor | None = None
         """A copy of the leaf's gradient, of an AccumulateGrad."""
         self.inside: dict[int, torch.Tensor] = {}
-        """What leaves received meanwhile, in a backward inside the node."""
+        """The gradients that leaves received meanwhile, in a backward inside the node."""
 
 
 class Verifier:
@@ -118,10 +118,10 @@ class Verifier:
         self._older: deque[dict[tuple[int, int], KeptOp | FunctionTape | str]] = deque(
             maxlen=_BACKWARDS
         )
-        """What earlier backwards left over: most of it belongs to graphs that are gone."""
+        """The rest after earlier backwards: most of it belongs to graphs that are gone."""
         self._tapes: dict[int, list[tuple[int, FunctionTape]]] = {}
         self._sent: dict[tuple[int, int, int], torch.Tensor] = {}
-        """What arrives at a node, by backward, node and its input."""
+        """The gradients that arrive at nodes, by backward, node and its input."""
         self._runs: dict[int, list[_Run]] = {}
         self._hooked: set[tuple[int | None, int | None, bool]] = set()
         """The nodes where hooks of the user ran, and whether that was after the node."""
@@ -333,7 +333,7 @@ class Verifier:
             self._not_checked[name, problem] += 1
 
     def _try_check(self, kept: Any, run: _Run, backward_id: int, returned: Sequence[Any]) -> str:
-        """Return why a node could not be verified, "" if it was."""
+        """Return the reason why a node could not be verified, "" if it was."""
         check = self._check_function if isinstance(kept, FunctionTape) else self._check_op
         try:
             check(kept, run, backward_id, returned)
@@ -418,7 +418,7 @@ class Verifier:
 
 
 def _purpose(node: Any, got: Any, want: Any, *, is_identity: bool) -> ChangedBy:
-    """Return what a custom Function does to a gradient on purpose, "" if that is unknown."""
+    """Return the purpose of a custom Function that changes a gradient, "" if it is unknown."""
     if type(node)._forward_cls.__module__.startswith("torch."):  # noqa: SLF001 - checkpoint
         return ""
     if is_straight_through(got, want):
