@@ -40,27 +40,52 @@ class Certificate:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether gradients were verified in this recording."""
+        """Whether gradients were verified in this recording.
+
+        Example:
+            >>> trace.certificate().is_recorded
+            False
+        """
         return bool(self._evidence.analysis.log.of(GradientFactsChecked))
 
     @property
     def ok(self) -> bool:
-        """Whether gradients were verified and none is wrong; those changed on purpose may be."""
+        """Whether gradients were verified and none is wrong; those changed on purpose may be.
+
+        Example:
+            >>> trace.certificate().ok
+            False
+        """
         return self.is_recorded and not self.failed
 
     @property
     def first(self) -> FailedFact | None:
-        """The first gradient that is wrong, in the order of backward: the place of the error."""
+        """The first gradient that is wrong, in the order of backward: the place of the error.
+
+        Example:
+            >>> print(trace.certificate().first)
+            None
+        """
         return self.failed[0] if self.failed else None
 
     @property
     def failed(self) -> tuple[FailedFact, ...]:
-        """The gradients that are wrong, in the order of backward."""
+        """The gradients that are wrong, in the order of backward.
+
+        Example:
+            >>> trace.certificate().failed
+            ()
+        """
         return tuple(fact for fact in self._facts if not fact.changed_by)
 
     @property
     def changed(self) -> tuple[FailedFact, ...]:
-        """The gradients that the program changed on purpose."""
+        """The gradients that the program changed on purpose.
+
+        Example:
+            >>> trace.certificate().changed
+            ()
+        """
         return tuple(fact for fact in self._facts if fact.changed_by)
 
     @cached_property
@@ -70,7 +95,12 @@ class Certificate:
 
     @cached_property
     def checked(self) -> dict[FactKind, int]:
-        """The number of facts of each kind that were verified."""
+        """The number of facts of each kind that were verified.
+
+        Example:
+            >>> trace.certificate().checked
+            {'node': 0, 'edge': 0, 'leaf': 0}
+        """
         counts: dict[FactKind, int] = {"node": 0, "edge": 0, "leaf": 0}
         for event in self._evidence.analysis.log.of(GradientFactsChecked):
             counts["node"] += event.node_facts
@@ -80,7 +110,12 @@ class Certificate:
 
     @cached_property
     def not_checked(self) -> tuple[tuple[str, str, int], ...]:
-        """The nodes that could not be verified: name, reason, number of runs."""
+        """The nodes that could not be verified: name, reason, number of runs.
+
+        Example:
+            >>> trace.certificate().not_checked
+            ()
+        """
         events = self._evidence.analysis.log.of(GradientFactsNotChecked)
         return tuple((event.node_name, event.reason, event.unverified_count) for event in events)
 

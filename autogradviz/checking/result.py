@@ -39,7 +39,7 @@ class CheckEntry:
         forwards: the number of forward passes that it took.
 
     Example:
-        >>> step = lambda: model(torch.ones(2, 3)).sum()
+        >>> step = lambda: model(x).sum()
         >>> [entry] = autogradviz.check(step, model, relations=["repeatable"]).entries
         >>> entry.outcome
         'holds'
@@ -71,7 +71,7 @@ class CheckResult:
             opens on the failing line.
 
     Example:
-        >>> result = autogradviz.check(lambda: model(torch.ones(2, 3)).sum(), model)
+        >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
         >>> result.ok
         True
     """
