@@ -9,10 +9,13 @@ _NAMES_BY_MODULE = {
     ),
     "breakpoints.stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",
-    "causes": "Audit AuditEntry Explanation ExplanationStep",
+    "causes": "Audit AuditEntry Certificate Explanation ExplanationStep",
+    "checking.result": "CheckEntry CheckResult",
+    "checking.run_relations": "check",
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
+    "diagnose.evidence.failed_gradient_facts": "FailedFact",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "

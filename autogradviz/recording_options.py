@@ -19,14 +19,17 @@ class RecordingOptions:
     Attributes:
         path: as the user wrote it, because "run/" names the folder of a distributed run.
         break_on: the conditions under which the debugger is opened.
+        verify: verify gradients: all, or those of the nodes of a module.
         hang_s: write the trace if nothing happens for so many seconds.
 
     Raises:
-        ValueError: if ``keep_steps`` is not a positive integer, or ``engine`` is unknown.
+        ValueError: if ``keep_steps`` is not a positive integer, ``engine`` is unknown, or
+            ``verify`` is set without ``ops``.
     """
 
     fingerprints: bool = False
     norms: bool = False
+    verify: bool | str = False
     ops: bool = True
     stacks: bool = True
     keep_steps: int | None = None
@@ -39,6 +42,9 @@ class RecordingOptions:
         steps = self.keep_steps
         if steps is not None and not (isinstance(steps, int) and steps >= 1):
             message = f"keep_steps must be a positive integer, not {steps!r}"
+            raise ValueError(message)
+        if self.verify and not self.ops:
+            message = "verify needs ops: the recorded operators run again"
             raise ValueError(message)
         if self.engine not in get_args(EngineName):
             message = f"engine must be 'auto', 'native' or 'python', not {self.engine!r}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
-from autogradviz.causes import Audit, explain_target, find_problems
+from autogradviz.causes import Audit, Certificate, explain_target, find_problems
 from autogradviz.errors import RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
 from autogradviz.events import VersionBumped
@@ -176,6 +176,29 @@ class Trace:
             [('cut', 'scale = x.sum().detach()')]
         """
         return Audit([fact.entry() for fact in self._facts])
+
+    def certificate(self) -> Certificate:
+        """Return the result of the verification of gradients: the first wrong one, if any.
+
+        Needs ``record(verify=True)``. Each node was verified by itself: it returned the derivative
+        of its op at the inputs that the op had, received the sum of what was sent to it, and each
+        ``.grad`` grew by what arrived. ``print`` shows all of it.
+
+        Raises:
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> x = torch.rand(3, requires_grad=True)
+            >>> with autogradviz.record(verify=True) as verified:
+            ...     y = x.exp()
+            ...     loss = y.sum()
+            ...     _ = y.data.mul_(2)
+            ...     loss.backward()
+            >>> first = verified.certificate().first
+            >>> first.node, first.saved_tensor, first.relative_error
+            ('ExpBackward0', 'result', 0.5)
+        """
+        return Certificate(self.analysis)
 
     def why(
         self, target: str | int | Finding | BaseException, question: str | None = None

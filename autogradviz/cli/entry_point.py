@@ -12,6 +12,7 @@ import autogradviz
 from autogradviz._version import __version__
 from autogradviz.cli import (
     audit,
+    check,
     compare,
     demo,
     diagnose,
@@ -42,8 +43,8 @@ INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in a shell."""
 
 COMMANDS: Final = (
-    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, svg, html, watch,
-    explain, native,
+    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, svg, html,
+    watch, explain, native,
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 

@@ -136,6 +136,13 @@ from autogradviz.events.saved_tensors import TensorSaved as TensorSaved
 from autogradviz.events.saved_tensors import TensorUnpacked as TensorUnpacked
 from autogradviz.events.saved_tensors import VersionBumped as VersionBumped
 from autogradviz.events.saved_tensors import VersionRestored as VersionRestored
+from autogradviz.events.verified_gradients import ChangedBy as ChangedBy
+from autogradviz.events.verified_gradients import FactKind as FactKind
+from autogradviz.events.verified_gradients import GradientFactFailed as GradientFactFailed
+from autogradviz.events.verified_gradients import GradientFactsChecked as GradientFactsChecked
+from autogradviz.events.verified_gradients import (
+    GradientFactsNotChecked as GradientFactsNotChecked,
+)
 
 EVENT_TYPES: Final[tuple[type[Event], ...]] = registered()
 

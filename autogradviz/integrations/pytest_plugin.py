@@ -3,7 +3,8 @@
 ``pytest --autogradviz`` records every test. A test that fails has the findings in its report, and a
 trace in a folder. ``@pytest.mark.autogradviz_no_findings`` records a test in any case and fails it
 if anything is found. The fixture ``autogradviz_record`` is ``autogradviz.record``, for tests that
-record a part.
+record a part. The fixture ``autogradviz_check`` is ``autogradviz.check``, and fails the test if a
+relation fails.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from autogradviz.checking.result import CheckResult
     from autogradviz.diagnose import Finding
     from autogradviz.recording.record_context import record
     from autogradviz.trace import Trace
@@ -65,6 +67,21 @@ def autogradviz_record() -> type[record]:
     from autogradviz.recording.record_context import record
 
     return record
+
+
+@pytest.fixture
+def autogradviz_check() -> Callable[..., CheckResult]:
+    """Return ``autogradviz.check``; a relation that fails fails the test."""
+    from autogradviz.checking.run_relations import check
+
+    def checked(*args: Any, **options: Any) -> CheckResult:
+        __tracebackhide__ = True
+        result = check(*args, **options)
+        if not result.ok:
+            pytest.fail(str(result), pytrace=False)
+        return result
+
+    return checked
 
 
 @pytest.hookimpl(wrapper=True)

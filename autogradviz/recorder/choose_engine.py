@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from autogradviz.recording_options import EngineName
 
 
-def choose_engine(name: EngineName, *, reads_contents: bool, stops: bool = False) -> Engine:
+def choose_engine(
+    name: EngineName, *, reads_contents: bool, stops: bool = False, verifies: bool = False
+) -> Engine:
     """Return the engine that is to observe PyTorch.
 
     Args:
@@ -24,6 +26,7 @@ def choose_engine(name: EngineName, *, reads_contents: bool, stops: bool = False
             be built, "auto" starts a build in the background.
         reads_contents: hashes or norms of contents are recorded.
         stops: some events are to open the debugger.
+        verifies: gradients are verified.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
@@ -35,6 +38,8 @@ def choose_engine(name: EngineName, *, reads_contents: bool, stops: bool = False
         problem = "the native engine does not read contents on an accelerator"
     if stops:
         problem = "the native engine cannot open a debugger (break_on)"
+    if verifies:
+        problem = "the native engine does not verify gradients (verify)"
     if problem is None:
         status = build.status()
         if status.usable:

@@ -49,6 +49,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     RecomputationHook,
 )
+from autogradviz.recorder.verify.verifier import observe_functions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -97,6 +98,8 @@ class HookPoints:
         self.reentrant = ReentrantRegions(session, self.regions, self.state)
         if session.stops is not None:
             session.stops.steps = self.steps
+        if session.verifier is not None:
+            session.verifier.connect(self.nodes.id_of, self.modules.name_of)
 
     def install(self) -> ExitStack:
         """Install every hook, or none if one fails; return the context that removes them."""
@@ -116,6 +119,8 @@ class HookPoints:
         yield observe_hook_pairs(session, self.tracer, self.pairs, handlers)
         yield observe_checkpoint_frames()
         yield observe_custom_functions(session, self.functions)
+        if session.verifier is not None:
+            yield observe_functions(session, session.verifier)
         yield observe_reentrant(session, self.reentrant)
         yield observe_hooks(session, tensors, self.modules, self.hooks)
         yield observe_policies(session)
@@ -157,6 +162,8 @@ class HookPoints:
         guarded("leaves", self.gradients.report_unread)
         guarded("steps", self.steps.find_optimizers)
         guarded("tensors", self._emit_alive)
+        if self._session.verifier is not None:
+            guarded("verify", self._session.verifier.finish)
         if error is not None:
             guarded("error", self._emit_error, error)
 

@@ -36,6 +36,7 @@ from autogradviz.recorder.torch_internals.detect_lazy_backend import (
     has_lazy_backend,
 )
 from autogradviz.recorder.torch_internals.private_api import require_private_api
+from autogradviz.recorder.verify.verifier import Verifier
 from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Recorder:
             options.engine,
             reads_contents=options.fingerprints or options.norms,
             stops=bool(options.break_on),
+            verifies=bool(options.verify),
         )
         self.session = Session(
             engine,
@@ -80,6 +82,9 @@ class Recorder:
         )
         if options.break_on:
             self.session.stops = StopTable(self.session, options.break_on)
+        if options.verify:
+            module = options.verify if isinstance(options.verify, str) else None
+            self.session.verifier = Verifier(self.session, module)
         self.hook_points = HookPoints(self.session)
         self.ranks = RankTable(self.session, self.hook_points.modules)
         self.retention: RetentionPolicy | None = None

@@ -69,6 +69,8 @@ class Session:
         self.is_open = False
         self.stops: Any = None
         """The ``StopTable``, if some events are to open the debugger."""
+        self.verifier: Any = None
+        """The ``Verifier``, if gradients are verified."""
         self.log = Log()
         self.sequence = engine.sequence
         self.threads = engine.threads
@@ -115,12 +117,14 @@ class Session:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that are on: "ops", "stacks", "fingerprints", "norms"; and the engine.
+        """The options that are on, "ops", "stacks", "fingerprints", "norms", "verify"; the engine.
 
         That is "native", or "python" with the reason: "python: it was chosen".
         """
         names = ("ops", "stacks", "fingerprints", "norms")
         enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
+        if self.verifier is not None:
+            enabled += ("verify",)
         return (*enabled, self.engine.description)
 
     @property

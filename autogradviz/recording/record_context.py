@@ -37,6 +37,12 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         norms: also record the sum and the L2 norm of the outputs of every op, by which
             ``autogradviz.compare(single, run)`` compares a parallel run with a run of one process.
             Reads every output twice on its device and waits for it at each op.
+        verify: verify every gradient when its node runs, or those of one module,
+            ``verify="layers.3"``: the op of the node runs again on copies of the inputs that it
+            had, and its derivative is compared with what the node returned.
+            ``trace.certificate()`` has the result; see the guide "Check a gradient". Copies the
+            inputs of ops until backward has used them, and takes at least another forward and
+            backward. Needs the Python engine.
         ops: record every op. Without ops, only the graph, saved tensors and backward are
             recorded, at a lower cost; lines and versions at save are then unknown, and only
             shape and dtype of the gradients passed to nodes are known.
@@ -96,6 +102,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         *,
         fingerprints: bool = False,
         norms: bool = False,
+        verify: bool | str = False,
         ops: bool = True,
         stacks: bool = True,
         keep_steps: int | None = None,
@@ -107,6 +114,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         options = RecordingOptions(
             fingerprints=fingerprints,
             norms=norms,
+            verify=verify,
             ops=ops,
             stacks=stacks,
             keep_steps=keep_steps,

@@ -77,6 +77,24 @@ def test_expected():
 
 def test_passes():
     assert torch.ones(2).sum() == 2
+
+
+model = torch.nn.Linear(2, 1)
+
+
+def test_checked(autogradviz_check):
+    step = lambda: model(torch.ones(3, 2)).sum()
+    assert autogradviz_check(step, model, relations=["certificate"]).ok
+
+
+def test_checked_with_silent_write(autogradviz_check):
+    def step():
+        y = model(torch.ones(3, 2)).exp()
+        loss = y.sum()
+        y.data.mul_(2)
+        return loss
+
+    autogradviz_check(step, model, relations=["certificate"])
 """
 
 
@@ -118,6 +136,8 @@ def test_outcomes_are_those_of_the_tests_and_markers(session):
         "test_positional": "FAILED",
         "test_expected": "XFAIL",
         "test_passes": "PASSED",
+        "test_checked": "PASSED",
+        "test_checked_with_silent_write": "FAILED",
     }
 
 
@@ -133,6 +153,7 @@ def test_failures_name_the_line(session):
     assert "past the version check  [silent-write, likely]" in reports["test_wrong_gradient"]
     assert "autogradviz found: silent-write (likely)" in reports["test_marked"]
     assert "autogradviz found: silent-write" in reports["test_marked_and_records_itself"]
+    assert "FAIL certificate" in reports["test_checked_with_silent_write"]
     message = "autogradviz has no finding 'silent-wriet'; did you mean 'silent-write'?"
     assert message in reports["test_unknown_name"]
     assert "takes allow= and hints= only" in reports["test_positional"]
@@ -154,6 +175,7 @@ def test_traces_lie_in_the_folder_and_junit_names_the_findings(session):
     assert names == [
         f"test_it.py-{name}"
         for name in (
+            "test_checked_with_silent_write",
             "test_marked",
             "test_marked_and_records_itself",
             "test_raises",

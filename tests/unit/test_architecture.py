@@ -40,8 +40,9 @@ LAYERS = {
     "comparison": 9,
     "recording": 10,
     "distributed_runs": 10,
+    "checking": 11,
     "demo": 11,
-    "integrations": 11,
+    "integrations": 12,
     "notebook": 12,
     "__init__": 13,
     "cli": 14,
@@ -77,6 +78,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "compile",
     "backward",
     "stops",
+    "verify",
     "checkpoint",
     "hook_points",
     "retention",
@@ -90,7 +92,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
 FOLDERS["recorder"] = {unit: set(RECORDER[:place]) for place, unit in enumerate(RECORDER)}
 FOLDERS["recorder"]["checkpoint"].remove("backward")
 FOLDERS["recorder"]["native"].remove("python_engine")
-NEEDS_TORCH = {"recorder", "demo"}
+NEEDS_TORCH = {"recorder", "demo", "checking"}  # checking runs the user's step
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -107,6 +107,7 @@ def test_completion_on_a_trace_lists_only_public_names():
     assert public(autogradviz.Trace(make_log())) == [
         "analysis",
         "audit",
+        "certificate",
         "checkpoints",
         "compiled_graph",
         "compiled_regions",

@@ -68,7 +68,10 @@ class BackwardTable:
         state = session.threads.local.state
         options = engine_options(arguments, named)
         engine = session.engine
-        call = EngineCall(next(self._ids), state, engine, keep_graph=options["retain_graph"])
+        call = EngineCall(
+            next(self._ids), state, engine,
+            keep_graph=options["retain_graph"], limited=bool(options["inputs"]),
+        )  # fmt: skip
         self._gradients.engine_called()
         open_calls = self._runs.open
         try:

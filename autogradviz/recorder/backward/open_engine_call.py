@@ -16,10 +16,17 @@ class EngineCall:
     """One call into the autograd engine of PyTorch."""
 
     def __init__(
-        self, backward_id: int, state: ThreadState, engine: Engine, *, keep_graph: bool
+        self,
+        backward_id: int,
+        state: ThreadState,
+        engine: Engine,
+        *,
+        keep_graph: bool,
+        limited: bool,
     ) -> None:
         self.backward_id = backward_id
         self.keep_graph = keep_graph
+        self.limited = limited  # only the gradients of some inputs are computed
         self.state = state
         self._engine = engine
         self._runs = engine.run_count()

@@ -104,6 +104,9 @@ class TracingHook:
         changed = result is not None and kind not in _RESULT_IGNORED and not _is_same(result, given)
         state = table.session.threads.local.state
         backward_id, node_id = table.runs.current()
+        verifier = table.session.verifier
+        if verifier is not None:
+            verifier.hook_ran(backward_id, node_id, kind)
         table.session.emit(
             HookRan, self._hook_id, kind, backward_id, node_id, changed, failed,
             table.session.time_ns() - began, thread=state.number,

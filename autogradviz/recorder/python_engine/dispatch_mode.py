@@ -128,6 +128,8 @@ class OpMode(TorchDispatchMode):
         self._creators = creators
         self._recent_outputs = recent_outputs
         self._stops = session.stops
+        self._verifier = session.verifier
+        self._execute = self._run_call if session.verifier is None else self._run_verified
         self._add_to_step = (digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
         self.collective_count = self._collectives.count
@@ -179,7 +181,7 @@ class OpMode(TorchDispatchMode):
         try:
             if signature.special == "composite" and _inference_mode():
                 return decompose(self, func, args, kwargs)
-            result = self._run(signature, func, types, args, kwargs)
+            result = self._execute(call, func, types, args, kwargs)
         except BaseException as error:
             positions = {position for position, _, _ in signature.places}
             wrapped = wrap_scalars(error, positions, args)
@@ -196,6 +198,17 @@ class OpMode(TorchDispatchMode):
         if self._norms is not None and row is not None and signature.collective is None:
             self._session.guarded("norms", self._norms.read, result, *row[:3:2])
         self._stop_after(func, args, kwargs, result, None, row, call)
+        return result
+
+    def _run_call(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return self._run(call[0], func, types, args, kwargs)
+
+    def _run_verified(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Run an op, and keep what its node is verified with."""
+        verifier = self._verifier
+        verifier.guarded(verifier.before_op, func, args, kwargs, call[3])
+        result = self._run(call[0], func, types, args, kwargs)
+        verifier.guarded(verifier.after_op, result)
         return result
 
     def _run(self, signature: Signature, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -68,6 +68,7 @@ class NodeRuns:
         self._local = session.threads.local
         self._slots = slots
         self._mode = mode
+        self._verifier = session.verifier
         self._reached = gradients.reached
         # Without operators no writes to gradients are recorded, so their identity has no use.
         tracked = session.with_ops or session.with_fingerprints
@@ -103,6 +104,7 @@ class NodeRuns:
         backward_id, found = call.backward_id, _Hooked([], [], {call.state.number: call.state})
         self._hooked[backward_id] = found
         hooked, hooks = found.tags, found.dicts
+        nodes: list[tuple[Any, NodeTag]] = []
         for node, tag in self.nodes.walk(roots):
             before = tag.hooked_by
             if before in self.open:
@@ -110,8 +112,11 @@ class NodeRuns:
             tag.hooked_by = backward_id
             hooks.append(node.register_prehook(tag))
             hooked.append(tag)
+            nodes.append((node, tag))
             if before is None and tag.leaf is not None:
                 yield node.variable, tag.leaf
+        if self._verifier is not None:
+            self._verifier.backward_begins(backward_id, nodes, call)
 
     def unhook(self, call: EngineCall) -> None:
         """Remove the hooks of all nodes of an engine call."""
@@ -121,6 +126,8 @@ class NodeRuns:
                 hooks.pop(tag, None)
             found.tags.clear()
             found.dicts.clear()
+        if self._verifier is not None:
+            self._verifier.backward_ends(call.backward_id)
 
     def end(self, call: EngineCall, *, failed: bool) -> None:
         """Remove an engine call that has returned or raised; finish its last nodes."""
@@ -160,12 +167,10 @@ class NodeRuns:
                 incoming, given = (self._intern(gradients[0]),), True
             else:
                 incoming, given = self._intern_all(gradients)
-            node_id, saved = tag.node_id, tag.saved
+            node_id = tag.node_id
             running.append((backward_id, node_id, tag, given))
             self._emit_started(thread, None, backward_id, node_id, incoming)
-            if saved is not None:
-                with DisableTorchFunction():
-                    self._slots.read_versions(current_autograd_node(), node_id, saved, thread)
+            self._read_node(tag, backward_id, thread, gradients)
             mode = self._mode
             if mode is not None and (
                 tag.mode_sensitive or (tag.leaf is not None and is_sparse(gradients))
@@ -178,6 +183,15 @@ class NodeRuns:
             self._session.end_recorder_time()
         if self._stops is not None:
             self._stops.node_started(gradients)
+
+    def _read_node(self, tag: NodeTag, backward_id: int, thread: int, gradients: Any) -> None:
+        """Read the saved tensors of a node that is about to run, and verify what arrived at it."""
+        if self._verifier is not None:
+            node = current_autograd_node()
+            self._verifier.guarded(self._verifier.node_started, tag, node, backward_id, gradients)
+        if tag.saved is not None:
+            with DisableTorchFunction():
+                self._slots.read_versions(current_autograd_node(), tag.node_id, tag.saved, thread)
 
     def _intern_all(self, gradients: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
         """Return the ids of gradients, and whether any is not None."""

@@ -45,6 +45,7 @@ class PrivateName(NamedTuple):
 _WORKAROUNDS: Final = "running an operator as it runs without a dispatch mode"
 _READ_SAVED: Final = "reading saved tensors without unpacking them"
 _WALK: Final = "walking the graph"
+_VERIFY: Final = "running operators again for record(verify=True)"
 _TRACING: Final = "recording nothing while a compiler traces"
 _NON_REENTRANT: Final = "non-reentrant checkpoint regions"
 
@@ -85,6 +86,10 @@ NEEDED: Final = (
     PrivateName("_C._AutoDispatchBelowAutograd", "reading contents unobserved"),
     PrivateName("_C._DisableTorchDispatch", "reading contents unobserved"),
     PrivateName("_C._functorch.is_functorch_wrapped_tensor", "reading contents"),
+    PrivateName("_C._DisableAutocast", _VERIFY),
+    PrivateName("_C._autograd._saved_tensors_hooks_set_tracing", _VERIFY),
+    PrivateName("autograd.Variable._execution_engine", _VERIFY),
+    PrivateName("autograd.function._SingleLevelFunction.apply", _VERIFY),
     PrivateName("Tensor._is_zerotensor", "reading contents"),
     PrivateName("_foreach_norm", "gradient norms"),
     # the graph and the engine
@@ -218,6 +223,14 @@ get_tracing_state: Final = torch._C._get_tracing_state
 DisableTorchFunction = torch._C.DisableTorchFunction
 AutoDispatchBelowAutograd = torch._C._AutoDispatchBelowAutograd
 DisableTorchDispatch = torch._C._DisableTorchDispatch
+DisableAutocast = torch._C._DisableAutocast
+set_saved_tensors_tracing: Final = torch._C._autograd._saved_tensors_hooks_set_tracing
+"""While set, saved-tensor hooks are not called; returns whether it was set."""
+SingleLevelFunction: Final[Any] = torch.autograd.function._SingleLevelFunction
+"""The class whose ``apply`` all custom Functions call, also where theirs is held elsewhere."""
+
+engine: Final[Any] = torch.autograd.Variable._execution_engine
+"""The engine itself, past the function that observes backwards."""
 is_functorch_wrapped_tensor: Final = torch._C._functorch.is_functorch_wrapped_tensor
 foreach_norm: Final = torch._foreach_norm
 increment_version: Final = torch._C._increment_version

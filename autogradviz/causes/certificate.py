@@ -1,0 +1,149 @@
+"""The certificate of a recording with ``verify``: the number of right gradients, and wrong ones."""
+
+from __future__ import annotations
+
+import html
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.failed_gradient_facts import read_fact
+from autogradviz.events import (
+    GradientFactFailed,
+    GradientFactsChecked,
+    GradientFactsNotChecked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.diagnose.evidence.failed_gradient_facts import FailedFact
+    from autogradviz.events import FactKind
+
+
+class Certificate:
+    """The result of ``record(verify=True)``: the facts that hold, and the first that fails.
+
+    ``print(certificate)`` shows all of it.
+
+    Example:
+        >>> x = torch.rand(3, requires_grad=True)
+        >>> with autogradviz.record(verify=True) as verified:
+        ...     (x.exp() * 2).sum().backward()
+        >>> verified.certificate()
+        <Certificate: 7 of 7 facts hold>
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._evidence = Evidence(analysis)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether gradients were verified in this recording.
+
+        Example:
+            >>> trace.certificate().is_recorded
+            False
+        """
+        return bool(self._evidence.analysis.log.of(GradientFactsChecked))
+
+    @property
+    def ok(self) -> bool:
+        """Whether gradients were verified and none is wrong; those changed on purpose may be.
+
+        Example:
+            >>> trace.certificate().ok
+            False
+        """
+        return self.is_recorded and not self.failed
+
+    @property
+    def first(self) -> FailedFact | None:
+        """The first gradient that is wrong, in the order of backward: the place of the error.
+
+        Example:
+            >>> print(trace.certificate().first)
+            None
+        """
+        return self.failed[0] if self.failed else None
+
+    @property
+    def failed(self) -> tuple[FailedFact, ...]:
+        """The gradients that are wrong, in the order of backward.
+
+        Example:
+            >>> trace.certificate().failed
+            ()
+        """
+        return tuple(fact for fact in self._facts if not fact.changed_by)
+
+    @property
+    def changed(self) -> tuple[FailedFact, ...]:
+        """The gradients that the program changed on purpose.
+
+        Example:
+            >>> trace.certificate().changed
+            ()
+        """
+        return tuple(fact for fact in self._facts if fact.changed_by)
+
+    @cached_property
+    def _facts(self) -> tuple[FailedFact, ...]:
+        events = self._evidence.analysis.log.of(GradientFactFailed)
+        return tuple(read_fact(self._evidence, event) for event in events)
+
+    @cached_property
+    def checked(self) -> dict[FactKind, int]:
+        """The number of facts of each kind that were verified.
+
+        Example:
+            >>> trace.certificate().checked
+            {'node': 0, 'edge': 0, 'leaf': 0}
+        """
+        counts: dict[FactKind, int] = {"node": 0, "edge": 0, "leaf": 0}
+        for event in self._evidence.analysis.log.of(GradientFactsChecked):
+            counts["node"] += event.node_facts
+            counts["edge"] += event.edge_facts
+            counts["leaf"] += event.leaf_facts
+        return counts
+
+    @cached_property
+    def not_checked(self) -> tuple[tuple[str, str, int], ...]:
+        """The nodes that could not be verified: name, reason, number of runs.
+
+        Example:
+            >>> trace.certificate().not_checked
+            ()
+        """
+        events = self._evidence.analysis.log.of(GradientFactsNotChecked)
+        return tuple((event.node_name, event.reason, event.unverified_count) for event in events)
+
+    def __repr__(self) -> str:
+        if not self.is_recorded:
+            return "<Certificate: record(verify=True) verifies gradients>"
+        total = sum(self.checked.values())
+        text = f"{total - len(self._facts):,} of {total:,} facts hold"
+        if self.changed:
+            text += f", {len(self.changed):,} gradients changed on purpose"
+        missing = sum(count for *_, count in self.not_checked)
+        if missing:
+            text += f", {missing:,} runs of nodes not verified"
+        return f"<Certificate: {text}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield repr(self)[1:-1]
+        for number, fact in enumerate(self.failed):
+            yield f"{'first wrong' if number == 0 else 'then wrong'}: {fact}"
+            if number == 0 and fact.parameters:
+                yield f"    it reaches {', '.join(fact.parameters)}"
+        for fact in self.changed:
+            yield f"changed: {fact}"
+        for name, reason, count in self.not_checked:
+            yield f"not verified: {name}, {count:,} times: {reason}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"

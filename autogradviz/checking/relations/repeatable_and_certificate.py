@@ -1,0 +1,129 @@
+"""The step twice from the same state, and each gradient by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.checking.program import (
+    NotApplicableError,
+    largest_difference,
+    named,
+    tolerance_text,
+)
+from autogradviz.checking.result import CheckEntry
+from autogradviz.recording.record_context import record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.analysis.types import SourceLocation
+    from autogradviz.checking.program import Program
+    from autogradviz.diagnose.evidence.failed_gradient_facts import FailedFact
+    from autogradviz.trace import Trace
+
+_MOST: Final = 5
+
+
+def repeatable(program: Program) -> CheckEntry:
+    """Compare two runs from the same state."""
+    first, second = program.first, program.run()
+    differences = largest_difference(second.gradients, first.gradients)
+    if not differences and _same_loss(first.loss, second.loss):
+        text = f"two runs have the same gradients, {tolerance_text(first.gradients)}"
+        return CheckEntry(relation="repeatable", outcome="holds", statement=text, forwards=2)
+    return CheckEntry(
+        relation="repeatable",
+        outcome="fails",
+        statement="two runs from the same state differ: the step reads state that is not restored, "
+        "or an operator is not deterministic",
+        location=_first_difference(program),
+        details=named(differences) or (f"loss {first.loss} and {second.loss}",),
+        forwards=4,
+    )
+
+
+def _same_loss(first: float | None, second: float | None) -> bool:
+    if first is None or second is None or first != first or second != second:  # noqa: PLR0124 - NaN
+        return True
+    return abs(first - second) <= 1e-4 * max(abs(first), abs(second), 1e-12)
+
+
+def _first_difference(program: Program) -> SourceLocation | None:
+    """Return the line of the first op whose results differ between two recorded runs."""
+    traces = []
+    for _ in range(2):
+        recording = record(program.model, fingerprints=True, engine="python")
+        trace: list[Trace] = []
+        program.run(_Opened(recording, trace), backward=True)
+        traces += trace
+    return first_line(*traces)
+
+
+class _Opened:
+    """A recording that remembers its trace."""
+
+    def __init__(self, recording: record, traces: list[Trace]) -> None:
+        self._recording = recording
+        self._traces = traces
+
+    def __enter__(self) -> None:
+        self._traces.append(self._recording.__enter__())
+
+    def __exit__(self, *error: object) -> None:
+        self._recording.__exit__(*error)  # type: ignore[arg-type]
+
+
+def first_line(before: Trace, after: Trace) -> SourceLocation | None:
+    """Return the line of the first op whose outputs differ."""
+    for one, other in zip(before.analysis.ops, after.analysis.ops, strict=False):
+        if one.name != other.name or one.output_hashes != other.output_hashes:
+            return other.location
+    return None
+
+
+def verified_trace(program: Program) -> Trace:
+    """Return a recording of the step whose gradients were verified; made once."""
+    if program.verified is None:
+        traces: list[Trace] = []
+        program.check_time(30)
+        program.run(_Opened(record(program.model, verify=True), traces))
+        program.verified = traces[0]
+    return program.verified
+
+
+def certificate(program: Program) -> CheckEntry:
+    """Compare each node with the derivative of its op, each edge with its parts, each leaf."""
+    found = verified_trace(program).certificate()
+    counts = found.checked
+    if not sum(counts.values()):
+        message = "no backward ran in the step"
+        raise NotApplicableError(message)
+    checked = f"{counts['node']:,} nodes, {counts['edge']:,} edges, {counts['leaf']:,} leaves"
+    missing = tuple(
+        f"not verified: {name}, {count:,} times: {reason}"
+        for name, reason, count in found.not_checked[:_MOST]
+    )
+    changed = tuple(f"changed on purpose: {fact}" for fact in found.changed[:_MOST])
+    first = found.first
+    if first is not None:
+        return CheckEntry(
+            relation="certificate", outcome="fails", statement=first.statement,
+            location=first.writer or first.location, details=(*_more(found.failed), *changed),
+            forwards=2,
+        )  # fmt: skip
+    return CheckEntry(
+        relation="certificate",
+        outcome="differs" if changed else "holds",
+        statement=f"{checked} verified",
+        location=found.changed[0].location if changed else None,
+        details=(*changed, *missing),
+        forwards=2,
+    )
+
+
+def _more(failed: Sequence[FailedFact]) -> tuple[str, ...]:
+    first = failed[0]
+    lines = [f"it reaches {', '.join(first.parameters[:_MOST])}"] if first.parameters else []
+    if first.writer is not None and first.location is not None:
+        lines.append(f"the op is at {first.location}")
+    return (*lines, *(f"then {fact}" for fact in failed[1:_MOST]))

@@ -1,0 +1,123 @@
+"""``check``: try the relations that must hold for a training step."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from autogradviz.checking.program import NotApplicableError, Program
+from autogradviz.checking.relations.batches_and_parameters import (
+    micro_batches,
+    parameters,
+    samples,
+)
+from autogradviz.checking.relations.derivative import derivative
+from autogradviz.checking.relations.functions import functions
+from autogradviz.checking.relations.precision import precision
+from autogradviz.checking.relations.repeatable_and_certificate import certificate, repeatable
+from autogradviz.checking.relations.without_mechanisms import checkpoint, compiled, hooks
+from autogradviz.checking.result import RELATIONS, CheckEntry, CheckResult
+from autogradviz.recording.record_context import check_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import torch
+
+    from autogradviz.checking.result import RelationName
+
+_CHECKS: Final[dict[RelationName, Callable[[Program], CheckEntry]]] = {
+    "repeatable": repeatable,
+    "certificate": certificate,
+    "derivative": derivative,
+    "functions": functions,
+    "checkpoint": checkpoint,
+    "hooks": hooks,
+    "precision": precision,
+    "compiled": compiled,
+    "samples": samples,
+    "micro-batches": micro_batches,
+    "parameters": parameters,
+}
+_NEED_REPEATABLE: Final = frozenset(
+    {"derivative", "checkpoint", "hooks", "precision", "compiled", "micro-batches"}
+)
+_BY_DEFAULT: Final = tuple(name for name in RELATIONS if name != "compiled")
+
+
+def check(
+    step: Callable[..., Any],
+    model: torch.nn.Module,
+    *,
+    batch: Sequence[Any] = (),
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] = (),
+    relations: Iterable[RelationName] = _BY_DEFAULT,
+    seconds: float = 120.0,
+    progress: bool | None = None,
+) -> CheckResult:
+    """Check whether the gradients of a training step are right, by relations that must hold.
+
+    The step runs several times, each time from the state that it has now. Afterwards parameters,
+    buffers, gradients, modes, optimizers and random states are restored; ``not_restored`` of the
+    result says what may have changed. The guide "Check a gradient" describes each relation, and
+    its cost in forward passes.
+
+    Args:
+        step: runs a forward and returns the loss, or a whole training step, which should return
+            the loss.
+        model: the model that the step trains.
+        batch: the arguments of the step, if it takes any; tensors have the samples first.
+        optimizer: those that the step uses. The others are found when they first step.
+        relations: the relations to try; by default all but "compiled".
+        seconds: the time that the call may take. A relation that needs more is not applied.
+        progress: show a line on standard error; by default if that is a terminal.
+
+    Returns:
+        One entry for each relation. An entry that fails has the first line where it does.
+
+    Raises:
+        ValueError: if there is no such relation.
+        TypeError: if ``model`` is not an ``nn.Module``.
+
+    Example:
+        >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
+        >>> result["certificate"].outcome
+        'holds'
+    """
+    check_model(model, "check()")
+    wanted = tuple(relations)
+    unknown = [name for name in wanted if name not in _CHECKS]
+    if unknown:
+        message = f"unknown relations: {', '.join(unknown)}; there are {', '.join(RELATIONS)}"
+        raise ValueError(message)
+    optimizers = tuple(optimizer) if isinstance(optimizer, (list, tuple)) else (optimizer,)
+    program = Program(step, model, batch, [each for each in optimizers if each], seconds)
+    shown = sys.stderr.isatty() if progress is None else progress
+    entries: list[CheckEntry] = []
+    try:
+        for number, name in enumerate(name for name in RELATIONS if name in wanted):
+            if shown:
+                sys.stderr.write(f"\r\x1b[Kcheck: {name} ({number + 1} of {len(wanted)})")
+                sys.stderr.flush()
+            entries.append(_apply(program, name, entries))
+    finally:
+        program.state.restore()
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+    return CheckResult(
+        entries=tuple(entries), not_restored=program.state.limits(), trace=program.verified
+    )
+
+
+def _apply(program: Program, name: RelationName, entries: Sequence[CheckEntry]) -> CheckEntry:
+    broken = any(e.relation == "repeatable" and e.outcome == "fails" for e in entries)
+    if broken and name in _NEED_REPEATABLE:
+        text = "two runs of the step differ"
+        return CheckEntry(relation=name, outcome="not applied", statement=text)
+    try:
+        return _CHECKS[name](program)
+    except NotApplicableError as error:
+        return CheckEntry(relation=name, outcome="not applied", statement=str(error))
+    except Exception as error:  # noqa: BLE001 - a step may refuse to run in another way
+        text = f"the step raised {type(error).__name__}: {error}".splitlines()[0]
+        return CheckEntry(relation=name, outcome="not applied", statement=text)

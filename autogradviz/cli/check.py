@@ -1,0 +1,71 @@
+"""``autogradviz check``: check the gradients of a step that a script defines."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.checking.result import RELATIONS
+from autogradviz.errors import ProgramNotFoundError, UnknownTargetError
+
+if TYPE_CHECKING:
+    import argparse
+
+FAILED = 1
+"""The exit code if a relation fails."""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``check`` to the command line."""
+    text = "check whether the gradients of a training step are right"
+    parser = commands.add_parser(
+        "check", help=text, description=f"{text}; the exit code is {FAILED} if a relation fails"
+    )
+    parser.add_argument(
+        "step", metavar="SCRIPT.py:FUNCTION",
+        help="a function without arguments that runs a step and returns its loss",
+    )  # fmt: skip
+    parser.add_argument(
+        "--model", default="model", metavar="NAME",
+        help="the variable of the script that holds the model (default: model)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--relations", metavar="NAMES", help=f"some of {', '.join(RELATIONS)}; comma-separated"
+    )
+    parser.add_argument("--seconds", type=float, default=120.0, help="time limit (default: 120)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report of the step")
+    parser.set_defaults(run=_check)
+
+
+def _check(options: argparse.Namespace) -> None:
+    from autogradviz.checking.run_relations import check
+
+    script, _, name = options.step.rpartition(":")
+    if not Path(script).is_file():
+        message = f"no script {script!r}; write SCRIPT.py:FUNCTION"
+        raise ProgramNotFoundError(message)
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    names = runpy.run_path(script, run_name=Path(script).stem)
+    step, model = _read(names, name, script), _read(names, options.model, script)
+    chosen: dict[str, Any] = {}
+    if options.relations:
+        chosen["relations"] = [each.strip() for each in options.relations.split(",")]
+        unknown = set(chosen["relations"]) - set(RELATIONS)
+        if unknown:
+            message = f"no relation {', '.join(sorted(unknown))}; there are {', '.join(RELATIONS)}"
+            raise UnknownTargetError(message)
+    result = check(step, model, seconds=options.seconds, **chosen)
+    sys.stdout.write(f"{result}\n")
+    if options.html is not None and result.trace is not None:
+        result.trace.html(options.html)
+    if not result.ok:
+        raise SystemExit(FAILED)
+
+
+def _read(names: dict[str, Any], name: str, script: str) -> Any:
+    if name not in names:
+        message = f"{script} has no {name!r}"
+        raise UnknownTargetError(message)
+    return names[name]

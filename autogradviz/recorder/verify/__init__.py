@@ -1,0 +1,1 @@
+"""Verifies gradients during a recording: nodes, edges and leaves, each by itself."""

@@ -1,0 +1,163 @@
+"""Copies of the tensors that operators took, shared while their content stays the same."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from autogradviz.recorder.ops.fingerprints import below_autograd
+from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.private_api import (
+    DisableTorchFunction,
+    is_functorch_wrapped_tensor,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SMALL: Final = 1 << 12
+"""Bytes up to which a second copy costs less than a comparison with the first one."""
+_MOST_KNOWN: Final = 20_000
+
+
+class CannotReplayError(Exception):
+    """An operator, or a node, cannot be run again; the message says why."""
+
+
+class Kept:
+    """A tensor argument as it was when its operator ran.
+
+    Attributes:
+        row: a copy of its content in the order of its memory, or of that of its base if the
+            operator wrote into a view; a device if only its shape is needed.
+        shape: of the tensor, or of its base.
+        strides: in the same way.
+        requires_grad: in the same way.
+        dtype: in the same way.
+        written: whether the operator writes it.
+        place: shape, strides and offset in the base; None for a tensor that is no written view.
+    """
+
+    __slots__ = ("dtype", "place", "requires_grad", "row", "shape", "strides", "written")
+
+    def __init__(self, tensor: torch.Tensor, row: Any, *, written: bool, place: Any = None) -> None:
+        self.row = row
+        self.shape = tensor.shape
+        self.strides = tensor.stride() if _is_dense(tensor) else None
+        self.requires_grad = tensor.requires_grad
+        self.dtype = tensor.dtype
+        self.written = written
+        self.place = place
+
+    def tensor(self) -> torch.Tensor:
+        """Return the tensor; call it without gradients, or on what needs none."""
+        if isinstance(self.row, torch.Tensor):
+            return (
+                self.row if self.strides is None else self.row.as_strided(self.shape, self.strides)
+            )
+        if self.strides is None:
+            return torch.empty(self.shape, dtype=self.dtype, device=self.row)
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.row)
+
+
+class KeptTensors:
+    """Keeps copies of tensors; equal contents at the same memory share a copy while it lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, weakref.ref[torch.Tensor]] = {}
+
+    def keep(self, tensor: torch.Tensor, *, written: bool, grad: bool, content: bool) -> Kept:
+        """Return a copy of an argument.
+
+        Args:
+            tensor: the argument.
+            written: the operator writes it.
+            grad: gradients are recorded: a write into a view changes the graph of its base.
+            content: the derivative depends on more than the shape; that of a view does not.
+
+        Raises:
+            CannotReplayError: it cannot be copied.
+        """
+        check_plain(tensor)
+        with DisableTorchFunction():
+            base = tensor._base if written and grad and tensor._is_view() else None  # noqa: SLF001
+            if base is None:
+                row = self.row(tensor) if content else tensor.device
+                return Kept(tensor, row, written=written)
+            check_plain(base)
+            offset = tensor.storage_offset() - base.storage_offset()
+            place = (tensor.shape, tensor.stride(), offset)
+            if not _is_dense(base):
+                message = "a write into a view of a tensor with gaps"
+                raise CannotReplayError(message)
+            return Kept(base, self.row(base), written=True, place=place)
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a tensor."""
+        return Kept(tensor, self.row(tensor), written=False).tensor()
+
+    def row(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a tensor's content in the order of its memory.
+
+        A tensor with gaps is copied as it is. Transposed and reshaped views share a copy.
+        """
+        with below_autograd():
+            if _is_dense(tensor):
+                tensor = tensor.as_strided((tensor.numel(),), (1,))
+            if tensor.nbytes <= _SMALL:
+                return tensor.clone()
+            key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+            known = self._known.get(key)
+            copy = None if known is None else known()
+            if copy is None or not torch.equal(copy, tensor):
+                copy = tensor.clone()
+                if len(self._known) > _MOST_KNOWN:
+                    self._known = {k: ref for k, ref in self._known.items() if ref() is not None}
+                self._known[key] = weakref.ref(copy)
+            return copy
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's entries fill a part of its memory, each once, in any order."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length != 1:
+            if step != expected:
+                return False
+            expected *= length
+    return True
+
+
+def check_plain(tensor: torch.Tensor) -> None:
+    """Raise ``CannotReplayError`` if a tensor is not one of PyTorch's own in ordinary memory."""
+    if type(tensor) not in PLAIN_TENSORS:
+        message = f"tensors of the class {type(tensor).__name__}"
+    elif tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        message = "tensors that are not dense"
+    elif tensor.is_meta or is_functorch_wrapped_tensor(tensor) or tensor._is_zerotensor():  # noqa: SLF001
+        message = "tensors without memory of their own"
+    else:
+        return
+    raise CannotReplayError(message)
+
+
+def map_tensors(value: Any, change: Callable[[Any], Any], kind: type = torch.Tensor) -> Any:
+    """Return an argument of an operator, or its result, with its tensors replaced."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([map_tensors(each, change, kind) for each in value])
+    return value
+
+
+def tensors_in(result: Any) -> list[torch.Tensor]:
+    """Return the tensors that an operator returned."""
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return [tensor for each in result for tensor in tensors_in(each)]
+    return []

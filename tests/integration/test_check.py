@@ -1,0 +1,290 @@
+"""``autogradviz.check``: relations that must hold for a step, each on correct and wrong steps."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.cli.entry_point import main
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad * ctx.saved_tensors[0]
+
+
+class WrongSquare(Square):
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+class Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class Net(nn.Module):
+    """A small network; ``middle`` is what the tests replace."""
+
+    def __init__(self, middle=torch.tanh):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.middle = middle
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.last(self.middle(self.first(x)))
+
+
+X = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+Y = torch.randint(0, 3, (8,), generator=torch.Generator().manual_seed(0))
+
+
+def loss_of(model, x=X, y=Y):
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def outcome(relation, model, step=None, **options):
+    """Return the entry of one relation."""
+    found = autogradviz.check(
+        step or (lambda: loss_of(model)), model, relations=[relation], **options
+    )
+    return found[relation]
+
+
+def test_correct_step_fails_nowhere_and_is_restored():
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters())
+    model.first.weight.grad = torch.ones_like(model.first.weight)
+    before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = loss_of(model, x, y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    found = autogradviz.check(step, model, batch=(X, Y))
+    assert found.ok
+    assert {e.relation for e in found if e.outcome == "holds"} == {
+        "repeatable", "certificate", "derivative", "precision", "samples", "micro-batches",
+        "parameters",
+    }  # fmt: skip
+    assert {e.relation: e.statement for e in found if e.outcome == "not applied"} == {
+        "functions": "the step calls no custom Function",
+        "checkpoint": "the step has no checkpointed region",
+        "hooks": "the step has no hooks",
+    }
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert torch.equal(torch.get_rng_state(), random)
+    assert (model.calls, dict(optimizer.state), model.first.weight.grad.sum()) == (0, {}, 48)
+    assert found.not_restored[0].startswith("data loaders")
+
+
+def test_state_outside_of_the_model_is_not_repeatable():
+    model, scale = Net(), [1.0]
+
+    def step():
+        scale[0] += 1
+        return loss_of(model) * scale[0]
+
+    entry = outcome("repeatable", model, step)
+    assert (entry.outcome, entry.location.text) == ("fails", "return loss_of(model) * scale[0]")
+    found = autogradviz.check(step, model, relations=["repeatable", "derivative"])
+    assert found["derivative"].statement == "two runs of the step differ"
+
+
+def test_wrong_backward_fails_in_three_relations():
+    model = Net(WrongSquare.apply)
+    names = ["certificate", "derivative", "functions"]
+    found = autogradviz.check(lambda: loss_of(model), model, relations=names)
+    assert [e.outcome for e in found] == ["fails"] * 3
+    assert "WrongSquare" in found["certificate"].statement
+    assert "WrongSquare" in found["functions"].statement
+    assert found.trace.certificate().first.node == "WrongSquareBackward"
+
+
+def test_right_custom_function_agrees_with_gradcheck():
+    model = Net(Square.apply)
+    assert outcome("functions", model).statement == "1 calls agree with gradcheck in float64"
+
+
+def test_straight_through_and_cuts_are_differences_and_no_failures():
+    for middle in (Sign.apply, lambda h: h.detach() * h):
+        model = Net(middle)
+        names = ["certificate", "derivative", "functions"]
+        found = autogradviz.check(lambda m=model: loss_of(m), model, relations=names)
+        assert found.ok
+        assert found["derivative"].outcome == "differs"
+
+
+def test_silent_write_fails_with_the_line_that_wrote():
+    model = Net()
+
+    def step():
+        h = model(X).exp()
+        loss = h.sum()
+        h.data.mul_(2)
+        return loss
+
+    entry = outcome("certificate", model, step)
+    assert (entry.outcome, entry.location.text) == ("fails", "h.data.mul_(2)")
+
+
+def test_impure_checkpointed_region_fails():
+    scale = [1.0]
+
+    def region(h):
+        scale[0] *= 2
+        return torch.tanh(h * scale[0])
+
+    model = Net(lambda h: checkpoint(region, h, use_reentrant=False))
+
+    def step():
+        scale[0] = 1.0
+        return loss_of(model)
+
+    assert outcome("checkpoint", model, step).outcome == "fails"
+    model.middle = lambda h: checkpoint(torch.tanh, h, use_reentrant=False)
+    assert outcome("checkpoint", model).outcome == "holds"
+
+
+def test_wrong_and_rounding_saved_tensor_hooks():
+    def packed(pack, unpack):
+        def middle(h):
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                return torch.tanh(h)
+
+        return Net(middle)
+
+    same = packed(lambda t: t.clone(), lambda t: t)
+    rounded = packed(lambda t: t.bfloat16(), lambda t: t.float())
+    wrong = packed(lambda t: t.clone(), lambda t: t * 0.5)
+    assert [outcome("hooks", m).outcome for m in (same, rounded, wrong)] == [
+        "holds", "differs", "fails"
+    ]  # fmt: skip
+
+
+def test_gradient_hooks_are_differences():
+    def halved(h):
+        h.register_hook(lambda grad: grad * 0.5)
+        return torch.tanh(h)
+
+    entry = outcome("hooks", Net(halved))
+    assert (entry.outcome, entry.location.text) == (
+        "differs", "h.register_hook(lambda grad: grad * 0.5)",
+    )  # fmt: skip
+
+
+def test_overflow_has_its_line():
+    model = Net(lambda h: torch.exp(h.half() * 100).float().clamp(max=1))
+    entry = outcome("precision", model)
+    assert (entry.outcome, "overflows in float16" in entry.statement) == ("differs", True)
+    assert "torch.exp" in entry.location.text
+
+
+def test_mixed_samples_name_the_module():
+    model = Net(nn.BatchNorm1d(8))
+    entry = outcome("samples", model)
+    text = "middle (BatchNorm1d) mixes the samples of a batch (it normalizes over the batch)"
+    assert (entry.outcome, entry.statement) == ("differs", text)
+    assert outcome("samples", Net()).outcome == "holds"
+
+
+def test_parts_of_a_batch():
+    model = Net()
+    entry = outcome("micro-batches", model, lambda x, y: loss_of(model, x, y), batch=(X, Y))
+    assert entry.statement == "the gradient of the batch is the mean of those of its halves"
+    other = outcome("micro-batches", model, lambda x: model(x).std(), batch=(X,))
+    assert other.outcome == "differs"
+    assert "batch=(x, y)" in outcome("micro-batches", model).statement
+
+
+def test_parameters_that_were_left_out():
+    model = Net()
+    model.extra = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD(model.last.parameters(), lr=0.1)
+
+    def step():
+        loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    entry = outcome("parameters", model, step)
+    assert entry.statement == "no gradient: extra"
+    assert entry.details[0] == "in no optimizer: extra, first.weight, first.bias"
+
+
+@pytest.mark.ci(reason="compiles a model")
+def test_compiled_model_has_the_same_gradients():
+    assert outcome("compiled", Net()).outcome == "holds"
+
+
+def test_time_limit_is_reported():
+    found = autogradviz.check(lambda: loss_of(model), (model := Net()), seconds=0)
+    assert "no time left" in found["derivative"].statement
+
+
+def test_unknown_relation_raises():
+    model = Net()
+    with pytest.raises(ValueError, match="unknown relations: speed"):
+        autogradviz.check(lambda: loss_of(model), model, relations=["speed"])
+
+
+def test_result_is_text_and_a_table():
+    model = Net(WrongSquare.apply)
+    found = autogradviz.check(lambda: loss_of(model), model, relations=["certificate"])
+    assert str(found).startswith("FAIL certificate")
+    assert found._repr_html_().startswith("<table><tr><th>relation")
+    assert not found
+
+
+SCRIPT = """
+import torch
+
+model = torch.nn.Linear(3, 1)
+
+
+def step():
+    return model(torch.ones(2, 3)).sum()
+
+
+def broken():
+    y = model(torch.ones(2, 3)).exp()
+    loss = y.sum()
+    y.data.zero_()
+    return loss
+"""
+
+
+def test_command_has_an_exit_code(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    assert main(["check", f"{script}:step", "--relations", "certificate"]) == 0
+    with pytest.raises(SystemExit) as left:
+        main(["check", f"{script}:broken", "--relations", "certificate"])
+    assert left.value.code == 1
+    assert "y.data.zero_()" not in capsys.readouterr().err
+    assert main(["check", f"{script}:nothing"]) == 2
+    assert main(["check", f"{script}:step", "--relations", "speed"]) == 2
+    assert main(["check", "missing.py:step"]) == 2

@@ -1,0 +1,332 @@
+"""``record(verify=True)``: each gradient by itself, and the first wrong one."""
+
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.events import RecorderFailed
+
+
+def verify(step, *, module=True):
+    """Return the certificate of a step."""
+    with autogradviz.record(verify=module) as trace:
+        step()
+    assert [event.message for event in trace.log.of(RecorderFailed)] == []
+    return trace.certificate()
+
+
+def text_of(location):
+    return None if location is None else location.text
+
+
+class Cube(torch.autograd.Function):
+    factor = 3.0
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * Cube.factor * x**2
+
+
+class Binarize(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -grad
+
+
+class InNumpy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(x.detach().numpy() ** 2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 2 * grad * x
+
+
+class OwnCheckpoint(torch.autograd.Function):
+    """Recomputes its region in a backward inside the backward."""
+
+    @staticmethod
+    def forward(ctx, x, layer, scale):
+        ctx.layer, ctx.scale = layer, scale
+        ctx.save_for_backward(x)
+        return layer(x) * scale[0]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = ctx.layer(x) * ctx.scale[0]
+        y.backward(grad)
+        return x.grad, None, None
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(8, 1)
+    )
+
+
+def test_every_fact_of_a_network_holds():
+    model, x = network(), torch.randn(4, 6)
+    found = verify(lambda: model(x).square().sum().backward())
+    assert (found.ok, found.failed, found.changed, found.not_checked) == (True, (), (), ())
+    assert found.checked["leaf"] == 6
+    assert found.checked["node"] > 5
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointed_regions_are_verified(use_reentrant):
+    model, x = network(), torch.randn(4, 6, requires_grad=True)
+    found = verify(
+        lambda: checkpoint(model, x * 1, use_reentrant=use_reentrant).square().sum().backward()
+    )
+    assert (found.ok, found.changed, found.not_checked) == (True, (), ())
+
+
+def test_views_writes_into_views_and_shared_gradients_are_verified():
+    x = torch.randn(4, 3, requires_grad=True)
+
+    def step():
+        y = x * 2
+        y[0] = x[1] * y[2].clone()
+        y[:, 1].mul_(3)
+        y.t()[0].add_(x[0, 0])
+        z = torch.zeros(4, 3)
+        z[1:3] = y[1:3].exp()
+        (y.unbind(0)[0].sum() + z.sum() + y.expand(2, 4, 3).sum()).backward()
+
+    found = verify(step)
+    assert (found.failed, found.changed) == ((), ())
+
+
+def test_double_backward_and_kept_graphs_are_verified():
+    w = torch.randn(3, requires_grad=True)
+
+    def step():
+        loss = (w.exp() * w).sum()
+        (g,) = torch.autograd.grad(loss, w, create_graph=True)
+        g.square().sum().backward(retain_graph=True)
+        loss.backward(inputs=[w])
+
+    found = verify(step)
+    assert (found.failed, found.not_checked) == ((), ())
+
+
+def test_own_checkpoints_and_custom_functions_are_verified():
+    layer, x = nn.Linear(3, 3), torch.randn(2, 3, requires_grad=True)
+    found = verify(lambda: Cube.apply(OwnCheckpoint.apply(x, layer, [2.0])).sum().backward())
+    assert (found.failed, found.changed, found.not_checked) == ((), (), ())
+
+
+@pytest.mark.parametrize("write", ["data", "numpy"])
+def test_silent_write_is_the_first_failing_fact(write):
+    model, x = nn.Linear(3, 3), torch.randn(2, 3)
+
+    def step():
+        y = model(x).exp()
+        loss = (y * 2).sum()
+        if write == "data":
+            y.data.mul_(2)
+        else:
+            y.detach().numpy()[:] *= 2
+        loss.backward()
+
+    with autogradviz.record(model, verify=True) as trace:
+        step()
+    first = trace.certificate().first
+    assert (first.fact, first.node, first.saved_tensor) == ("node", "ExpBackward0", "result")
+    assert first.relative_error == pytest.approx(0.5)
+    assert first.location.text == "y = model(x).exp()"
+    assert text_of(first.writer) == ("y.data.mul_(2)" if write == "data" else None)
+    assert first.parameters == ("bias", "weight")
+    assert "ExpBackward0 returned a gradient that is off by 50.0%" in str(trace.certificate())
+    slugs = [finding.slug for finding in trace.diagnose()]
+    assert ("silent-write" if write == "data" else "gradient-not-derivative") in slugs
+
+
+def test_wrong_backward_is_the_first_failing_fact(monkeypatch):
+    x = torch.randn(3, requires_grad=True)
+    monkeypatch.setattr(Cube, "factor", 2.0)
+    found = verify(lambda: Cube.apply(x * 2).sum().backward())
+    assert (found.first.fact, found.first.node) == ("node", "CubeBackward")
+    assert found.first.relative_error == pytest.approx(1 / 3, rel=1e-4)
+    assert len(found.failed) == 1
+
+
+def test_gradient_written_in_place_fails_at_the_other_receiver():
+    x = torch.randn(3, requires_grad=True)
+
+    def step():
+        a, b = x * 2, x * 3
+        b.register_hook(lambda grad: grad.mul_(0.5))
+        (a + b).square().sum().backward()
+
+    found = verify(step)
+    assert [(f.fact, text_of(f.location)) for f in found.failed] == [
+        ("edge", "a, b = x * 2, x * 3")
+    ]
+    assert [f.changed_by for f in found.changed] == ["hook"]
+
+
+def test_different_recomputation_fails(monkeypatch):
+    layer, scale = nn.Linear(3, 3), [1.0]
+    x = torch.randn(2, 3, requires_grad=True)
+
+    def region(h):
+        return (layer(h) * scale[0]).exp()
+
+    def step():
+        loss = checkpoint(region, x, use_reentrant=False).sum()
+        scale[0] = 2.0
+        loss.backward()
+
+    found = verify(step)
+    assert found.first.node == "ExpBackward0"
+    assert text_of(found.first.location) == "return (layer(h) * scale[0]).exp()"
+
+
+def test_parameter_gradients_of_a_different_reentrant_recomputation_fail():
+    layer, scale = nn.Linear(3, 3), [1.0]
+    x = torch.randn(2, 3, requires_grad=True)
+
+    def step():
+        loss = OwnCheckpoint.apply(x, layer, scale).sum()
+        scale[0] = 2.0
+        loss.backward()
+
+    found = verify(step)
+    assert [f.node for f in found.failed] == ["OwnCheckpointBackward"]
+
+
+def test_gradients_that_are_changed_on_purpose_are_no_errors():
+    x = torch.randn(3, requires_grad=True)
+
+    def step():
+        y = Binarize.apply(x * 2)
+        y.register_hook(lambda grad: grad * 0.5)
+        (y * Reverse.apply(x)).sum().backward()
+
+    found = verify(step)
+    assert found.failed == ()
+    assert {f.changed_by for f in found.changed} == {
+        "hook", "straight-through", "gradient function"
+    }  # fmt: skip
+    assert found.ok
+
+
+def test_function_computed_outside_of_pytorch_is_named_as_not_verified():
+    x = torch.randn(3, requires_grad=True)
+    found = verify(lambda: InNumpy.apply(x * 2).sum().backward())
+    reason = "its forward computes outside PyTorch's operators"
+    assert found.not_checked == (("InNumpyBackward", reason, 1),)
+    assert (found.failed, found.changed) == ((), ())
+
+
+def test_random_operators_run_again_with_the_same_numbers():
+    x, generator = torch.randn(50, requires_grad=True), torch.Generator().manual_seed(3)
+    before = generator.get_state()
+
+    def step():
+        torch.manual_seed(1)
+        y = torch.dropout(x * 2, 0.5, True)
+        z = torch.nn.functional.rrelu(y - 1, training=True)
+        (z * torch.bernoulli(x.detach().sigmoid(), generator=generator)).sum().backward()
+        return torch.rand(1)
+
+    plain = step()
+    generator.set_state(before)
+    results = []
+    found = verify(lambda: results.append(step()))
+    assert (found.failed, results) == ((), [plain])
+
+
+def test_only_one_module_is_verified():
+    model = network()
+    with autogradviz.record(model, verify="4") as trace:
+        model(torch.randn(4, 6)).sum().backward()
+    found = trace.certificate()
+    assert (found.checked["node"], found.not_checked) == (2, ())  # addmm, and t
+
+
+def test_rounding_saved_tensor_hooks_are_reported_as_such():
+    x = torch.randn(30, requires_grad=True)
+
+    def step():
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t: t.to(torch.bfloat16), lambda t: t.float()
+        ):
+            y = (x * 2).exp()
+        y.sum().backward()
+
+    found = verify(step)
+    assert found.failed == ()
+    assert {f.changed_by for f in found.changed} == {"rounding hooks"}
+
+
+def test_verification_changes_neither_gradients_nor_random_numbers():
+    def run(**options):
+        model, x = network(), torch.randn(4, 6)
+        optimizer = torch.optim.Adam(model.parameters())
+        with autogradviz.record(model, **options):
+            for _ in range(2):
+                loss = checkpoint(model, x, use_reentrant=False).square().sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return [*model.state_dict().values(), torch.rand(2)]
+
+    for plain, verified in zip(run(), run(verify=True), strict=True):
+        assert torch.equal(plain, verified)
+
+
+def test_kept_inputs_are_freed_when_backward_has_used_them():
+    x = torch.randn(2000, requires_grad=True)
+    with autogradviz.record(verify=True):
+        y = x * 2
+        alive = weakref.ref(y)
+        y.exp().sum().backward()
+        del y
+        assert alive() is None
+    assert x.grad is not None
+
+
+def test_recording_without_verification_has_no_certificate():
+    with autogradviz.record() as trace:
+        torch.ones(2, requires_grad=True).sum().backward()
+    found = trace.certificate()
+    assert (found.is_recorded, found.ok, found.first) == (False, False, None)
+    assert repr(found) == "<Certificate: record(verify=True) verifies gradients>"
+
+
+def test_verification_needs_operators():
+    with pytest.raises(ValueError, match="verify needs ops"):
+        autogradviz.record(verify=True, ops=False)
