@@ -34,11 +34,9 @@ from autogradviz.events import (
     StridesSeen,
     VersionBumped,
 )
-from autogradviz.reproduce.program import Body, Program, Statement, Value, statements_of
+from autogradviz.reproduce.program import Body, Program, Statement, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import RaisedError, SourceLocation
 
@@ -102,6 +100,7 @@ class _Builder:
         self._function: tuple[Any, Statement] | None = None
         self._function_nodes = self._find_function_nodes()
         self._backward_ops: dict[int, list[OpCalled]] = defaultdict(list)
+        self._complete: set[int] = set()  # recomputations that ran to their end
         self._fresh: set[int] = set()  # created and not read yet
         self._functions: list[tuple[Statement, int | None]] = []
 
@@ -118,7 +117,8 @@ class _Builder:
                 self._add(event)
         self._end_function()
         for statement in self._regions.values():
-            _align(statement)
+            self._end_recomputations(statement)
+            _align(statement, self._complete)
         for statement, node_id in self._functions:
             self._add_function_backward(statement, node_id)
         return self._program
@@ -136,6 +136,8 @@ class _Builder:
         elif isinstance(event, RecomputeStarted):
             self._enter_recompute(event)
         elif isinstance(event, RecomputeStopped):
+            if event.outcome == "completed":
+                self._complete.add(id(self._body))
             if len(self._bodies) > 1 and self._bodies[-1].kind == "region":
                 self._bodies.pop()
         elif isinstance(event, BackwardStarted):
@@ -185,6 +187,52 @@ class _Builder:
         if statement is not None:
             statement.bodies.append(body)
         self._bodies.append(body)
+
+    def _end_recomputations(self, region: Statement) -> None:
+        """Add the ops at which recomputations stopped, which are not recorded.
+
+        Checkpoint stops a recomputation by an exception while an op saves a tensor. Where the last
+        recorded op repeats one of the forward, those after it follow. If the recomputation saved
+        too much, an op follows that saves its input.
+        """
+        forward, *again = region.bodies
+        message = "" if self._error is None else self._error.message
+        for body in again:
+            if not body.statements or id(body) in self._complete:
+                continue
+            pairs = _twins(forward, body)
+            last = body.statements[-1]
+            place = next((a for a, b in pairs if b is last), None)
+            if place is not None:
+                self._repeat_rest(forward, body, pairs, place)
+            if "trying to save more tensors" in message and _is_prefix(body, forward):
+                value = (body.statements or forward.statements)[-1].outputs[-1:]
+                extra = Statement("op", last.seq, value, op="aten.exp.default")
+                extra.arguments = '{"self": "$"}'
+                extra.outputs = [Value(each.tensor, extra) for each in value]
+                body.statements.append(extra)
+                self._program.missing.append("an operator of a recomputation: exp is in its place")
+
+    def _repeat_rest(
+        self, forward: Body, body: Body, pairs: list[tuple[Statement, Statement]], last: Statement
+    ) -> None:
+        found = {
+            id(one): other for a, b in pairs for one, other in zip(a.outputs, b.outputs, strict=False)
+        }
+        for each in forward.statements[forward.statements.index(last) + 1 :]:
+            if each.kind != "op":
+                return
+            copy = Statement(
+                "op", each.seq, [found.get(id(value), value) for value in each.inputs],
+                op=each.op, arguments=each.arguments, grad_off=each.grad_off,
+                location=each.location,
+            )  # fmt: skip
+            copy.written = [found.get(id(value), value) for value in each.written]
+            for value in each.outputs:
+                made = Value(value.tensor, copy, requires_grad=value.requires_grad)
+                copy.outputs.append(made)
+                found[id(value)] = made
+            body.statements.append(copy)
 
     # --- ops ------------------------------------------------------------------------------------
 
@@ -491,7 +539,7 @@ class _Builder:
         return found
 
 
-def _align(region: Statement) -> None:
+def _align(region: Statement, complete: set[int]) -> None:
     """Pair the ops of a region's forward with those of its recomputations.
 
     A recomputation that did what the forward did, as far as it went, needs no function of its own.
@@ -499,18 +547,34 @@ def _align(region: Statement) -> None:
     forward, *again = region.bodies
     kept = []
     for body in again:
-        keys = [each.key for each in forward.statements], [each.key for each in body.statements]
-        for a, b, size in SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks():
-            for one, other in zip(
-                forward.statements[a : a + size], body.statements[b : b + size], strict=True
-            ):
-                one.twins.append(other)
-        if not _is_beginning(body, forward):
+        for one, other in _twins(forward, body):
+            one.twins.append(other)
+        is_shorter = id(body) in complete and len(body.statements) < len(forward.statements)
+        if is_shorter or not _is_prefix(body, forward):
             kept.append(body)
     region.bodies = [forward, *kept]
 
 
-def _is_beginning(body: Body, forward: Body) -> bool:
+def _kind(statement: Statement) -> str:
+    """Return a name that is equal for statements that do the same with other shapes."""
+    return "aten.view" if statement.op.startswith(_VIEWS) else statement.op or statement.kind
+
+
+_VIEWS: Final = ("aten.view.", "aten._unsafe_view.", "aten._reshape_alias.", "aten.reshape.")
+
+
+def _twins(forward: Body, body: Body) -> list[tuple[Statement, Statement]]:
+    """Return the pairs of statements that are the same in a forward and a recomputation."""
+    keys = [[_kind(each) for each in part.statements] for part in (forward, body)]
+    blocks = SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks()
+    return [
+        (forward.statements[a + place], body.statements[b + place])
+        for a, b, size in blocks
+        for place in range(size)
+    ]
+
+
+def _is_prefix(body: Body, forward: Body) -> bool:
     if len(body.statements) > len(forward.statements):
         return False
     numbers: dict[int, tuple[int, int]] = {}
@@ -529,15 +593,3 @@ def _is_beginning(body: Body, forward: Body) -> bool:
 
 def _name(value: Value, numbers: dict[int, tuple[int, int]]) -> Any:
     return numbers.get(id(value), value.tensor.tensor_id)
-
-
-def shared_values(body: Body) -> Iterator[Value]:
-    """Yield the values that the statements of a body make."""
-    for statement in statements_of(body):
-        yield from statement.outputs
-
-
-def all_inputs(statements: Iterable[Statement]) -> Iterator[Value]:
-    """Yield the values that statements take."""
-    for statement in statements:
-        yield from statement.inputs

@@ -29,12 +29,22 @@ def main() -> None:
         request = json.loads(line)
         if "names" in request:
             answer = {"known": _known(torch, request["names"]), "torch": torch.__version__}
+            _warm_up(torch, request)
         elif hasattr(os, "fork"):
             answer = _in_fork(request)
         else:
             answer = run(request["text"], record=request["record"])
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _warm_up(torch: Any, request: dict[str, Any]) -> None:
+    """Let PyTorch import what a program needs, so that each fork has it."""
+    value = torch.ones(1, requires_grad=True)
+    if request["checkpoint"]:
+        torch.utils.checkpoint.checkpoint(torch.exp, value, use_reentrant=False).backward()
+    if request["record"]:
+        run("import torch\ntorch.ones(1, requires_grad=True).exp().backward()", record=True)
 
 
 def _known(torch: Any, ops: list[str]) -> dict[str, tuple[str, list[str]]]:

@@ -66,12 +66,20 @@ class ProgramRunner:
         """The time that is left for programs."""
         return self._ends - monotonic()
 
-    def find_functions(self, ops: Iterable[str]) -> dict[str, tuple[str, list[str]]]:
+    def start_again(self, seconds: float) -> None:
+        """Set the time for the next programs."""
+        self._ends = monotonic() + seconds
+
+    def find_functions(
+        self, ops: Iterable[str], *, checkpoint: bool = False
+    ) -> dict[str, tuple[str, list[str]]]:
         """Return the Python function of each operator, and the names of its arguments.
 
         The function is a "method" of tensors, in "torch" or in "F", ``torch.nn.functional``.
         """
-        answer = self._ask({"names": sorted(ops)})
+        answer = self._ask(
+            {"names": sorted(ops), "checkpoint": checkpoint, "record": self._record}
+        )
         self.torch_version = answer.get("torch", "")
         return {op: (where, names) for op, (where, names) in answer.get("known", {}).items()}
 
