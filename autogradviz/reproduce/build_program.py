@@ -132,14 +132,14 @@ class _Builder:
             self._enter_region(event)
         elif isinstance(event, RegionExited):
             if event.region_id in self._regions and len(self._bodies) > 1:
-                self._bodies.pop()
+                self._leave_body()
         elif isinstance(event, RecomputeStarted):
             self._enter_recompute(event)
         elif isinstance(event, RecomputeStopped):
             if event.outcome == "completed":
                 self._complete.add(id(self._body))
             if len(self._bodies) > 1 and self._bodies[-1].kind == "region":
-                self._bodies.pop()
+                self._leave_body()
         elif isinstance(event, BackwardStarted):
             self._backwards += 1
             if self._backwards == 1:
@@ -181,6 +181,14 @@ class _Builder:
         self._body.statements.append(statement)
         self._bodies.append(body)
 
+    def _leave_body(self) -> None:
+        """Forget the views that the body made of tensors that outlive it."""
+        for statement in self._bodies.pop().statements:
+            for value in statement.outputs:
+                known = self._values[value.tensor.tensor_id]
+                if value.is_view and len(known) > 1 and value in known:
+                    known.remove(value)
+
     def _enter_recompute(self, event: RecomputeStarted) -> None:
         body = Body("region")
         statement = self._regions.get(event.region_id if event.region_id is not None else NO_ID)
@@ -205,13 +213,10 @@ class _Builder:
             place = next((a for a, b in pairs if b is last), None)
             if place is not None:
                 self._repeat_rest(forward, body, pairs, place)
-            if "trying to save more tensors" in message and _is_prefix(body, forward):
-                value = (body.statements or forward.statements)[-1].outputs[-1:]
-                extra = Statement("op", last.seq, value, op="aten.exp.default")
-                extra.arguments = '{"self": "$"}'
-                extra.outputs = [Value(each.tensor, extra) for each in value]
-                body.statements.append(extra)
-                self._program.missing.append("an operator of a recomputation: exp is in its place")
+            if "trying to save more tensors" in message:
+                count = max(0, len(forward.statements) - len(body.statements)) + 1
+                _save_more(body, count)
+                self._program.missing.append("the last operator of a recomputation; exp stands for it")
 
     def _repeat_rest(
         self, forward: Body, body: Body, pairs: list[tuple[Statement, Statement]], last: Statement
@@ -322,9 +327,12 @@ class _Builder:
     def _inputs(self, event: OpCalled, node_id: int | None) -> list[Value]:
         node = self._nodes.get(NO_ID if node_id is None else node_id)
         after = set(node.next_node_ids) if node is not None else None
-        return [self._current(each, after) for each in event.inputs]
+        makes_node = None if self._grad_off else event.sequence_nr is not None
+        return [self._current(each, after, makes_node) for each in event.inputs]
 
-    def _current(self, tensor_id: int, after: set[int] | None = None) -> Value:
+    def _current(
+        self, tensor_id: int, after: set[int] | None = None, makes_node: bool | None = None
+    ) -> Value:
         """Return the variable that holds a tensor now; see the note at the top of the file."""
         known = self._values[tensor_id]
         if not known:
@@ -335,6 +343,9 @@ class _Builder:
                     return value
             without = [value for value in known if not value.requires_grad]
             return (without or known)[-1]
+        if makes_node and len(known) > 1:
+            with_grad = [value for value in known if value.requires_grad and not value.is_view]
+            return (with_grad or known)[-1]
         return known[-1]
 
     def _new_leaf(self, tensor_id: int) -> Value:
@@ -537,6 +548,16 @@ class _Builder:
                 same = [e for e in (*made, *body.parameters) if e.tensor.shape == shape]
                 found[int(wrong[1])] = same[-1] if same else found[int(wrong[1])]
         return found
+
+
+def _save_more(body: Body, count: int) -> None:
+    """Add ops to a body that each save a tensor."""
+    for _ in range(count):
+        value = body.statements[-1].outputs[-1:]
+        extra = Statement("op", body.statements[-1].seq, value, op="aten.exp.default")
+        extra.arguments = '{"self": "$"}'
+        extra.outputs = [Value(each.tensor, extra) for each in value]
+        body.statements.append(extra)
 
 
 def _align(region: Statement, complete: set[int]) -> None:

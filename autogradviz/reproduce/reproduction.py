@@ -29,7 +29,6 @@ HEAD: Final = "# Written by autogradviz"
 """The beginning of a program, by which a file is recognized."""
 
 _NUMBER: Final = re.compile(r"-?\d[\d.e+-]*|\b(?:inf|nan)\b")
-_FLOAT_NAMES: Final = re.compile(r"\btorch\.\w*(?:Tensor|Type)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +188,14 @@ class _Search:
         return self._plain(outcome.message) == self._plain(self._error.message)
 
     def _plain(self, message: str) -> str:
-        """Return a message without numbers, and with our names of custom Functions."""
+        """Return a message without numbers, and with our names of custom Functions.
+
+        A line that is repeated, one for each tensor of a list, counts once.
+        """
         for recorded, ours in self._program.names.items():
             message = re.sub(rf"\b{re.escape(recorded)}(?=Backward\b|\b)", ours, message)
-        return " ".join(_NUMBER.sub("N", re.sub(r"\[[\d, ]*\]", "[N]", message)).split())
+        plain = _NUMBER.sub("N", re.sub(r"\[[\d, ]*\]", "[N]", message))
+        return " ".join(" ".join(dict.fromkeys(plain.split("\n"))).split())
 
     def _text(self, spelling: Spelling, dropped: set[Statement]) -> str:
         try:

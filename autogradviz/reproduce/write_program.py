@@ -319,6 +319,8 @@ class _Writer:
             keywords += ", preserve_rng_state=False"
         if options["determinism_check"] not in {"default", ""} and not options["use_reentrant"]:
             keywords += f", determinism_check={options['determinism_check']!r}"
+        if not options["early_stop"] and not options["use_reentrant"]:
+            keywords += ", early_stop=False"
         target = f"{', '.join(returned)} = " if returned else ""
         yield f"{target}checkpoint({', '.join([called, *filter(None, [taken])])}, {keywords})"
 
