@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _TIMELINE: Final[tuple[type[Event], ...]] = (
     OpCalled, RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped, BackwardStarted,
-    BackwardEnded, ModeChanged,
+    BackwardEnded, ModeChanged, RequiresGradChanged,
 )  # fmt: skip
 
 MOST_OPS: Final = 20_000
@@ -81,9 +81,6 @@ class _Builder:
             for event in log.of(ParameterSeen)
             if not event.buffer
         }
-        for changed in log.of(RequiresGradChanged):
-            if changed.tensor_id in self._parameters:
-                self._parameters[changed.tensor_id] = changed.requires_grad
         self._started = {
             event.node_id: event.inputs for event in log.of(NodeStarted)
         }
@@ -146,6 +143,8 @@ class _Builder:
                 self._add_backward(event)
         elif isinstance(event, BackwardEnded):
             self._backwards -= 1
+        elif isinstance(event, RequiresGradChanged):
+            self._change_requires_grad(event)
         elif isinstance(event, ModeChanged) and event.mode in {"grad", "inference"}:
             self._grad_off = (event.after == "off") == (event.mode == "grad")
 
@@ -160,6 +159,19 @@ class _Builder:
         wanted = [self._current(each) for each in event.input_tensor_ids if each != NO_ID]
         statement.options["wanted"] = len(wanted)
         statement.inputs += wanted
+        self._body.statements.append(statement)
+
+    def _change_requires_grad(self, event: RequiresGradChanged) -> None:
+        known = self._values.get(event.tensor_id)
+        if not known:  # the program begins after it
+            self._parameters[event.tensor_id] = event.requires_grad
+            return
+        text = f'{{"self": "$", "requires_grad": {str(event.requires_grad).lower()}}}'
+        statement = Statement(
+            "op", event.seq, [known[0]], op="aten.requires_grad_.default", arguments=text,
+            location=self._line(event.stack_id),
+        )  # fmt: skip
+        statement.written = [known[0]]
         self._body.statements.append(statement)
 
     @property
@@ -214,8 +226,7 @@ class _Builder:
             if place is not None:
                 self._repeat_rest(forward, body, pairs, place)
             if "trying to save more tensors" in message:
-                count = max(0, len(forward.statements) - len(body.statements)) + 1
-                _save_more(body, count)
+                _save_more(body, len(forward.statements) + 1)
                 self._program.missing.append("the last operator of a recomputation; exp stands for it")
 
     def _repeat_rest(
@@ -293,6 +304,8 @@ class _Builder:
             failed=event.failed,
             location=self._line(event.stack_id),
         )
+        if statement.arguments is None and event.op == "aten.detach.default":
+            statement.op, statement.arguments = "tensor.data", '{"self": "$"}'  # the attribute
         written = set(event.written)
         by_id = dict(zip(event.inputs, statement.inputs, strict=True))
         statement.written = [by_id[each] for each in event.written if each in by_id]
@@ -605,6 +618,9 @@ def _is_prefix(body: Body, forward: Body) -> bool:
                 numbers[id(value)] = (place, number)
     for ours, theirs in zip(body.statements, forward.statements, strict=False):
         if ours.key != theirs.key or ours.kind != theirs.kind or ours.grad_off != theirs.grad_off:
+            return False
+        made = [[(v.tensor.shape, v.tensor.dtype) for v in each.outputs] for each in (ours, theirs)]
+        if made[0] != made[1]:
             return False
         pairs = zip(ours.inputs, theirs.inputs, strict=False)
         if any(_name(a, numbers) != _name(b, numbers) for a, b in pairs):

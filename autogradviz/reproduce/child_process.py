@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 import warnings
 from typing import Any, cast
 
@@ -101,6 +102,9 @@ def run(text: str, *, record: bool) -> dict[str, Any]:
             exec(code, space)  # noqa: S102
     except BaseException as error:  # noqa: BLE001 - it is the answer
         answer["type"], answer["message"] = type(error).__name__, str(error)
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+                 if frame.filename == "bug.py"]  # fmt: skip
+        answer["line"] = lines[-1] if lines else 0
     if trace is not None:
         answer["slugs"] = [finding.slug for finding in trace.diagnose()]
     return answer

@@ -16,7 +16,10 @@ _NOT_COUNTED: Final = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
 
 
 def reduce_program(
-    program: Program, is_same: Callable[[set[Statement]], bool], has_time: Callable[[], bool]
+    program: Program,
+    is_same: Callable[[set[Statement]], bool],
+    has_time: Callable[[], bool],
+    dropped: set[Statement] | None = None,
 ) -> set[Statement]:
     """Return the statements that the program can do without.
 
@@ -24,9 +27,10 @@ def reduce_program(
         program: it does what it is to do.
         is_same: whether the program without some statements still does.
         has_time: whether to go on.
+        dropped: statements that it is already without.
     """
     items = _items(program)
-    dropped: set[Statement] = set()
+    dropped = dropped or set()
     size = max(1, (len(items) + 1) // 2)
     while has_time():
         changed = False

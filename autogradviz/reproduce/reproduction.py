@@ -13,7 +13,8 @@ from autogradviz.event_log import write_over_own
 from autogradviz.reproduce.build_program import build_program
 from autogradviz.reproduce.reduce_program import count_statements, reduce_program
 from autogradviz.reproduce.run_programs import ProgramRunner
-from autogradviz.reproduce.write_program import Spelling, write_program
+from autogradviz.reproduce.spelling import spell
+from autogradviz.reproduce.write_program import Spelling, statement_at, write_program
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 SECONDS: Final = 30.0
 HEAD: Final = "# Written by autogradviz"
 """The beginning of a program, by which a file is recognized."""
+
+_MOST_REPAIRS: Final = 20
 
 _NUMBER: Final = re.compile(r"-?\d[\d.e+-]*|\b(?:inf|nan)\b")
 
@@ -105,12 +108,9 @@ def reproduce(
         message = "the recording has no exception and no finding"
         raise NothingToReproduceError(message)
     program = build_program(analysis, error)
-    unknown = sum(each.arguments is None for each in program.statements() if each.kind == "op")
-    if unknown:
-        message = (
-            f"the arguments of {unknown:,} operators are not recorded: the recording is redacted,"
-            " of an earlier version, or has none"
-        )
+    known = [each.arguments is not None for each in program.statements() if each.kind == "op"]
+    if not any(known):
+        message = "the arguments of operators are not recorded, or were removed from the recording"
         raise NothingToReproduceError(message)
     if runner is not None:
         runner.start_again(seconds)
@@ -140,12 +140,15 @@ class _Search:
 
     def result(self) -> Reproduction:
         """Return the shortest program that was found."""
-        dropped: set[Statement] = set()
-        found = next((each for each in self._spellings() if self._is_same(each, set())), None)
+        found, dropped = None, set()
+        for each in self._spellings():
+            dropped = self._repair(each)
+            if self._is_same(each, dropped):
+                found = each
+                break
         if found is not None:
-            dropped = reduce_program(
-                self._program, partial(self._is_same, found), self._has_time
-            )
+            is_same = partial(self._is_same, found)
+            dropped = reduce_program(self._program, is_same, self._has_time, dropped)
         spelling = found or self._spelling
         text = self._text(spelling, dropped)
         outcome = self._runner.run(text)
@@ -167,6 +170,36 @@ class _Search:
             for plain in (False, True):
                 for root in roots:
                     yield replace(self._spelling, contents=contents, plain=plain, root=root)
+
+    def _repair(self, spelling: Spelling) -> set[Statement]:
+        """Return the statements that raise another exception, as values decide what they do.
+
+        Their results become new tensors, which have the shapes of the recording.
+        """
+        dropped = {
+            each for each in self._program.statements()
+            if each.kind == "op" and not self._is_written(each, spelling)
+        }  # fmt: skip
+        for _ in range(_MOST_REPAIRS):
+            if self._is_same(spelling, dropped) or not self._has_time():
+                break
+            outcome = self._runner.run(self._text(spelling, dropped))
+            if not outcome.type_name or not outcome.lineno:
+                break
+            statement = statement_at(self._program, spelling, dropped, outcome.lineno)
+            if statement is None or statement.failed or not statement.outputs:
+                break
+            dropped.add(statement)
+        return dropped
+
+    def _is_written(self, statement: Statement, spelling: Spelling) -> bool:
+        """Return whether the arguments of an operator are known."""
+        try:
+            names = ["x"] * len(statement.inputs)
+            spell(statement, names, spelling.known, plain=spelling.plain, first_only=True)
+        except ValueError:
+            return False
+        return True
 
     def _roots(self) -> Iterator[Value]:
         """Yield the results of the node that failed: backward may start there."""

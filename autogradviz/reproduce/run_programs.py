@@ -26,6 +26,7 @@ class Outcome:
     type_name: str | None  # of the exception; None without one, "" if it did not end
     message: str = ""
     slugs: tuple[str, ...] = field(default=())  # of the findings, if it was recorded
+    lineno: int = 0  # of the program, where it raised
 
 
 class ProgramRunner:
@@ -91,7 +92,9 @@ class ProgramRunner:
             answer = self._ask(request)
             if not answer:
                 return Outcome("", "no time is left")
-            self._known[text] = Outcome(answer["type"], answer["message"], tuple(answer["slugs"]))
+            self._known[text] = Outcome(
+                answer["type"], answer["message"], tuple(answer["slugs"]), answer.get("line", 0)
+            )
         return self._known[text]
 
     def _ask(self, request: Any) -> dict[str, Any]:

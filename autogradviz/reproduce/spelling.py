@@ -201,6 +201,8 @@ def spell(
     given = json.loads(statement.arguments, object_pairs_hook=list)
     values = [(name.lstrip("*"), name.startswith("*"), _text(each, waiting)) for name, each in given]
     space, name, *_ = statement.op.split(".")
+    if space == "tensor":
+        return f"{values[0][2]}.{name}"
     where, order = known.get(statement.op, ("", []))
     if plain or space != "aten":
         return _operator(statement.op, values, order)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _FLOATS: Final = ("float", "bfloat", "complex")
 _INDENT: Final = "    "
+_MARK: Final = "  # statement "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,18 @@ class Spelling:
     source: bool = False  # add the user's lines as comments
     contents: str = "rand"  # of new tensors: "rand", "ones", "zeros", "eye"
     root: Value | None = None  # backward starts from this tensor
+
+
+def statement_at(
+    program: Program, spelling: Spelling, dropped: Collection[Statement], lineno: int
+) -> Statement | None:
+    """Return the statement on a line of the program's text."""
+    writer = _Writer(program, spelling, set(map(id, dropped)), marked=True)
+    lines = writer.text().split("\n")
+    if not 0 < lineno <= len(lines):
+        return None
+    _, found, number = lines[lineno - 1].rpartition(_MARK)
+    return writer.marked[int(number)] if found else None
 
 
 def write_program(
@@ -43,7 +56,11 @@ def write_program(
 
 
 class _Writer:
-    def __init__(self, program: Program, spelling: Spelling, dropped: set[int]) -> None:
+    def __init__(
+        self, program: Program, spelling: Spelling, dropped: set[int], *, marked: bool = False
+    ) -> None:
+        self.marked: list[Statement] = []
+        self._is_marked = marked
         self._program = program
         self._spelling = spelling
         self._gone = set(dropped)
@@ -142,6 +159,10 @@ class _Writer:
         return f"{letter}{self._counts[letter]}"
 
     def _define(self, value: Value) -> str:
+        # A recomputation is written before the statements that run between it and its forward.
+        return self._names.setdefault(id(value), "") or self._rename(value)
+
+    def _rename(self, value: Value) -> str:
         name = self._names[id(value)] = self._next("t")
         return name
 
@@ -171,7 +192,7 @@ class _Writer:
         return any(
             value in each.written
             for each in self._program.statements()
-            if id(each) not in self._gone
+            if id(each) not in self._gone and not each.op.startswith("aten.requires_grad_.")
         )
 
     # --- text ---------------------------------------------------------------------------------
@@ -216,7 +237,11 @@ class _Writer:
         elif statement.kind == "function":
             yield from self._function(statement)
         else:
-            yield self._op(statement)
+            line = self._op(statement)
+            if self._is_marked:
+                line += f"{_MARK}{len(self.marked)}"
+                self.marked.append(statement)
+            yield line
 
     def _op(self, statement: Statement) -> str:
         names = [self._name(value) for value in statement.inputs]
@@ -233,6 +258,9 @@ class _Writer:
         )  # fmt: skip
         if not statement.outputs:
             return call
+        dtype = statement.outputs[0].tensor.dtype
+        if not statement.inputs and dtype.startswith(_FLOATS) and "dtype=" not in call:
+            call = call.removesuffix(")") + f", dtype=torch.{dtype})"
         if returns_list(statement.op):
             targets = [self._define(value) for value in statement.outputs]
             return f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {call}"

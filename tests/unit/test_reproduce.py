@@ -142,7 +142,7 @@ def test_arguments_after_a_default_are_passed_by_keyword():
 
 def region(*again, outcome="completed"):
     return [
-        tensor(1, (3,)), tensor(2, (3,)), tensor(3, (3,)), leaf(1, 1), arguments(0, self="$"),
+        tensor(1, (3,)), tensor(2, (3,)), tensor(3, (3,)), tensor(4, (3,)), leaf(1, 1), arguments(0, self="$"),
         arguments(1, self="$", other=2.0),
         entered(determinism_check="default", preserve_rng=True),
         op("exp", (2,), inputs=(1,), nr=0, region=1, arguments_id=0),
