@@ -21,7 +21,10 @@ from autogradviz.events import (
     BackwardStarted,
     Event,
     FunctionMarked,
+    HookRan,
+    HookRegistered,
     ModeChanged,
+    NodeFinished,
     NodeSeen,
     NodeStarted,
     OpCalled,
@@ -42,11 +45,16 @@ if TYPE_CHECKING:
 
 _TIMELINE: Final[tuple[type[Event], ...]] = (
     OpCalled, RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped, BackwardStarted,
-    BackwardEnded, ModeChanged, RequiresGradChanged,
+    BackwardEnded, ModeChanged, RequiresGradChanged, HookRegistered,
 )  # fmt: skip
 
 MOST_OPS: Final = 20_000
 """Ops of a recording that are read: the newest."""
+
+_HOOKS: Final = {
+    "tensor": "register_hook",
+    "post_accumulate_grad": "register_post_accumulate_grad_hook",
+}  # fmt: skip
 
 _EMPTY: Final = ("empty", "rand", "normal")
 
@@ -143,6 +151,8 @@ class _Builder:
                 self._add_backward(event)
         elif isinstance(event, BackwardEnded):
             self._backwards -= 1
+        elif isinstance(event, HookRegistered):
+            self._add_hook(event)
         elif isinstance(event, RequiresGradChanged):
             self._change_requires_grad(event)
         elif isinstance(event, ModeChanged) and event.mode in {"grad", "inference"}:
@@ -159,6 +169,36 @@ class _Builder:
         wanted = [self._current(each) for each in event.input_tensor_ids if each != NO_ID]
         statement.options["wanted"] = len(wanted)
         statement.inputs += wanted
+        self._body.statements.append(statement)
+
+    def _add_hook(self, event: HookRegistered) -> None:
+        """Add a hook on a tensor, with the ops of its first run."""
+        ran = next((each for each in self._log.of(HookRan) if each.hook_id == event.hook_id), None)
+        if ran is None or event.tensor_id is None or event.hook_kind not in _HOOKS:
+            if ran is not None:
+                self._program.missing.append(f"a hook ({event.hook_kind})")
+            return
+        owner = self._current(event.tensor_id)
+        statement = Statement("hook", event.seq, [owner], location=self._line(event.stack_id))
+        statement.op = _HOOKS[event.hook_kind]
+        body = Body("hook")
+        local: dict[int, Value] = {}
+        before = [
+            each.seq
+            for each in self._log.merged(BackwardStarted, NodeStarted, NodeFinished, HookRan)
+            if each.thread == ran.thread and each.seq < ran.seq
+        ]
+        for each in self._log.of(OpCalled):
+            is_inside = max(before, default=0) < each.seq < ran.seq
+            if each.thread != ran.thread or each.phase != "backward" or not is_inside:
+                continue
+            for tensor_id in each.inputs[:1] if not body.parameters else ():
+                local[tensor_id] = Value(self._analysis.tensors[tensor_id])
+                body.parameters.append(local[tensor_id])
+            body.statements.append(self._local_statement(each, local))
+        made = [value for each in body.statements for value in each.outputs]
+        body.returned = [made[-1] if made else None] if ran.changed else []
+        statement.bodies.append(body)
         self._body.statements.append(statement)
 
     def _change_requires_grad(self, event: RequiresGradChanged) -> None:

@@ -227,6 +227,7 @@ class _Search:
         """
         for recorded, ours in self._program.names.items():
             message = re.sub(rf"\b{re.escape(recorded)}(?=Backward\b|\b)", ours, message)
+        message = re.sub(r"\bhook '[^']*'", "hook", message)
         plain = _NUMBER.sub("N", re.sub(r"\[[\d, ]*\]", "[N]", message))
         return " ".join(" ".join(dict.fromkeys(plain.split("\n"))).split())
 

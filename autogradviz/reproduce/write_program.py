@@ -112,7 +112,7 @@ class _Writer:
         return statement.inputs
 
     def _is_pure(self, statement: Statement) -> bool:
-        if statement.kind == "backward" or statement.written or statement.failed:
+        if statement.kind in {"backward", "hook"} or statement.written or statement.failed:
             return False
         return not any(
             inner.written or inner.failed or inner.kind == "backward"
@@ -236,6 +236,8 @@ class _Writer:
             yield from self._checkpoint(statement)
         elif statement.kind == "function":
             yield from self._function(statement)
+        elif statement.kind == "hook":
+            yield from self._hook(statement)
         else:
             line = self._op(statement)
             if self._is_marked:
@@ -400,6 +402,19 @@ class _Writer:
                 for v in e.outputs if id(v) in self._names][-1:]  # fmt: skip
         del forward
         return found if len(found) == len(outputs) else last * max(1, len(outputs))
+
+    def _hook(self, statement: Statement) -> Iterator[str]:
+        (body,) = statement.bodies
+        owner, name = self._name(statement.inputs[0]), self._next("hook")
+        gradient = self._define(body.parameters[0]) if body.parameters else "gradient"
+        lines = list(self._body(body))
+        returned = [
+            self._names.get(id(value), gradient) if value is not None else gradient
+            for value in body.returned
+        ]
+        yield f"def {name}({gradient}):"
+        yield from _indented([*lines, f"return {returned[0]}" if returned else "return None"])
+        yield f"{owner}.{statement.op}({name})"
 
     def _function(self, statement: Statement) -> Iterator[str]:
         name = str(statement.options["name"])
