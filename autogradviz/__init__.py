@@ -16,8 +16,9 @@ _NAMES_BY_MODULE = {
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "
-        "NothingToReproduceError OutputExistsError ProgramNotFoundError RecordingStateError UnknownFormatError "
-        "UnknownRegionError UnknownSlugError UnknownTargetError UnsupportedTorchError"
+        "NothingToReproduceError OutputExistsError ProgramNotFoundError RecordingStateError "
+        "UnknownFormatError UnknownRegionError UnknownSlugError UnknownTargetError "
+        "UnsupportedTorchError"
     ),
     "event_log": "Log RankSummary",
     "explanations.read_pages": "Page explain",

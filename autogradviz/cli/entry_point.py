@@ -43,8 +43,8 @@ INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in a shell."""
 
 COMMANDS: Final = (
-    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, reproduce, svg, html,
-    watch, explain, native,
+    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, reproduce, svg,
+    html, watch, explain, native,
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 

@@ -22,7 +22,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "reproduce",
         help=text,
-        description=f"{text}. It needs only PyTorch; it is run, and shortened, before it is written.",
+        description=f"{text}. It needs only PyTorch, and is run before it is written.",
     )
     add_trace(parser)
     add_output(parser, "the trace's name with the suffix .py, in this directory")

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Target: TypeAlias = Literal[
-    "arguments", "backward", "call", "compiled_region", "event", "exec_group", "frame", "hook", "hook_pair",
-    "module", "node", "object", "op", "recompute", "region", "saved", "stack", "storage", "tensor",
+    "arguments", "backward", "call", "compiled_region", "event", "exec_group", "frame", "hook",
+    "hook_pair", "module", "node", "object", "op", "recompute", "region", "saved", "stack",
+    "storage", "tensor",
 ]  # fmt: skip
 """The kind of definition that an id refers to."""
 

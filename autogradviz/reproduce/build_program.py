@@ -89,9 +89,7 @@ class _Builder:
             for event in log.of(ParameterSeen)
             if not event.buffer
         }
-        self._started = {
-            event.node_id: event.inputs for event in log.of(NodeStarted)
-        }
+        self._started = {event.node_id: event.inputs for event in log.of(NodeStarted)}
         self._marked = defaultdict(list)
         for mark in log.of(FunctionMarked):
             self._marked[mark.sequence_nr].append(mark)
@@ -133,18 +131,8 @@ class _Builder:
             self._add_op(event)
             return
         self._end_function()
-        if isinstance(event, RegionEntered):
-            self._enter_region(event)
-        elif isinstance(event, RegionExited):
-            if event.region_id in self._regions and len(self._bodies) > 1:
-                self._leave_body()
-        elif isinstance(event, RecomputeStarted):
-            self._enter_recompute(event)
-        elif isinstance(event, RecomputeStopped):
-            if event.outcome == "completed":
-                self._complete.add(id(self._body))
-            if len(self._bodies) > 1 and self._bodies[-1].kind == "region":
-                self._leave_body()
+        if isinstance(event, (RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped)):
+            self._add_region_event(event)
         elif isinstance(event, BackwardStarted):
             self._backwards += 1
             if self._backwards == 1:
@@ -157,6 +145,18 @@ class _Builder:
             self._change_requires_grad(event)
         elif isinstance(event, ModeChanged) and event.mode in {"grad", "inference"}:
             self._grad_off = (event.after == "off") == (event.mode == "grad")
+
+    def _add_region_event(
+        self, event: RegionEntered | RegionExited | RecomputeStarted | RecomputeStopped
+    ) -> None:
+        if isinstance(event, RegionEntered):
+            self._enter_region(event)
+        elif isinstance(event, RecomputeStarted):
+            self._enter_recompute(event)
+        elif len(self._bodies) > 1 and self._body.kind == "region":
+            if isinstance(event, RecomputeStopped) and event.outcome == "completed":
+                self._complete.add(id(self._body))
+            self._leave_body()
 
     def _add_backward(self, event: BackwardStarted) -> None:
         roots = [self._current(each) for each in event.root_tensor_ids if each != NO_ID]
@@ -267,13 +267,15 @@ class _Builder:
                 self._repeat_rest(forward, body, pairs, place)
             if "trying to save more tensors" in message:
                 _save_more(body, len(forward.statements) + 1)
-                self._program.missing.append("the last operator of a recomputation; exp stands for it")
+                self._program.missing.append("the last op of a recomputation; exp stands for it")
 
     def _repeat_rest(
         self, forward: Body, body: Body, pairs: list[tuple[Statement, Statement]], last: Statement
     ) -> None:
         found = {
-            id(one): other for a, b in pairs for one, other in zip(a.outputs, b.outputs, strict=False)
+            id(one): other
+            for a, b in pairs
+            for one, other in zip(a.outputs, b.outputs, strict=False)
         }
         for each in forward.statements[forward.statements.index(last) + 1 :]:
             if each.kind != "op":
@@ -380,11 +382,11 @@ class _Builder:
     def _inputs(self, event: OpCalled, node_id: int | None) -> list[Value]:
         node = self._nodes.get(NO_ID if node_id is None else node_id)
         after = set(node.next_node_ids) if node is not None else None
-        makes_node = None if self._grad_off else event.sequence_nr is not None
-        return [self._current(each, after, makes_node) for each in event.inputs]
+        makes_node = not self._grad_off and event.sequence_nr is not None
+        return [self._current(each, after, makes_node=makes_node) for each in event.inputs]
 
     def _current(
-        self, tensor_id: int, after: set[int] | None = None, makes_node: bool | None = None
+        self, tensor_id: int, after: set[int] | None = None, *, makes_node: bool = False
     ) -> Value:
         """Return the variable that holds a tensor now; see the note at the top of the file."""
         known = self._values[tensor_id]
@@ -584,7 +586,8 @@ class _Builder:
             found.append(local.get(tensor_id))
         made = [value for each in body.statements for value in each.outputs]
         for place, value in enumerate(found):
-            if value is None and place < len(statement.inputs) and node.next_node_ids[place] != NO_ID:
+            is_wanted = place < len(statement.inputs) and node.next_node_ids[place] != NO_ID
+            if value is None and is_wanted:
                 shape = statement.inputs[place].tensor.shape
                 same = [each for each in (*made, *body.parameters) if each.tensor.shape == shape]
                 found[place] = same[-1] if same else (made or body.parameters)[-1]

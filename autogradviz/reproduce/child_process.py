@@ -60,7 +60,8 @@ def _known(torch: Any, ops: list[str]) -> dict[str, tuple[str, list[str]]]:
             if not where and hasattr(owner, name) and not name.startswith("_"):
                 where = place
         try:
-            schema = getattr(getattr(getattr(torch.ops, space), name), overload)._schema  # noqa: SLF001
+            operator = getattr(getattr(getattr(torch.ops, space), name), overload)
+            schema = operator._schema  # noqa: SLF001 - has no public name
         except AttributeError:
             continue
         found[op] = (where, [argument.name for argument in schema.arguments])

@@ -1,4 +1,4 @@
-"""A program that repeats a part of a recording: statements in bodies. ``write_program`` writes it."""
+"""A program that repeats a part of a recording: statements in bodies, and their values."""
 
 from __future__ import annotations
 

@@ -247,7 +247,8 @@ class _Search:
 
     def _head(self, outcome: Outcome, *, same: bool) -> str:
         what = "raises" if self._error is not None else "finding"
-        lines = [f"{HEAD}. PyTorch {self._runner.torch_version}, Python {platform.python_version()}."]
+        versions = f"PyTorch {self._runner.torch_version}, Python {platform.python_version()}"
+        lines = [f"{HEAD}. {versions}."]
         got = self._shown(outcome).split("\n")[0][:200] or "nothing"
         if same:
             lines.append(f"# {what}: {got}")

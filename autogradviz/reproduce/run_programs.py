@@ -40,7 +40,7 @@ class ProgramRunner:
         self._lines: queue.Queue[str] = queue.Queue()
         self.torch_version = ""
 
-    def __enter__(self) -> ProgramRunner:
+    def __enter__(self) -> ProgramRunner:  # noqa: PYI034 - Self needs Python 3.11
         self._process = subprocess.Popen(  # noqa: S603 - our own script
             [sys.executable, str(_SCRIPT)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -78,9 +78,7 @@ class ProgramRunner:
 
         The function is a "method" of tensors, in "torch" or in "F", ``torch.nn.functional``.
         """
-        answer = self._ask(
-            {"names": sorted(ops), "checkpoint": checkpoint, "record": self._record}
-        )
+        answer = self._ask({"names": sorted(ops), "checkpoint": checkpoint, "record": self._record})
         self.torch_version = answer.get("torch", "")
         return {op: (where, names) for op, (where, names) in answer.get("known", {}).items()}
 

@@ -104,7 +104,8 @@ def _attention(given: Arguments) -> str:
 
 
 def _batch_norm(given: Arguments) -> str:
-    names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+    names = ["input", "running_mean", "running_var", "weight", "bias", "training", "momentum"]
+    names.append("eps")
     return f"F.batch_norm({', '.join(given.get(name, 'None') for name in names)})"
 
 
@@ -199,7 +200,9 @@ def spell(
         raise ValueError(message)
     waiting = iter(names)
     given = json.loads(statement.arguments, object_pairs_hook=list)
-    values = [(name.lstrip("*"), name.startswith("*"), _text(each, waiting)) for name, each in given]
+    values = [
+        (name.lstrip("*"), name.startswith("*"), _text(each, waiting)) for name, each in given
+    ]
     space, name, *_ = statement.op.split(".")
     if space == "tensor":
         return f"{values[0][2]}.{name}"
@@ -210,7 +213,7 @@ def spell(
     return found or _operator(statement.op, values, order)
 
 
-def _python(
+def _python(  # noqa: PLR0911
     name: str, values: Sequence[tuple[str, bool, str]], where: str, order: Sequence[str], *,
     first_only: bool,
 ) -> str | None:  # fmt: skip
@@ -220,7 +223,8 @@ def _python(
             return _SPECIAL[name](given)
         except (KeyError, ValueError):  # a form that the spelling does not have
             return None
-    if name in _SIGNS and len(values) == 2 and not any(only for _, only, _ in values):  # noqa: PLR2004
+    is_pair = len(values) == 2 and not any(only for _, only, _ in values)  # noqa: PLR2004
+    if name in _SIGNS and is_pair:
         return f"{_operand(values[0][2])} {_SIGNS[name]} {_operand(values[1][2])}"
     if name == "neg":
         return f"-{values[0][2]}"
@@ -256,7 +260,7 @@ def _operand(text: str) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-def _text(value: Any, waiting: Iterator[str]) -> str:
+def _text(value: Any, waiting: Iterator[str]) -> str:  # noqa: PLR0911
     """Return the Python text of an argument."""
     if value == "$":
         return next(waiting)

@@ -41,9 +41,7 @@ def statement_at(
     return writer.marked[int(number)] if found else None
 
 
-def write_program(
-    program: Program, spelling: Spelling, dropped: Collection[Statement] = ()
-) -> str:
+def write_program(program: Program, spelling: Spelling, dropped: Collection[Statement] = ()) -> str:
     """Return the text of a program without some of its statements.
 
     What the other statements need of those is a new tensor in the text. Statements of the main
@@ -124,8 +122,7 @@ class _Writer:
 
     def _is_used_region(self, statement: Statement, used: set[int]) -> bool:
         return statement.kind == "checkpoint" and any(
-            id(value) in used
-            and self._used_outside(value, statement)
+            id(value) in used and self._used_outside(value, statement)
             for body in statement.bodies
             for inner in statements_of(body)
             for value in inner.outputs
@@ -174,8 +171,10 @@ class _Writer:
             more += f", device='{tensor.device}'"
         is_float = tensor.dtype.startswith(_FLOATS) and "float8" not in tensor.dtype
         grad = value.requires_grad and is_float
-        maker = self._spelling.contents if is_float else "ones" if tensor.dtype == "bool" else "zeros"
-        if maker == "eye" and (len(tensor.shape) != 2 or tensor.shape[0] != tensor.shape[1]):  # noqa: PLR2004
+        maker = "ones" if tensor.dtype == "bool" else "zeros"
+        if is_float:
+            maker = self._spelling.contents
+        if maker == "eye" and tensor.shape != (tensor.shape[:1] * 2 or None):
             maker = "ones"
         if maker == "eye":
             shape = str(tensor.shape[0])
@@ -334,14 +333,15 @@ class _Writer:
                 returned = [self._names[id(value)] for value in outputs]
                 last = [self._names[id(v)] for e in body.statements if id(e) not in self._gone
                         for v in e.outputs if id(v) in self._names][-1:]  # fmt: skip
-                yield f"{_INDENT}return {', '.join(returned or last) or taken.split(', ')[0] or None}"
+                first = taken.split(", ")[0] or None
+                yield f"{_INDENT}return {', '.join(returned or last) or first}"
             else:
                 pairs = self._twin_outputs(body, forward, outputs)
                 yield f"{_INDENT}return {', '.join(pairs) or 'None'}"
             del made
         called = number
         if len(names) > 1:
-            yield f"# it runs other operators when it is computed again"
+            yield "# it runs other operators when it is computed again"
             yield f"calls = iter([{', '.join(names)}])"
             yield f"{number} = lambda *args: next(calls)(*args)"
         keywords = f"use_reentrant={options['use_reentrant']}"
@@ -419,7 +419,8 @@ class _Writer:
     def _function(self, statement: Statement) -> Iterator[str]:
         name = str(statement.options["name"])
         forward = statement.bodies[0]
-        outputs = [place for place, value in enumerate(statement.outputs) if id(value) in self._used]
+        made = enumerate(statement.outputs)
+        outputs = [place for place, value in made if id(value) in self._used]
         outputs = outputs or [len(statement.outputs) - 1]
         taken = [self._name(value) for value in statement.inputs]
         outer = dict(self._names)
@@ -446,7 +447,7 @@ class _Writer:
             grads = [self._define(value) for value in backward.parameters]
             yield f"{_INDENT}@staticmethod"
             yield f"{_INDENT}def backward({', '.join(['ctx', *grads])}):"
-            lines = [f"{', '.join(saved)}{',' if len(saved) == 1 else ''} = ctx.saved_tensors"] if saved else []
+            lines = [f"({', '.join(saved)},) = ctx.saved_tensors"] if saved else []
             lines += self._body(backward)
             given = [
                 self._names.get(id(value), "None") if value is not None else "None"

@@ -23,7 +23,7 @@ def runner():
 
 
 def record_failure(step, engine="auto"):
-    with pytest.raises(Exception) as caught:  # noqa: PT011, PT012, SIM117 - any exception of a step
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - any exception of a step
         with autogradviz.record(engine=engine) as trace:
             step()
     assert caught.value
@@ -151,8 +151,10 @@ def test_equal_arguments_are_recorded_once_and_unequal_types_apart():
             for number in (1, 1.0, 1, True):
                 x * number
         assert [each.arguments for each in trace.log.of(e.ArgumentsSeen)] == [
-            '{"self": "$", "other": 1}', '{"self": "$", "other": 1.0}', '{"self": "$", "other": true}'
-        ]  # fmt: skip
+            '{"self": "$", "other": 1}',
+            '{"self": "$", "other": 1.0}',
+            '{"self": "$", "other": true}',
+        ]
 
 
 @pytest.mark.ci(reason="starts PyTorch in another process")

@@ -4,7 +4,18 @@ import json
 
 import pytest
 from make_log import (
-    backward, entered, exited, fact, leaf, make_log, node, op, raised, recompute, recomputed, tensor,
+    backward,
+    entered,
+    exited,
+    fact,
+    leaf,
+    make_log,
+    node,
+    op,
+    raised,
+    recompute,
+    recomputed,
+    tensor,
 )  # fmt: skip
 
 from autogradviz import events as e
@@ -47,7 +58,8 @@ def text_of(*facts, **spelling):
 
 
 def body(text):
-    return [line for line in text.split("\n") if line and "import" not in line and "seed" not in line]
+    lines = filter(None, text.split("\n"))
+    return [line for line in lines if "import" not in line and "seed" not in line]
 
 
 IN_PLACE = [
@@ -142,7 +154,7 @@ def test_arguments_after_a_default_are_passed_by_keyword():
 
 def region(*again, outcome="completed"):
     return [
-        tensor(1, (3,)), tensor(2, (3,)), tensor(3, (3,)), tensor(4, (3,)), leaf(1, 1), arguments(0, self="$"),
+        [tensor(number, (3,)) for number in (1, 2, 3, 4)], leaf(1, 1), arguments(0, self="$"),
         arguments(1, self="$", other=2.0),
         entered(determinism_check="default", preserve_rng=True),
         op("exp", (2,), inputs=(1,), nr=0, region=1, arguments_id=0),

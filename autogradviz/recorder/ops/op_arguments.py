@@ -1,4 +1,4 @@
-"""The arguments of operators that are not tensors; ``ArgumentsSeen`` has the format of their text."""
+"""The arguments of operators as text; ``ArgumentsSeen`` has the format."""
 
 from __future__ import annotations
 

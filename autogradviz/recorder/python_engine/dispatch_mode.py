@@ -294,7 +294,12 @@ class OpMode(TorchDispatchMode):
             return None
 
     def _finish(
-        self, call: Call, result: Any, started: int, error: BaseException | None, origin: int,
+        self,
+        call: Call,
+        result: Any,
+        started: int,
+        error: BaseException | None,
+        origin: int,
         arguments_id: int | None,
     ) -> tuple[Any, ...] | None:
         ended = perf_counter_ns()
