@@ -73,7 +73,11 @@ class _Builder:
         log = analysis.log
         self._log = log
         self._thread = 0
-        self._arguments = dict(log.fields(ArgumentsSeen, "arguments_id", "arguments"))
+        self._arguments = {
+            number: text
+            for number, text in log.fields(ArgumentsSeen, "arguments_id", "arguments")
+            if text.startswith("{")  # not redacted
+        }
         self._strides = dict(log.fields(StridesSeen, "tensor_id", "strides"))
         matches = match_ops_to_nodes(log)
         self._node_of_op = matches.node_of_op
@@ -348,6 +352,7 @@ class _Builder:
         )
         if statement.arguments is None and event.op == "aten.detach.default":
             statement.op, statement.arguments = "tensor.data", '{"self": "$"}'  # the attribute
+        statement.options["node_id"] = node_id
         written = set(event.written)
         by_id = dict(zip(event.inputs, statement.inputs, strict=True))
         statement.written = [by_id[each] for each in event.written if each in by_id]

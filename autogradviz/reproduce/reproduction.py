@@ -207,10 +207,9 @@ class _Search:
         if node_id is None:
             return
         for statement in self._program.statements():
-            for value in statement.outputs:
-                if value.node_id == node_id and value.requires_grad:
-                    yield value
-                    return
+            if statement.options.get("node_id") == node_id:
+                yield from [*statement.outputs, *statement.written][:1]
+                return
 
     def _is_same(self, spelling: Spelling, dropped: set[Statement]) -> bool:
         outcome = self._runner.run(self._text(spelling, dropped))

@@ -17,7 +17,7 @@ from autogradviz.reproduce.run_programs import ProgramRunner
 
 @pytest.fixture(scope="module")
 def runner():
-    with ProgramRunner(600) as started:
+    with ProgramRunner(3600) as started:
         started.find_functions([], checkpoint=True)
         yield started
 
@@ -88,7 +88,7 @@ STEPS = [in_place, graph_freed, wrong_gradient, other_recomputation, hook_of_ano
 @pytest.mark.parametrize("step", STEPS)
 def test_program_raises_the_same_exception(step, engine, runner):
     trace = record_failure(step, engine)
-    found = reproduce(trace.analysis, (), source=False, seconds=60, runner=runner)
+    found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)
     assert found.same, f"{found.expected}\n{found.got}\n{found.text}"
     assert found.statements <= 12
     assert "autogradviz" not in found.text.partition("\n")[2]
@@ -96,14 +96,14 @@ def test_program_raises_the_same_exception(step, engine, runner):
 
 def test_shapes_that_do_not_fit_raise_the_same_exception(runner):
     trace = record_failure(wrong_shapes)
-    found = reproduce(trace.analysis, (), source=False, seconds=60, runner=runner)
+    found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)
     assert found.same
     assert "addmm" in found.text
 
 
 def test_program_is_short_and_has_no_text_of_the_user(runner):
     trace = record_failure(in_place)
-    found = reproduce(trace.analysis, (), source=False, seconds=60, runner=runner)
+    found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)
     lines = found.text.split("\n")[2:]
     assert [line for line in lines if line and "import" not in line and "seed" not in line] == [
         "x1 = torch.rand(3, 4, requires_grad=True)",
@@ -111,7 +111,7 @@ def test_program_is_short_and_has_no_text_of_the_user(runner):
         "t1.mul_(2)",
         "t1.sum().backward()",
     ]
-    with_source = reproduce(trace.analysis, (), source=True, seconds=60, runner=runner)
+    with_source = reproduce(trace.analysis, (), source=True, seconds=300, runner=runner)
     assert "# hidden.mul_(2)" in with_source.text
 
 
@@ -161,7 +161,7 @@ def test_equal_arguments_are_recorded_once_and_unequal_types_apart():
 def test_command_writes_a_program_that_raises(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     record_failure(graph_freed).save("step.agv")
-    assert main(["reproduce", "step.agv", "-o", "bug.py", "--seconds", "120"]) == 0
+    assert main(["reproduce", "step.agv", "-o", "bug.py", "--seconds", "300"]) == 0
     assert "(the same)" in capsys.readouterr().out
     run = subprocess.run(
         [sys.executable, "bug.py"], capture_output=True, text=True, check=False, cwd=tmp_path
@@ -177,6 +177,6 @@ def test_finding_without_an_exception_is_shown():
         hidden.data.mul_(2)
         hidden.sum().backward()
     assert trace.diagnose()
-    found = trace.reproduce(seconds=120)
+    found = trace.reproduce(seconds=300)
     assert found.same
     assert ".data" in found.text
