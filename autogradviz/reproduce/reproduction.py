@@ -97,7 +97,7 @@ def reproduce(
         findings: of the recording.
         source: add the user's lines as comments.
         seconds: the time for all runs of the program.
-        runner: a process that is running already, to use for several recordings.
+        runner: a process that is running already, which has a time of its own.
 
     Raises:
         NothingToReproduceError: if the recording has no exception, no finding, or no arguments of
@@ -113,7 +113,6 @@ def reproduce(
         message = "the arguments of operators are not recorded, or were removed from the recording"
         raise NothingToReproduceError(message)
     if runner is not None:
-        runner.start_again(seconds)
         return _Search(analysis, findings, program, runner, source=source).result()
     with ProgramRunner(seconds, record=error is None) as own:
         return _Search(analysis, findings, program, own, source=source).result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _SCRIPT: Final = Path(__file__).with_name("child_process.py")
+_START_SECONDS: Final = 120
+"""Time to import PyTorch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,12 @@ class ProgramRunner:
     """A child process that has imported PyTorch and runs programs, as a context manager."""
 
     def __init__(self, seconds: float, *, record: bool = False) -> None:
-        """Set the time for all programs together, and whether each is recorded."""
-        self._ends = monotonic() + seconds
+        """Set the time for all programs together, and whether each is recorded.
+
+        The time begins when PyTorch has been imported.
+        """
+        self._seconds = seconds
+        self._ends = monotonic() + _START_SECONDS
         self._record = record
         self._known: dict[str, Outcome] = {}
         self._lines: queue.Queue[str] = queue.Queue()
@@ -60,7 +67,8 @@ class ProgramRunner:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(OSError):  # a request that the process did not read
+                    stream.close()
 
     @property
     def seconds_left(self) -> float:
@@ -80,6 +88,7 @@ class ProgramRunner:
         """
         answer = self._ask({"names": sorted(ops), "checkpoint": checkpoint, "record": self._record})
         self.torch_version = answer.get("torch", "")
+        self.start_again(self._seconds)
         return {op: (where, names) for op, (where, names) in answer.get("known", {}).items()}
 
     def run(self, text: str) -> Outcome:
