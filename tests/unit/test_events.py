@@ -49,7 +49,7 @@ PLAIN_NUMBERS = {
     "aot_number", "checkpoint_number", "packed_nbytes", "saved_versions", "rank", "world_size",
     "local_rank", "pid", "restart_count", "group_ranks", "mesh_shape", "mesh_coordinates",
     "step_ops", "step_digest", "group_number", "bucket", "bucket_nbytes", "bucket_cap_nbytes",
-    "unsharded_nbytes", "gradient_count", "steps",
+    "unsharded_nbytes", "gradient_count", "steps", "strides", "storage_offset",
 }  # fmt: skip
 TEXT_IDS = {"compile_id", "failed_compile_id"}
 """PyTorch's own names of compilations, which are text and refer to no definition."""
