@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import NothingToReproduceError
 from autogradviz.event_log import write_over_own
+from autogradviz.events import ArgumentsSeen
 from autogradviz.reproduce.build_program import build_program
 from autogradviz.reproduce.reduce_program import count_statements, reduce_program
 from autogradviz.reproduce.run_programs import ProgramRunner
@@ -107,11 +108,11 @@ def reproduce(
     if error is None and not findings:
         message = "the recording has no exception and no finding"
         raise NothingToReproduceError(message)
-    program = build_program(analysis, error)
-    known = [each.arguments is not None for each in program.statements() if each.kind == "op"]
-    if not any(known):
+    texts = analysis.log.column(ArgumentsSeen, "arguments")
+    if not any(text.startswith("{") for text in texts):
         message = "the arguments of operators are not recorded, or were removed from the recording"
         raise NothingToReproduceError(message)
+    program = build_program(analysis, error)
     if runner is not None:
         return _Search(analysis, findings, program, runner, source=source).result()
     with ProgramRunner(seconds, record=error is None) as own:
