@@ -350,7 +350,7 @@ class _Builder:
             failed=event.failed,
             location=self._line(event.stack_id),
         )
-        if statement.arguments is None and event.op == "aten.detach.default":
+        if event.arguments_id is None and event.op == "aten.detach.default":
             statement.op, statement.arguments = "tensor.data", '{"self": "$"}'  # the attribute
         statement.options["node_id"] = node_id
         written = set(event.written)

@@ -167,16 +167,3 @@ def test_command_writes_a_program_that_raises(tmp_path, capsys, monkeypatch):
         [sys.executable, "bug.py"], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert "Trying to backward through the graph a second time" in run.stderr
-
-
-@pytest.mark.ci(reason="starts PyTorch in another process")
-def test_finding_without_an_exception_is_shown():
-    with autogradviz.record() as trace:
-        x = torch.rand(3, requires_grad=True)
-        hidden = x.exp()
-        hidden.data.mul_(2)
-        hidden.sum().backward()
-    assert trace.diagnose()
-    found = trace.reproduce(seconds=300)
-    assert found.same
-    assert ".data" in found.text
