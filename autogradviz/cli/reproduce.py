@@ -12,6 +12,7 @@ from autogradviz.trace import load
 if TYPE_CHECKING:
     import argparse
 
+_WIDTH = 100
 NOT_THE_SAME = 1
 """Exit code if the program does not repeat the error."""
 
@@ -51,4 +52,4 @@ def _reproduce(options: argparse.Namespace) -> None:
 
 
 def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+    return text.partition("\n")[0][:_WIDTH]

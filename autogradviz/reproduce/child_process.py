@@ -49,7 +49,7 @@ def _warm_up(torch: Any, request: dict[str, Any]) -> None:
 
 
 def _known(torch: Any, ops: list[str]) -> dict[str, tuple[str, list[str]]]:
-    """Return where PyTorch has a function of each operator's name, and its arguments."""
+    """Return the place of each operator's function in PyTorch, and its arguments."""
     found = {}
     for op in ops:
         space, name, overload = [*op.split("."), "default"][:3]
