@@ -579,7 +579,7 @@ class _Builder:
     def _returned_gradients(
         self, node: NodeSeen, statement: Statement, body: Body, local: dict[int, Value]
     ) -> list[Value | None]:
-        """Return the gradient that the backward returned for each input; None where that is not known.
+        """Return the gradient for each input; None where that is not known.
 
         The next nodes received it. If the Function's own node raised, the message has the number of
         gradients, or the place and shape of the wrong one.
