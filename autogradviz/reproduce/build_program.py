@@ -648,7 +648,7 @@ _VIEWS: Final = ("aten.view.", "aten._unsafe_view.", "aten._reshape_alias.", "at
 def _twins(forward: Body, body: Body) -> list[tuple[Statement, Statement]]:
     """Return the pairs of statements that are the same in a forward and a recomputation."""
     keys = [[_kind(each) for each in part.statements] for part in (forward, body)]
-    blocks = SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks()
+    blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
     return [
         (forward.statements[a + place], body.statements[b + place])
         for a, b, size in blocks
