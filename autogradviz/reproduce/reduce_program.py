@@ -61,9 +61,13 @@ def _items(program: Program) -> list[list[Statement]]:
 
 def count_statements(text: str) -> int:
     """Return the number of statements of a program, without imports, headings and the seed."""
+    try:
+        parsed = ast.parse(text)
+    except SyntaxError:  # a program that could not be written whole
+        return 0
     return sum(
         isinstance(each, ast.stmt)
         and not isinstance(each, _NOT_COUNTED)
         and "manual_seed" not in ast.unparse(each)
-        for each in ast.walk(ast.parse(text))
+        for each in ast.walk(parsed)
     )
