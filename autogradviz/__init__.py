@@ -19,8 +19,9 @@ _NAMES_BY_MODULE = {
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "
-        "OutputExistsError ProgramNotFoundError RecordingStateError UnknownFormatError "
-        "UnknownRegionError UnknownSlugError UnknownTargetError UnsupportedTorchError"
+        "NothingToReproduceError OutputExistsError ProgramNotFoundError RecordingStateError "
+        "UnknownFormatError UnknownRegionError UnknownSlugError UnknownTargetError "
+        "UnsupportedTorchError"
     ),
     "event_log": "Log RankSummary",
     "explanations.read_pages": "Page explain",
@@ -29,6 +30,7 @@ _NAMES_BY_MODULE = {
     "render.live_widget": "LiveWidget",
     "render.distributed_run_widget": "RunWidget",
     "render.widget": "TraceWidget",
+    "reproduce.reproduction": "Reproduction",
     "distributed_runs": "FirstDifference OddRank RankFile Run RunFinding UnreadableFile load",
     "trace": "Trace",
     "views.compiled_region_view": "CompiledRegionView",

@@ -46,6 +46,7 @@ from autogradviz.errors import MissingProgramError as MissingProgramError
 from autogradviz.errors import NativeBuildError as NativeBuildError
 from autogradviz.errors import NotAGraphError as NotAGraphError
 from autogradviz.errors import NotATraceError as NotATraceError
+from autogradviz.errors import NothingToReproduceError as NothingToReproduceError
 from autogradviz.errors import OutputExistsError as OutputExistsError
 from autogradviz.errors import ProgramNotFoundError as ProgramNotFoundError
 from autogradviz.errors import RecordingStateError as RecordingStateError
@@ -64,6 +65,7 @@ from autogradviz.recording.record_context import record as record
 from autogradviz.render.distributed_run_widget import RunWidget as RunWidget
 from autogradviz.render.live_widget import LiveWidget as LiveWidget
 from autogradviz.render.widget import TraceWidget as TraceWidget
+from autogradviz.reproduce.reproduction import Reproduction as Reproduction
 from autogradviz.trace import Trace as Trace
 from autogradviz.views.compiled_region_view import CompiledRegionView as CompiledRegionView
 from autogradviz.views.flame_graph_view import FlameGraphView as FlameGraphView

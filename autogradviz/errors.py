@@ -187,6 +187,18 @@ class UnknownTargetError(AutogradvizError, ValueError):
     slug = "unknown-target"
 
 
+class NothingToReproduceError(AutogradvizError, ValueError):
+    """The recording has no exception and no finding, or lacks the arguments of operators.
+
+    Example:
+        >>> trace.reproduce()
+        Traceback (most recent call last):
+        autogradviz.errors.NothingToReproduceError: ...
+    """
+
+    slug = "nothing-to-reproduce"
+
+
 class MissingExtraError(AutogradvizError, ImportError):
     """An optional package is not installed; the message names the extra for pip.
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.render.live_widget import LiveWidget
     from autogradviz.render.widget import TraceWidget
+    from autogradviz.reproduce.reproduction import Reproduction
     from autogradviz.scene import Scene
     from autogradviz.views.compiled_region_view import CompiledRegionView
     from autogradviz.views.flame_graph_view import FlameGraphView
@@ -433,6 +434,33 @@ class Trace:
         from autogradviz.scene.causes import answer_question
 
         return answer_question(self._scene, self.analysis, self._facts, subject)
+
+    def reproduce(self, *, source: bool = False, seconds: float = 30.0) -> Reproduction:
+        """Return a short program that raises the same exception, or has the same finding.
+
+        The program needs only PyTorch. It has the shapes and dtypes of the recording, random
+        numbers, and no text of yours. It is run in another process, and shortened as long as its
+        exception stays the same; numbers in the message may differ.
+
+        Args:
+            source: add the recorded source lines as comments.
+            seconds: the time for all runs.
+
+        Raises:
+            NothingToReproduceError: if the recording has no exception and no finding, or lacks the
+                arguments of operators, as a redacted one does.
+
+        Example:
+            >>> with contextlib.suppress(RuntimeError), autogradviz.record() as failing:
+            ...     y = torch.rand(3, requires_grad=True).exp()
+            ...     y.mul_(2)
+            ...     y.sum().backward()
+            >>> failing.reproduce()
+            <Reproduction of ... statements, the same>
+        """
+        from autogradviz.reproduce.reproduction import reproduce
+
+        return reproduce(self.analysis, self._findings, source=source, seconds=seconds)
 
     # --- parts ----------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from autogradviz.cli import (
     html,
     import_compile_trace,
     native,
+    reproduce,
     run,
     show,
     svg,
@@ -43,8 +44,8 @@ INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in a shell."""
 
 COMMANDS: Final = (
-    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, svg, html,
-    watch, explain, native,
+    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, reproduce,
+    svg, html, watch, explain, native,
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 

@@ -83,6 +83,7 @@ from autogradviz.events.definitions import ModuleSeen as ModuleSeen
 from autogradviz.events.definitions import ParameterSeen as ParameterSeen
 from autogradviz.events.definitions import SourceLineRead as SourceLineRead
 from autogradviz.events.definitions import StackSeen as StackSeen
+from autogradviz.events.definitions import StridesSeen as StridesSeen
 from autogradviz.events.definitions import TensorSeen as TensorSeen
 from autogradviz.events.field_types import registered
 from autogradviz.events.hooks import ForwardHookRegistered as ForwardHookRegistered
@@ -103,6 +104,7 @@ from autogradviz.events.modules_and_state import StateChanged as StateChanged
 from autogradviz.events.modules_and_state import StateKind as StateKind
 from autogradviz.events.modules_and_state import ValueKind as ValueKind
 from autogradviz.events.modules_and_state import path_text as path_text
+from autogradviz.events.operators_and_collectives import ArgumentsSeen as ArgumentsSeen
 from autogradviz.events.operators_and_collectives import CollectiveCalled as CollectiveCalled
 from autogradviz.events.operators_and_collectives import CollectiveWaited as CollectiveWaited
 from autogradviz.events.operators_and_collectives import OpCalled as OpCalled

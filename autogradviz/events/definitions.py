@@ -75,6 +75,16 @@ class TensorSeen(Event):
 
 @event(defines=("tensor_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StridesSeen(Event):
+    """A tensor that no recorded op returned is not contiguous, or begins inside its storage."""
+
+    tensor_id: TensorId
+    strides: tuple[int, ...]  # in elements
+    storage_offset: int  # in elements
+
+
+@event(defines=("tensor_id",))
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedTensorSeen(Event):
     """A tensor is a ``DTensor``; it is emitted after the ``TensorSeen`` with its global shape."""
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Target: TypeAlias = Literal[
-    "backward", "call", "compiled_region", "event", "exec_group", "frame", "hook", "hook_pair",
-    "module", "node", "object", "op", "recompute", "region", "saved", "stack", "storage", "tensor",
+    "arguments", "backward", "call", "compiled_region", "event", "exec_group", "frame", "hook",
+    "hook_pair", "module", "node", "object", "op", "recompute", "region", "saved", "stack",
+    "storage", "tensor",
 ]  # fmt: skip
 """The kind of definition that an id refers to."""
 
@@ -60,6 +61,7 @@ def private_text(privacy: Privacy) -> Private:
     return Private(privacy)
 
 
+ArgumentsId: TypeAlias = Annotated[int, ref("arguments")]
 BackwardId: TypeAlias = Annotated[int, ref("backward")]
 CallId: TypeAlias = Annotated[int, ref("call")]
 CompiledRegionId: TypeAlias = Annotated[int, ref("compiled_region")]

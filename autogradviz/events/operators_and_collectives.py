@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from autogradviz.events.base import Event
 from autogradviz.events.field_types import (
+    ArgumentsId,
     CallId,
     ModuleId,
     NodeId,
@@ -14,6 +15,7 @@ from autogradviz.events.field_types import (
     RecomputeId,
     RegionId,
     TensorId,
+    ValueText,
     event,
 )
 
@@ -42,6 +44,24 @@ class OpCalled(Event):
     region_id: RegionId | None  # innermost checkpoint region, in forward and recomputation
     recompute_id: RecomputeId | None
     failed: bool  # the op raised
+    arguments_id: ArgumentsId | None  # None where its arguments are not known
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentsSeen(Event):
+    """An operator was called with these arguments for the first time.
+
+    ``arguments`` is a JSON object, in the order of the operator's schema, without arguments that
+    have their default value. Numbers, None and lists stand for themselves. Text begins with its
+    kind: "$" is a tensor, which ``OpCalled.inputs`` has; "s:mean" is text; "torch.float32" a
+    dtype, layout or memory format; "d:cpu" a device; "f:nan" a number that JSON does not have;
+    "c:1.0,2.0" a complex number; "g:" a generator; "?:Type" a value that is not recorded. The
+    names of arguments that are passed by keyword only begin with "*".
+    """
+
+    arguments_id: ArgumentsId
+    arguments: ValueText
 
 
 @event()

@@ -35,6 +35,7 @@ LAYERS = {
     "export": 7,
     "live": 7,
     "views": 7,
+    "reproduce": 7,
     "plugins": 8,
     "trace": 8,
     "comparison": 9,

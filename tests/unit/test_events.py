@@ -50,7 +50,7 @@ PLAIN_NUMBERS = {
     "local_rank", "pid", "restart_count", "group_ranks", "mesh_shape", "mesh_coordinates",
     "step_ops", "step_digest", "group_number", "bucket", "bucket_nbytes", "bucket_cap_nbytes",
     "unsharded_nbytes", "gradient_count", "steps", "node_facts", "edge_facts", "leaf_facts",
-    "unverified_count",
+    "unverified_count", "strides", "storage_offset",
 }  # fmt: skip
 TEXT_IDS = {"compile_id", "failed_compile_id"}
 """PyTorch's own names of compilations, which are text and refer to no definition."""

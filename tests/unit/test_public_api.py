@@ -126,6 +126,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "plot_timeline",
         "predict_memory",
         "redacted",
+        "reproduce",
         "save",
         "saved_bytes",
         "saved_tensors",

@@ -40,6 +40,12 @@ class Decoder {
     return push(found);
   }
 
+  bool text() {
+    std::string found(static_cast<size_t>(numbers_.next()), ' ');
+    for (char& each : found) each = static_cast<char>(numbers_.next());
+    return push(PyUnicode_DecodeUTF8(found.data(), static_cast<Py_ssize_t>(found.size()), "replace"));
+  }
+
   bool boolean() {
     return push(PyBool_FromLong(numbers_.next() != 0));
   }
@@ -125,7 +131,7 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
     case Kind::op_called:
       return each.push(op_name(each.next())) && each.push(phase_name(each.next())) && each.tuple() &&
           each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.number() && each.optional() && each.optional() &&
-          each.optional() && each.optional() && each.optional() && each.boolean();
+          each.optional() && each.optional() && each.optional() && each.boolean() && each.optional();
     case Kind::version_bumped:
       return each.number() && each.optional() && each.number() && each.number() &&
           each.push(op_name(each.next())) && each.optional();
@@ -170,6 +176,10 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
       return each.number() && each.number() && each.layout();
     case Kind::output_norm_read:
       return each.optional() && each.number() && each.real() && each.real();
+    case Kind::arguments_seen:
+      return each.number() && each.text();
+    case Kind::strides_seen:
+      return each.number() && each.tuple() && each.number();
     case Kind::grad_accumulated:
     case Kind::not_finite_seen:
       return each.number() && each.number() && each.number();

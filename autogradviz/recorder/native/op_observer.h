@@ -13,6 +13,7 @@
 #include "fingerprints.h"
 #include "output_norms.h"
 #include "unobserved_compiled_regions.h"
+#include "op_arguments.h"
 #include "recording_state.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -136,6 +137,7 @@ struct OpContext : at::ObserverContext {
   bool traced = false;  // it only traces, with all that it calls
   Origin origin = Origin::eager;
   int64_t result = NO_ID;
+  int64_t arguments = NO_ID;
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
 
@@ -577,6 +579,9 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
       if (writes) context->written.push_back({id, impl, version});
     });
   }
+  std::string& key = argument_key(op->index, arguments);
+  context->arguments = recording->intern_arguments(
+      key, thread.number, context->started_ns, [&] { return text_of_arguments(op->handle->schema(), arguments); });
   for (const Fingerprint& content : contents) {
     context->hashes.push_back(content.hash);
     recording->put_content(content, thread.number, context->started_ns);
@@ -635,7 +640,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   int64_t device = NO_ID;
   const at::Tensor* first = nullptr;
   auto visit = [&](const at::Tensor& tensor) {
-    outputs.push_back(recording.intern(tensor, thread.number, ended_ns));
+    outputs.push_back(recording.intern(tensor, thread.number, ended_ns, true));
     versions.push_back(Recording::version_of(*tensor.unsafeGetTensorImpl()));
     if (first == nullptr) first = &tensor;
   };
@@ -678,7 +683,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   recording.put_all(context.hashes);
   recording.put_all(hashes);
   for (int64_t value : {ended_ns - context.started_ns, created, node, last_number(thread.calls), region,
-                        recompute, static_cast<int64_t>(failed)})
+                        recompute, static_cast<int64_t>(failed), context.arguments})
     recording.put(value);
   recording.end_event(start);
   for (size_t place = 0; place < norms.size(); ++place) {

@@ -57,6 +57,8 @@ enum class Kind : int64_t {
   collective_called,
   distributed_tensor_seen,
   output_norm_read,
+  arguments_seen,
+  strides_seen,
   count,
 };
 
@@ -364,7 +366,9 @@ class Recording {
   // --- tensors and storages ------------------------------------------------------------------
 
   // Return a tensor's id, and record the tensor if it is new.
-  int64_t intern(const at::Tensor& tensor, int64_t thread, int64_t time_ns) {
+  //
+  // Of a new tensor that is not the result of an operator, the strides are recorded too.
+  int64_t intern(const at::Tensor& tensor, int64_t thread, int64_t time_ns, bool is_result = false) {
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     if (impl.is_python_dispatch())
       if (const Wrapper* wrapper = find_wrapper(impl)) return intern_wrapper(*wrapper, thread, time_ns);
@@ -377,7 +381,7 @@ class Recording {
         if (matches(each.window, impl)) return each.id;
       int64_t id = add_tensor(storage.id);
       storage.tensors.push_back({window_of(impl), id});
-      describe(id, storage.id, impl, thread, time_ns);
+      describe(id, storage.id, impl, thread, time_ns, is_result);
       return id;
     }
     if (storages_.size() >= sweep_at_) sweep();
@@ -388,7 +392,7 @@ class Recording {
     Storage storage{c10::weak_intrusive_ptr<c10::StorageImpl>(strong), storage_id, {}};
     storage.tensors.push_back({window_of(impl), id});
     storages_.emplace(address, std::move(storage));
-    describe(id, storage_id, impl, thread, time_ns);
+    describe(id, storage_id, impl, thread, time_ns, is_result);
     return id;
   }
 
@@ -562,6 +566,29 @@ class Recording {
     end_event(start);
   }
 
+  // --- arguments of operators -----------------------------------------------------------------
+
+  static constexpr size_t MAX_ARGUMENTS = 10000;
+
+  // Return the id of an operator's arguments, by a key of their values. ``text`` describes them when
+  // they are new. Once there are too many, as when a number is another one in each step, new ones
+  // are not recorded.
+  template <class Text>
+  int64_t intern_arguments(const std::string& key, int64_t thread, int64_t time_ns, const Text& text) {
+    auto found = arguments_.find(key);
+    if (found != arguments_.end()) return found->second;
+    if (arguments_.size() >= MAX_ARGUMENTS) return NO_ID;
+    int64_t id = static_cast<int64_t>(arguments_.size());
+    arguments_.emplace(key, id);
+    std::string described = text();
+    size_t start = begin_event(Kind::arguments_seen, seq(), time_ns, thread, NO_ID);
+    put(id);
+    put(static_cast<int64_t>(described.size()));
+    for (unsigned char each : described) put(each);
+    end_event(start);
+    return id;
+  }
+
   // --- stacks --------------------------------------------------------------------------------
 
   // Return the id of a stack, and record it and its frames if they are new.
@@ -644,11 +671,18 @@ class Recording {
     return id;
   }
 
-  void describe(int64_t id, int64_t storage, const c10::TensorImpl& impl, int64_t thread, int64_t time_ns) {
+  void describe(int64_t id, int64_t storage, const c10::TensorImpl& impl, int64_t thread, int64_t time_ns,
+                bool is_result) {
     int64_t nbytes = impl.numel() * static_cast<int64_t>(impl.itemsize());
     int64_t storage_nbytes = storage == NO_ID ? 0 : static_cast<int64_t>(impl.unsafe_storage().nbytes());
     put_tensor(id, storage, impl.sizes(), static_cast<int64_t>(c10::typeMetaToScalarType(impl.dtype())),
                device_word(impl), nbytes, storage_nbytes, thread, time_ns);
+    if (is_result || (impl.is_contiguous() && impl.storage_offset() == 0)) return;
+    size_t start = begin_event(Kind::strides_seen, seq(), time_ns, thread, NO_ID);
+    put(id);
+    put_all(impl.strides());
+    put(impl.storage_offset());
+    end_event(start);
   }
 
   static int64_t device_word(const c10::TensorImpl& impl) {
@@ -743,6 +777,7 @@ class Recording {
  private:
   ska::flat_hash_map<c10::StorageImpl*, Storage, AddressHash> storages_;
   std::unordered_map<std::string, int64_t> bare_;
+  std::unordered_map<std::string, int64_t> arguments_;
   std::vector<TensorId> shapes_;  // the offset is the device
   size_t sweep_at_ = SWEEP;
   std::unordered_multimap<uint64_t, std::pair<int64_t, std::vector<Place>>> stacks_;

@@ -10,6 +10,7 @@ from autogradviz.event_log.encode_stream import to_batches
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import (
     EVENT_TYPES,
+    ArgumentsSeen,
     CollectiveCalled,
     DistributedTensorSeen,
     Event,
@@ -27,6 +28,7 @@ from autogradviz.events import (
     RandomDrawn,
     SlotSeen,
     StackSeen,
+    StridesSeen,
     TensorReleased,
     TensorSaved,
     TensorSeen,
@@ -47,7 +49,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
     NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
-    CollectiveCalled, DistributedTensorSeen, OutputNormRead,
+    CollectiveCalled, DistributedTensorSeen, OutputNormRead, ArgumentsSeen, StridesSeen,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

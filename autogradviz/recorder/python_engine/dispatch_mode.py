@@ -12,6 +12,7 @@ mode called them. Without a mode they bump once, so the mode does it for them.
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -19,6 +20,7 @@ import torch
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.eager_or_compiled_callers import EAGER, LEFT_OUT
+from autogradviz.recorder.ops.op_arguments import ArgumentTable
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.ops.output_norms import OutputNorms
 from autogradviz.recorder.ops.random_ops import emit_draw
@@ -31,6 +33,7 @@ from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
     version_of,
 )
 from autogradviz.recorder.torch_internals.private_api import (
+    DisableTorchFunction,
     TorchDispatchMode,
     allows_mutation_on_saved_tensors,
     current_graph_task_id,
@@ -73,6 +76,7 @@ _Tensor: Final = torch.Tensor
 _UNWRITTEN: Final = (0,)
 """The versions of one tensor that was never written: one tuple for all of them."""
 _NO_REGION: Final = (None, None)
+_NOTHING: Final = nullcontext()
 
 
 def _count_nothing(_name: str, _phase: str, _state: ThreadState) -> None:
@@ -132,6 +136,7 @@ class OpMode(TorchDispatchMode):
         self._execute = self._run_call if session.verifier is None else self._run_verified
         self._add_to_step = (digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
+        self._intern_arguments = ArgumentTable(session).intern
         self.collective_count = self._collectives.count
         self.compiled_code: OpOrigins | None = None
 
@@ -177,6 +182,7 @@ class OpMode(TorchDispatchMode):
                 "collectives", self._collectives.called, signature.collective, signature.name,
                 args, kwargs, call[5],
             )  # fmt: skip
+        arguments_id = self._arguments_of(signature, func, args, kwargs)
         started = self._sequence.time_ns(state.number)
         try:
             if signature.special == "composite" and _inference_mode():
@@ -187,10 +193,10 @@ class OpMode(TorchDispatchMode):
             wrapped = wrap_scalars(error, positions, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
-            row = self._finish(call, None, started, error, origin)
+            row = self._finish(call, None, started, error, origin, arguments_id)
             self._stop_after(func, args, kwargs, None, error, row, call)
             raise
-        row = self._finish(call, result, started, None, origin)
+        row = self._finish(call, result, started, None, origin, arguments_id)
         if signature.draw is not None and row is not None:
             self._session.guarded(
                 "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
@@ -229,6 +235,17 @@ class OpMode(TorchDispatchMode):
             if wrapped is None:
                 raise
             return self.__torch_dispatch__(func, types, wrapped, kwargs)
+
+    def _arguments_of(self, signature: Signature, func: Any, args: Any, kwargs: Any) -> int | None:
+        self._session.begin_recorder_time()
+        try:
+            with DisableTorchFunction() if _function_modes() else _NOTHING:
+                return self._intern_arguments(signature, func, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever failed here, the op must run
+            self._session.fail("arguments", error)
+            return None
+        finally:
+            self._session.end_recorder_time()
 
     def _stop_after(self, *finished: Any) -> None:
         if self._stops is not None:
@@ -295,7 +312,13 @@ class OpMode(TorchDispatchMode):
             self._session.end_recorder_time()
 
     def _finish(
-        self, call: Call, result: Any, started: int, error: BaseException | None, origin: int
+        self,
+        call: Call,
+        result: Any,
+        started: int,
+        error: BaseException | None,
+        origin: int,
+        arguments_id: int | None,
     ) -> tuple[Any, ...] | None:
         self._session.begin_recorder_time()
         try:
@@ -335,7 +358,7 @@ class OpMode(TorchDispatchMode):
                 hashes, hashes_after, sequence.time_ns(state.number) - started, created,
                 state.running[-1][1] if state.running else None,
                 state.calls[-1] if state.calls else None,
-                region_id, recompute_id, error is not None,
+                region_id, recompute_id, error is not None, arguments_id,
             )  # fmt: skip
             append(row)
             if created is not None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.events import NO_ID, DistributedTensorSeen, TensorSeen
+from autogradviz.events import NO_ID, DistributedTensorSeen, StridesSeen, TensorSeen
 from autogradviz.recorder import engine_interface
 from autogradviz.recorder.python_engine.int_map import IntMap, grow
 from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
@@ -75,6 +75,7 @@ class TensorTable:
         self._threads = session.threads
         self._sequence = session.sequence
         self._emit = session.emitter(TensorSeen)
+        self._emit_strides = session.emitter(StridesSeen)
         self._emit_distributed = session.emitter(DistributedTensorSeen)
         self._append = session.log.appender(TensorSeen)
         self._lock = new_lock()  # a finalizer may run ops while we hold it
@@ -196,6 +197,9 @@ class TensorTable:
             seq, sequence.time_ns(thread), thread, None, tensor_id, storage_id, shape, word,
             "cpu" if tensor.is_cpu else str(tensor.device), nbytes, len(storage),
         ))  # fmt: skip
+        if now_ns is None and (window[0] or not tensor.is_contiguous()):  # not the result of an op
+            number = self._threads.local.state.number if thread is None else thread
+            self._emit_strides(number, None, tensor_id, tensor.stride(), window[0])
         return tensor_id
 
     def _describe(self, window: Window, tensor: torch.Tensor) -> Description:

@@ -1,0 +1,55 @@
+"""``autogradviz reproduce``: write a short program that shows the error of a recording."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from autogradviz.cli.common_arguments import add_output, add_trace, warn_incomplete
+from autogradviz.cli.output_path import choose_output
+from autogradviz.trace import load
+
+if TYPE_CHECKING:
+    import argparse
+
+_WIDTH = 100
+NOT_THE_SAME = 1
+"""Exit code if the program does not repeat the error."""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``reproduce`` to the command line."""
+    text = "write a short program that raises the same exception, or has the same finding"
+    parser = commands.add_parser(
+        "reproduce",
+        help=text,
+        description=f"{text}. It needs only PyTorch, and is run before it is written.",
+    )
+    add_trace(parser)
+    add_output(parser, "the trace's name with the suffix .py, in this directory")
+    text = "add the recorded source lines as comments"
+    parser.add_argument("--source", action="store_true", help=text)
+    text = "time for all runs (default: %(default)s)"
+    parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help=text)
+    parser.set_defaults(run=_reproduce)
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    path = choose_output(options, ".py")
+    trace = load(options.trace)
+    warn_incomplete(trace, options.trace)
+    found = trace.reproduce(source=options.source, seconds=options.seconds)
+    found.save(path, overwrite=options.overwrite)
+    verdict = "the same" if found.same else "not the same"
+    sys.stdout.write(f"{path} ({found.statements} statements)\n")
+    sys.stdout.write(f"recorded: {_first_line(found.expected)}\n")
+    sys.stdout.write(f"program:  {_first_line(found.got) or 'nothing'} ({verdict})\n")
+    for each in found.missing:
+        sys.stdout.write(f"not repeated: {each}\n")
+    sys.stdout.flush()
+    if not found.same:
+        raise SystemExit(NOT_THE_SAME)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0][:_WIDTH]
