@@ -329,7 +329,7 @@ class OpMode(TorchDispatchMode):
             versions_after: Ints
             hashes_after: Ints = ()
             if plain and type(result) is _Tensor and not written:
-                given = (self._tensors.intern(result, state.number),)
+                given = (self._tensors.intern(result, state.number, True),)
                 try:
                     version = result._version  # noqa: SLF001
                 except RuntimeError:  # inference mode

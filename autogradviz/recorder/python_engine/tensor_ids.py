@@ -88,7 +88,12 @@ class TensorTable:
         self.storage_of: array[int] | IntMap = array("q")
         """Storage id by tensor id, NO_ID if the tensor has no storage."""
 
-    def intern(self, tensor: torch.Tensor, thread: int | None = None) -> int:
+    def intern(
+        self,
+        tensor: torch.Tensor,
+        thread: int | None = None,
+        is_result: bool = False,  # noqa: FBT001, FBT002 - see NOTE [ Cost of an event ]
+    ) -> int:
         """Return a tensor's id.
 
         Call it with function overrides disabled: reading ``shape`` of a tensor subclass is a
@@ -97,6 +102,7 @@ class TensorTable:
         Args:
             tensor: any tensor.
             thread: number of the calling thread, if the caller knows it.
+            is_result: an op has just returned it.
         """
         kind = type(tensor)
         try:
@@ -116,7 +122,7 @@ class TensorTable:
             others = known[4]
             if others is not None and window in others:
                 return others[window]
-        return self._define(storage, window, tensor, thread)
+        return self._define(storage, window, tensor, thread, is_result)
 
     def intern_all(self, tensors: list[torch.Tensor]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the ids of tensors, and their versions."""
@@ -151,6 +157,7 @@ class TensorTable:
         window: Window,
         tensor: torch.Tensor,
         thread: int | None,
+        is_result: bool,  # noqa: FBT001
     ) -> int:
         try:
             # The tuple is equal to the size, and no load on the garbage collector.
@@ -197,9 +204,8 @@ class TensorTable:
             seq, sequence.time_ns(thread), thread, None, tensor_id, storage_id, shape, word,
             "cpu" if tensor.is_cpu else str(tensor.device), nbytes, len(storage),
         ))  # fmt: skip
-        if now_ns is None and (window[0] or not tensor.is_contiguous()):  # not the result of an op
-            number = self._threads.local.state.number if thread is None else thread
-            self._emit_strides(number, None, tensor_id, tensor.stride(), window[0])
+        if not is_result and (window[0] or not tensor.is_contiguous()):
+            self._emit_strides(thread, None, tensor_id, tensor.stride(), window[0])
         return tensor_id
 
     def _describe(self, window: Window, tensor: torch.Tensor) -> Description:
