@@ -275,7 +275,7 @@ class Trace:
         )
 
     def phase_times(self) -> PhaseTimes:
-        """Return how long forward, backward, recomputation and optimizer took.
+        """Return the time of forward, backward, recomputation and optimizer.
 
         The time of the recorder is in none of them: it is ``recorder_ns``.
 
@@ -284,7 +284,9 @@ class Trace:
             >>> times.forward_ns > 0, times.backward_ns > times.recomputation_ns
             (True, True)
         """
-        return self.analysis.phase_times
+        from autogradviz.analysis.phase_times import measure_phases
+
+        return measure_phases(self.analysis)
 
     def predict_memory(
         self,
@@ -451,6 +453,7 @@ class Trace:
                 arguments of operators, as a redacted one does.
 
         Example:
+            >>> import contextlib
             >>> with contextlib.suppress(RuntimeError), autogradviz.record() as failing:
             ...     y = torch.rand(3, requires_grad=True).exp()
             ...     y.mul_(2)

@@ -17,7 +17,6 @@ from autogradviz.analysis.memory_curve import build_memory
 from autogradviz.analysis.module_call_of_sequence_number import CallIntervals, read_call_intervals
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
 from autogradviz.analysis.ops import build_ops, find_creators
-from autogradviz.analysis.phase_times import PhaseTimes, measure_phases
 from autogradviz.analysis.saved_memory import SavedMemory
 from autogradviz.analysis.saved_storage_history import build_histories, find_stored_ids
 from autogradviz.analysis.saved_tensors import build_saved
@@ -135,11 +134,6 @@ class Analysis:
     def distributed_tensors(self) -> dict[int, DistributedTensorSeen]:
         """Local part, placements and mesh of each ``DTensor``, by tensor id."""
         return {event.tensor_id: event for event in self.log.of(DistributedTensorSeen)}
-
-    @cached_property
-    def phase_times(self) -> PhaseTimes:
-        """The time of forward, backward and optimizer."""
-        return measure_phases(self)
 
     @cached_property
     def modules(self) -> dict[int, Module]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
-    """How long each phase of the program took, summed over all steps, without the recorder.
+    """The time of each phase of the program, summed over all steps, without the recorder.
 
     A phase that runs inside another one of its kind counts once. Time between phases, such as that
     of a data loader, is in none of them.

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.phase_times import measure_phases
 from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.distributed_runs import Run, load
@@ -115,7 +116,7 @@ def _section(title: str, table: Table) -> list[RenderableType]:
 
 def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Yield rows for the time of forward, backward and optimizer, and of recomputation."""
-    times = analysis.phase_times
+    times = measure_phases(analysis)
     rows = [
         f"{phase} {format_duration(duration)}"
         for phase, duration in (

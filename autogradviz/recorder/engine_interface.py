@@ -298,7 +298,7 @@ class Engine(Protocol):
         """Let the clock run again, once for each time that it was stopped."""
 
     def recorder_time_ns(self) -> int:
-        """Return how long the recorder has worked, on all threads."""
+        """Return the time for which the recorder has worked, on all threads."""
 
     def take_step(self) -> tuple[int, int]:
         """Return number and digest of the ops since the last call."""

@@ -50,6 +50,7 @@ class Reproduction:
         torch_version: the version of PyTorch with which it ran.
 
     Example:
+        >>> import contextlib
         >>> with contextlib.suppress(RuntimeError), autogradviz.record() as failing:
         ...     y = torch.rand(3, requires_grad=True).exp()
         ...     y.mul_(2)

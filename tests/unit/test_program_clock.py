@@ -35,13 +35,13 @@ def test_time_of_the_recorder_is_left_out(now, clock):
     now["ns"] += 50
     clock.begin_recorder_time()
     now["ns"] += 7
-    assert clock.time_ns(0) == 100
+    assert [clock.time_ns(0), clock.time_ns(0)] == [101, 102]
     clock.end_recorder_time()
     now["ns"] += 3
     clock.end_recorder_time()
-    assert (clock.time_ns(0), clock.recorder_ns) == (100, 60)
+    assert (clock.time_ns(0), clock.recorder_ns) == (102, 58)
     now["ns"] += 5
-    assert clock.time_ns(0) == 105
+    assert clock.time_ns(0) == 107
 
 
 def work(now, clock, nanoseconds):

@@ -74,7 +74,7 @@ class Recording(Protocol):
         """Return the time of an event on this thread, whose number is not needed."""
 
     def recorder_time_ns(self) -> int:
-        """Return what the recorder has taken from all threads."""
+        """Return the time that the recorder has taken from all threads."""
 
     def enter_hook(self) -> Any:
         """Prepare for a pack hook; return the state for ``leave_hook``."""

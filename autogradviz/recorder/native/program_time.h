@@ -1,7 +1,8 @@
 // The time of events: that of the program alone.
 //
 // NOTE [ Time of the program ]
-// The clock of a thread stands still while the recorder works on it. So the duration of everything
+// The clock of a thread stands still while the recorder works on it, but for a nanosecond each time
+// that it is read: events have different times, in their order. So the duration of everything
 // that is recorded, from an operator to a step, is that which it has without a recording, but for
 // the calls into the recorder themselves. Threads share one origin: a new one starts with what the
 // recorder has taken from the others by then, and an engine call makes its threads agree again.
@@ -23,6 +24,7 @@ inline int64_t clock_ns() {
 struct ProgramTime {
   int64_t taken_ns = 0;
   int64_t stopped_ns = 0;  // when the recorder began to work
+  int64_t read = 0;  // how often the clock was read since then
   int64_t left_ns = 0;  // when it last finished
   int depth = 0;
 };
@@ -44,20 +46,22 @@ inline std::atomic<int64_t>& total_taken_ns() {
 }
 
 inline int64_t now_ns() {
-  const ProgramTime& own = program_time();
-  return (own.depth > 0 ? own.stopped_ns : clock_ns()) - own.taken_ns;
+  ProgramTime& own = program_time();
+  return (own.depth > 0 ? own.stopped_ns + ++own.read : clock_ns()) - own.taken_ns;
 }
 
 inline void begin_recorder_time() {
   ProgramTime& own = program_time();
-  if (own.depth++ == 0) own.stopped_ns = clock_ns();
+  if (own.depth++ > 0) return;
+  own.stopped_ns = clock_ns();
+  own.read = 0;
 }
 
 inline void end_recorder_time() {
   ProgramTime& own = program_time();
   if (--own.depth > 0) return;
   own.left_ns = clock_ns();
-  int64_t taken = own.left_ns - own.stopped_ns;
+  int64_t taken = std::max<int64_t>(0, own.left_ns - own.stopped_ns - own.read);
   own.taken_ns += taken;
   total_taken_ns().fetch_add(taken, std::memory_order_relaxed);
   int64_t most = most_taken_ns().load(std::memory_order_relaxed);

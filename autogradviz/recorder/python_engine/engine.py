@@ -97,7 +97,7 @@ class PythonEngine:
         return self.sequence.newest + 1
 
     def recorder_time_ns(self) -> int:
-        """Return how long the recorder has worked, on all threads."""
+        """Return the time for which the recorder has worked, on all threads."""
         return self._clock.recorder_ns
 
     def take_step(self) -> tuple[int, int]:

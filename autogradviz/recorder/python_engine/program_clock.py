@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class ProgramClock:
     """A clock of each thread that stands still while the recorder works on the thread.
 
+    Then it advances by a nanosecond each time that it is read, so that events have different times.
+
     Times are in nanoseconds. A time of ``perf_counter_ns`` minus the origin of the thread is a time
     of the program.
     """
@@ -25,6 +27,7 @@ class ProgramClock:
         """Start of the recording plus what the recorder has taken, by the number of the thread."""
         self._began_ns = perf_counter_ns()
         self._stopped_ns: list[int] = []  # when the recorder began to work, 0 if it does not
+        self._read: list[int] = []  # how often the clock was read since then
         self._left_ns: list[int] = []  # when it last finished
         self._depths: list[int] = []
         self._threads: ThreadTable
@@ -39,6 +42,7 @@ class ProgramClock:
         """Add a thread, which begins at the time of the others; return its number."""
         while len(self.origins) <= state.number:
             self._stopped_ns.append(0)
+            self._read.append(0)
             self._left_ns.append(perf_counter_ns())
             self._depths.append(0)
             self.origins.append(max(self.origins, default=self._began_ns))
@@ -46,7 +50,10 @@ class ProgramClock:
 
     def time_ns(self, thread: int) -> int:
         """Return the time of an event of a thread."""
-        return (self._stopped_ns[thread] or perf_counter_ns()) - self.origins[thread]
+        if not self._stopped_ns[thread]:
+            return perf_counter_ns() - self.origins[thread]
+        self._read[thread] += 1
+        return self._stopped_ns[thread] + self._read[thread] - self.origins[thread]
 
     def begin_recorder_time(self) -> None:
         """Stop the clock of this thread."""
@@ -54,6 +61,7 @@ class ProgramClock:
         self._depths[thread] += 1
         if self._depths[thread] == 1:
             self._stopped_ns[thread] = perf_counter_ns()
+            self._read[thread] = 0
 
     def end_recorder_time(self) -> None:
         """Let the clock of this thread run again, once for each time that it was stopped."""
@@ -61,7 +69,7 @@ class ProgramClock:
         self._depths[thread] -= 1
         if self._depths[thread] == 0:
             now = self._left_ns[thread] = perf_counter_ns()
-            taken = now - self._stopped_ns[thread]
+            taken = max(0, now - self._stopped_ns[thread] - self._read[thread])
             self.origins[thread] += taken
             self.recorder_ns += taken
             self._stopped_ns[thread] = 0
