@@ -456,7 +456,7 @@ class Trace:
             >>> import contextlib
             >>> with contextlib.suppress(RuntimeError), autogradviz.record() as failing:
             ...     y = torch.rand(3, requires_grad=True).exp()
-            ...     y.mul_(2)
+            ...     _ = y.mul_(2)
             ...     y.sum().backward()
             >>> failing.reproduce()
             <Reproduction of ... statements, the same>

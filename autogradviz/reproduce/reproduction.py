@@ -53,7 +53,7 @@ class Reproduction:
         >>> import contextlib
         >>> with contextlib.suppress(RuntimeError), autogradviz.record() as failing:
         ...     y = torch.rand(3, requires_grad=True).exp()
-        ...     y.mul_(2)
+        ...     _ = y.mul_(2)
         ...     y.sum().backward()
         >>> bug = failing.reproduce()
         >>> bug.same, bug.statements

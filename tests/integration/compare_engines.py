@@ -16,6 +16,7 @@ OWN_OPS = frozenset(
 
 SKIPPED = frozenset(
     {
+        events.ArgumentsSeen,  # follows from the operators
         events.CellSeen,
         events.FrameSeen,
         events.RandomDrawn,  # follows from the operators

@@ -9,6 +9,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from autogradviz.support import parse_source
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -66,7 +68,7 @@ def texts(path: Path) -> tuple[Text, ...]:
 
 def _python(source: str) -> Iterator[Text]:
     docstrings = set()
-    for node in ast.walk(ast.parse(source)):  # a body before the statements in it
+    for node in ast.walk(parse_source.parse(source)):  # a body before the statements in it
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             if isinstance(statement, ast.Expr) and _is_text(statement.value):

@@ -145,7 +145,7 @@ class TensorReader:
         ids, versions, hashes = [], [], []
         with DisableTorchFunction():
             for tensor in _tensors(result):
-                tensor_id = intern(tensor)
+                tensor_id = intern(tensor, None, True)
                 ids.append(tensor_id)
                 versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
                 if with_fingerprints:
