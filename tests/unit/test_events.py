@@ -42,7 +42,8 @@ def _below(kind):
 
 PLAIN_NUMBERS = {
     "seq", "time_ns", "thread", "started_at_ns", "event_count", "step", "lineno", "cell", "shape",
-    "nbytes", "storage_nbytes", "duration_ns", "recorder_ns", "sequence_nr", "next_inputs", "position", "version",
+    "nbytes", "storage_nbytes", "duration_ns", "recorder_ns", "sequence_nr", "next_inputs",
+    "position", "version",
     "seen_version", "input_versions", "output_versions", "input_hashes", "output_hashes",
     "saved_hash", "seen_hash", "content_hash", "nan_count", "infinity_count", "op_count",
     "caller_lines", "policy_count", "code_line", "recompile_count", "recompile_limit",
