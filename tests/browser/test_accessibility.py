@@ -12,6 +12,8 @@ from viewer_page import Stage
 
 from autogradviz.scene.layout.coordinates import place
 
+pytestmark = pytest.mark.one_in(4, reason="opens every view", in_ci=1)
+
 VIEWS = ("graph", "timeline", "tensors", "memory", "checkpoint", "findings", "source")
 STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"
 TEXT_COLORS = (

@@ -8,6 +8,8 @@ from viewer_page import Stage, first_open
 
 from autogradviz.scene.layout.coordinates import place
 
+pytestmark = pytest.mark.one_in(3, reason="opens a page for each picture", in_ci=1)
+
 PICTURE = ".agv-compiled-picture"
 
 

@@ -14,6 +14,8 @@ from viewer_page import Stage, serve_sources
 
 from autogradviz.render.widget import pack
 
+pytestmark = pytest.mark.one_in(3, reason="opens a page for each tool", in_ci=1)
+
 LOAD = """
   const { decodePayload } = await import("http://viewer.test/payload/decode.js");
   const { indexScene } = await import("http://viewer.test/scene/scene_index.js");

@@ -22,7 +22,7 @@ def marked(path, mark):
     return [n for n, line in enumerate(lines, 1) if line.endswith(f"# {mark}")]
 
 
-@pytest.mark.one_in(3, reason="runs each program again", in_ci=1)
+@pytest.mark.one_in(6, reason="runs each program again", in_ci=2)
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
 def test_first_finding_names_the_culprit_line_of_a_variant(path):
     module, notes = load(path), 1

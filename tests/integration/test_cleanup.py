@@ -34,7 +34,7 @@ def no_patch_stays_installed():
     assert patch_points() == before
 
 
-@pytest.mark.one_in(3, reason="collects garbage after each program", in_ci=1)
+@pytest.mark.one_in(6, reason="collects garbage after each program", in_ci=2)
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_no_patch_stays_installed_and_no_result_stays_alive(name):
     before = patch_points()

@@ -1,5 +1,7 @@
 """Writing an event: its number, its time and its row."""
 
+from time import perf_counter_ns
+
 import pytest
 
 from autogradviz.event_log import Log
@@ -7,8 +9,12 @@ from autogradviz.events import NodeFinished, NodeStarted
 from autogradviz.recorder.event_writer import EventSequence
 
 
+def read_clock(thread):  # noqa: ARG001 - all threads have one clock
+    return perf_counter_ns()
+
+
 def test_events_of_all_kinds_share_one_numbering_and_take_values_in_field_order():
-    sequence, log = EventSequence(), Log()
+    sequence, log = EventSequence(read_clock), Log()
     started, finished = sequence.emitter(log, NodeStarted), sequence.emitter(log, NodeFinished)
     assert [started(1, None, 2, 3, (4,)), finished(1, 9, 2, 3), started(1, None, 2, 5, ())] == [
         0,
@@ -27,7 +33,7 @@ def test_events_of_all_kinds_share_one_numbering_and_take_values_in_field_order(
 
 def test_callback_runs_before_the_due_event_and_every_later_event():
     called = []
-    sequence, log = EventSequence(called.append), Log()
+    sequence, log = EventSequence(read_clock, on_due=called.append), Log()
     finished = sequence.emitter(log, NodeFinished)
     sequence.set_due(2)
     for _ in range(4):
@@ -38,7 +44,7 @@ def test_callback_runs_before_the_due_event_and_every_later_event():
 
 
 def test_event_with_a_missing_field_is_refused_and_has_no_number():
-    sequence, log = EventSequence(), Log()
+    sequence, log = EventSequence(read_clock), Log()
     with pytest.raises(TypeError):
         sequence.emitter(log, NodeFinished)(0, None, 0)
     assert (len(log), sequence.newest) == (0, -1)

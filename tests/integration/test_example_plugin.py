@@ -13,6 +13,8 @@ from interpreters import run_new
 
 from autogradviz.explanations.read_pages import read_page
 
+pytestmark = pytest.mark.one_in(2, reason="starts interpreters", in_ci=1)
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "plugin"
 PAGE = EXAMPLE / "loss_checks" / "pages" / "softmax-applied-twice.md"

@@ -39,7 +39,7 @@ def no_patch_stays_installed():
     assert all_patch_points() == before
 
 
-@pytest.mark.one_in(3, reason="interrupts each kind of recording", in_ci=1)
+@pytest.mark.one_in(6, reason="interrupts each kind of recording", in_ci=2)
 @pytest.mark.parametrize("where", ["forward", "backward", "hook", "pack"])
 @pytest.mark.parametrize("options", [{}, {"keep_steps": 1}, {"path": "x.agv"}], ids=str)
 def test_interrupt_removes_all_patches_and_keeps_a_readable_trace(

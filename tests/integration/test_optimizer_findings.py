@@ -665,7 +665,7 @@ CORRECT = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(3, reason="trains each model", in_ci=1)
+@pytest.mark.one_in(6, reason="trains each model", in_ci=2)
 @pytest.mark.parametrize("keep_steps", [None, 3])
 @pytest.mark.parametrize("work", CORRECT)
 def test_correct_training_gives_no_finding(work, keep_steps):

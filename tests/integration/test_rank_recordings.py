@@ -11,6 +11,8 @@ from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen
 from autogradviz.recording.lifecycle import Recording
 from autogradviz.recording_options import RecordingOptions
 
+pytestmark = pytest.mark.one_in(4, reason="starts processes", in_ci=1)
+
 TRAINS = """
 import os, torch
 x = torch.ones(3, requires_grad=True)

@@ -19,6 +19,8 @@ from autogradviz.events import (
     VersionRestored,
 )
 
+pytestmark = pytest.mark.one_in(4, reason="starts processes for each program", in_ci=1)
+
 WIDTH = 16  # of the network in rank_programs.py
 
 

@@ -15,6 +15,8 @@ import autogradviz
 from autogradviz import event_log
 from autogradviz.events import OpCalled, StepEnded
 
+pytestmark = pytest.mark.one_in(3, reason="starts an interpreter for each script", in_ci=1)
+
 SCRIPTS = {
     "ends": """
         import sys, atexit
