@@ -9,7 +9,7 @@ from autogradviz.events import NodeFinished, NodeStarted
 from autogradviz.recorder.event_writer import EventSequence
 
 
-def read_clock(thread):  # noqa: ARG001 - all threads have one clock
+def read_clock(thread):
     return perf_counter_ns()
 
 
