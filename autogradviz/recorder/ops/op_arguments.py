@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 MAX_ARGUMENTS: Final = 10_000
 """Different arguments that are recorded; a number may be another one in each step."""
 
+_Tensor: Final = torch.Tensor
+_Parameter: Final = torch.nn.Parameter
+_PLAIN: Final = frozenset({_Tensor, _Parameter})
+
 _MEMBERS: Final = (torch.dtype, torch.layout, torch.memory_format)
 
 
@@ -48,17 +52,23 @@ class ArgumentTable:
 
 def _key(values: Any) -> tuple[Any, ...]:
     """Return a value that is equal for equal arguments, of equal types."""
-    found = []
+    found: list[Any] = []
     for value in values:
         kind = value.__class__
-        if kind is int or kind is str or value is None:
+        if kind is _Tensor or kind is _Parameter:
+            found.append(_Tensor)
+        elif kind is int or kind is str or value is None:
             found.append(value)
-        elif isinstance(value, torch.Tensor):
-            found.append(torch.Tensor)
         elif kind is list or kind is tuple or kind.__name__ == "immutable_list":
-            found.append(_key(value))
-        elif kind is bool or kind is float or kind is complex:
-            found.append((kind, repr(value)))
+            plain = _PLAIN.issuperset(map(type, value)) and len(value) > 0
+            found.append((_Tensor, len(value)) if plain else _key(value))
+        elif kind is bool:
+            found.append((kind, value))
+        elif kind is float or kind is complex:
+            # 0.0 equals -0.0, and NaN differs from itself.
+            found.append((kind, value if value == value and value else repr(value)))  # noqa: PLR0124
+        elif isinstance(value, _Tensor):
+            found.append(_Tensor)
         else:
             found.append(value)
     return tuple(found)
