@@ -44,6 +44,12 @@ def test_time_of_the_recorder_is_left_out(now, clock):
     assert clock.time_ns(0) == 107
 
 
+def test_worker_of_a_kernel_does_not_stop_the_clock_of_the_thread_whose_number_it_has(now, clock):
+    clock.local.state = SimpleNamespace(number=0)
+    work(now, clock.clock, 50)
+    assert (clock.clock.time_ns(0), clock.clock.recorder_ns) == (50, 0)
+
+
 def work(now, clock, nanoseconds):
     clock.begin_recorder_time()
     now["ns"] += nanoseconds

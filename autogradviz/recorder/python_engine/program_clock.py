@@ -30,6 +30,7 @@ class ProgramClock:
         self._read: list[int] = []  # how often the clock was read since then
         self._left_ns: list[int] = []  # when it last finished
         self._depths: list[int] = []
+        self._states: list[int] = []  # id of the thread's state; workers have its number only
         self._threads: ThreadTable
         self.recorder_ns = 0
         """The work of the recorder on all threads."""
@@ -45,6 +46,7 @@ class ProgramClock:
             self._read.append(0)
             self._left_ns.append(perf_counter_ns())
             self._depths.append(0)
+            self._states.append(id(state))
             self.origins.append(max(self.origins, default=self._began_ns))
         return state.number
 
@@ -57,7 +59,10 @@ class ProgramClock:
 
     def begin_recorder_time(self) -> None:
         """Stop the clock of this thread."""
-        thread = self._threads.local.state.number
+        state = self._threads.local.state
+        thread = state.number
+        if self._states[thread] != id(state):
+            return
         self._depths[thread] += 1
         if self._depths[thread] == 1:
             self._stopped_ns[thread] = perf_counter_ns()
@@ -65,7 +70,10 @@ class ProgramClock:
 
     def end_recorder_time(self) -> None:
         """Let the clock of this thread run again, once for each time that it was stopped."""
-        thread = self._threads.local.state.number
+        state = self._threads.local.state
+        thread = state.number
+        if self._states[thread] != id(state):
+            return
         self._depths[thread] -= 1
         if self._depths[thread] == 0:
             now = self._left_ns[thread] = perf_counter_ns()
