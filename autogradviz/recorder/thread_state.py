@@ -35,6 +35,7 @@ class ThreadState:
     __slots__ = (
         "__weakref__",
         "calls",
+        "clock",
         "marks",
         "modules",
         "number",
@@ -50,6 +51,7 @@ class ThreadState:
     def __init__(self, number: int, sequence_nr: int) -> None:
         self.number = number
         self.sequence_nr = sequence_nr  # autograd's counter when it was last read
+        self.clock: Any = None  # a ``ThreadClock`` of the Python engine; workers have none
         self.calls: list[int] = []  # open module calls
         self.modules: list[int] = []  # their modules
         self.marks: list[tuple[FrameType, int]] = []  # marked frames, and the id of their callers

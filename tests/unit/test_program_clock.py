@@ -21,7 +21,7 @@ def now(monkeypatch):
 def clock(now):
     """A clock of two threads; ``clock.thread`` is the current one."""
     clock = program_clock.ProgramClock()
-    states = [SimpleNamespace(number=number) for number in range(2)]
+    states = [SimpleNamespace(number=number, clock=None) for number in range(2)]
     local = SimpleNamespace(state=states[0])
     clock.set_threads(SimpleNamespace(local=local))
     clock.add(states[0])
@@ -45,7 +45,7 @@ def test_time_of_the_recorder_is_left_out(now, clock):
 
 
 def test_worker_of_a_kernel_does_not_stop_the_clock_of_the_thread_whose_number_it_has(now, clock):
-    clock.local.state = SimpleNamespace(number=0)
+    clock.local.state = SimpleNamespace(number=0, clock=None)
     work(now, clock.clock, 50)
     assert (clock.clock.time_ns(0), clock.clock.recorder_ns) == (50, 0)
 
@@ -83,3 +83,14 @@ def test_thread_that_waited_agrees_with_the_others_but_not_before_its_last_event
     time = program.time_ns(0) - 20
     program.agree_with_other_threads(0)
     assert program.time_ns(0) == time
+
+
+def test_threads_that_begin_in_another_order_than_they_are_numbered_have_their_own_clocks(
+    now, clock
+):
+    late = SimpleNamespace(number=2, clock=None)
+    clock.clock.add(late)
+    clock.clock.add(clock.states[1])
+    clock.local.state = clock.states[1]
+    work(now, clock.clock, 50)
+    assert (clock.clock.time_ns(1), clock.clock.time_ns(2)) == (0, 50)

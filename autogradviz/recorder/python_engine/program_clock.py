@@ -12,78 +12,84 @@ if TYPE_CHECKING:
     from autogradviz.recorder.thread_state import ThreadState, ThreadTable
 
 
-class ProgramClock:
-    """A clock of each thread that stands still while the recorder works on the thread.
+class ThreadClock:
+    """A clock of one thread that stands still while the recorder works on the thread.
 
     Then it advances by a nanosecond each time that it is read, so that events have different times.
-
-    Times are in nanoseconds. A time of ``perf_counter_ns`` minus the origin of the thread is a time
-    of the program.
+    Times are in nanoseconds. A time of ``perf_counter_ns`` minus the origin is one of the program.
     """
+
+    __slots__ = ("depth", "left_ns", "origin_ns", "read", "stopped_ns")
+
+    def __init__(self, origin_ns: int) -> None:
+        self.origin_ns = origin_ns  # start of the recording plus what the recorder has taken
+        self.stopped_ns = 0  # when the recorder began to work, 0 if it does not
+        self.read = 0  # how often the clock was read since then
+        self.left_ns = perf_counter_ns()  # when it last finished
+        self.depth = 0
+
+    def time_ns(self) -> int:
+        """Return the time of an event."""
+        if not self.stopped_ns:
+            return perf_counter_ns() - self.origin_ns
+        self.read += 1
+        return self.stopped_ns + self.read - self.origin_ns
+
+
+class ProgramClock:
+    """The clocks of all threads of a recording."""
 
     def __init__(self) -> None:
         """Begin at 0, without threads."""
-        self.origins: list[int] = []
-        """Start of the recording plus what the recorder has taken, by the number of the thread."""
         self._began_ns = perf_counter_ns()
-        self._stopped_ns: list[int] = []  # when the recorder began to work, 0 if it does not
-        self._read: list[int] = []  # how often the clock was read since then
-        self._left_ns: list[int] = []  # when it last finished
-        self._depths: list[int] = []
-        self._states: list[int] = []  # id of the thread's state; workers have its number only
+        self._clocks: dict[int, ThreadClock] = {}  # by the number of the thread
         self._threads: ThreadTable
         self.recorder_ns = 0
         """The work of the recorder on all threads."""
 
     def set_threads(self, threads: ThreadTable) -> None:
-        """Set the table that knows the number of the current thread."""
+        """Set the table that knows the state of the current thread."""
         self._threads = threads
 
     def add(self, state: ThreadState) -> int:
         """Add a thread, which begins at the time of the others; return its number."""
-        while len(self.origins) <= state.number:
-            self._stopped_ns.append(0)
-            self._read.append(0)
-            self._left_ns.append(perf_counter_ns())
-            self._depths.append(0)
-            self._states.append(id(state))
-            self.origins.append(max(self.origins, default=self._began_ns))
+        state.clock = self._clocks[state.number] = ThreadClock(self._latest_origin())
         return state.number
+
+    def _latest_origin(self) -> int:
+        clocks = self._clocks.copy().values()  # other threads may begin meanwhile
+        return max((clock.origin_ns for clock in clocks), default=self._began_ns)
 
     def time_ns(self, thread: int) -> int:
         """Return the time of an event of a thread."""
-        if not self._stopped_ns[thread]:
-            return perf_counter_ns() - self.origins[thread]
-        self._read[thread] += 1
-        return self._stopped_ns[thread] + self._read[thread] - self.origins[thread]
+        return self._clocks[thread].time_ns()
 
     def begin_recorder_time(self) -> None:
         """Stop the clock of this thread."""
-        state = self._threads.local.state
-        thread = state.number
-        if self._states[thread] != id(state):
+        clock: ThreadClock | None = self._threads.local.state.clock
+        if clock is None:
             return
-        self._depths[thread] += 1
-        if self._depths[thread] == 1:
-            self._stopped_ns[thread] = perf_counter_ns()
-            self._read[thread] = 0
+        clock.depth += 1
+        if clock.depth == 1:
+            clock.stopped_ns = perf_counter_ns()
+            clock.read = 0
 
     def end_recorder_time(self) -> None:
         """Let the clock of this thread run again, once for each time that it was stopped."""
-        state = self._threads.local.state
-        thread = state.number
-        if self._states[thread] != id(state):
+        clock: ThreadClock | None = self._threads.local.state.clock
+        if clock is None:
             return
-        self._depths[thread] -= 1
-        if self._depths[thread] == 0:
-            now = self._left_ns[thread] = perf_counter_ns()
-            taken = max(0, now - self._stopped_ns[thread] - self._read[thread])
-            self.origins[thread] += taken
+        clock.depth -= 1
+        if clock.depth == 0:
+            now = clock.left_ns = perf_counter_ns()
+            taken = max(0, now - clock.stopped_ns - clock.read)
+            clock.origin_ns += taken
             self.recorder_ns += taken
-            self._stopped_ns[thread] = 0
+            clock.stopped_ns = 0
 
     def agree_with_other_threads(self, thread: int) -> None:
         """Leave out what was taken from other threads, for which this one has waited."""
-        now = self._stopped_ns[thread] or perf_counter_ns()
-        own = self.origins[thread]
-        self.origins[thread] = max(own, min(max(self.origins), own + now - self._left_ns[thread]))
+        clock = self._clocks[thread]
+        now = clock.stopped_ns or perf_counter_ns()
+        own = clock.origin_ns
+        clock.origin_ns = max(own, min(self._latest_origin(), own + now - clock.left_ns))
