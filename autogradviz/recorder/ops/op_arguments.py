@@ -24,7 +24,7 @@ _PLAIN: Final = frozenset({_Tensor, _Parameter})
 _MEMBERS: Final = (torch.dtype, torch.layout, torch.memory_format)
 
 
-class ArgumentTable:
+class OpArgumentTable:
     """Assigns an id to all arguments of a call that are equal, and records them once."""
 
     def __init__(self, session: Session) -> None:

@@ -20,7 +20,7 @@ import torch
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.eager_or_compiled_callers import EAGER, LEFT_OUT
-from autogradviz.recorder.ops.op_arguments import ArgumentTable
+from autogradviz.recorder.ops.op_arguments import OpArgumentTable
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.ops.output_norms import OutputNorms
 from autogradviz.recorder.ops.random_ops import emit_draw
@@ -136,7 +136,7 @@ class OpMode(TorchDispatchMode):
         self._execute = self._run_call if session.verifier is None else self._run_verified
         self._add_to_step = (digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
-        self._intern_arguments = ArgumentTable(session).intern
+        self._intern_arguments = OpArgumentTable(session).intern
         self.collective_count = self._collectives.count
         self.compiled_code: OpOrigins | None = None
 
