@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import weakref
 from contextlib import contextmanager
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.events import CollectiveWaited
@@ -54,7 +53,7 @@ class _Waits:
             return
         _, name, number = found
         self.session.emit(
-            CollectiveWaited, name, number, perf_counter_ns() - began_ns, failed,
+            CollectiveWaited, name, number, self.session.time_ns() - began_ns, failed,
             stack_id=self.session.stack_id(),
         )  # fmt: skip
 
@@ -125,7 +124,7 @@ def _waiter(original: Callable[..., Any]) -> Callable[..., Any]:
         waits = _open
         if waits is None:
             return original(self, *args, **kwargs)
-        began_ns = perf_counter_ns()
+        began_ns = waits.session.time_ns()
         failed = True
         try:
             result = original(self, *args, **kwargs)
