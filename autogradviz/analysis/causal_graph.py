@@ -12,6 +12,7 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.events import (
@@ -434,7 +435,7 @@ class CausalGraph:
 
     @cached_property
     def _parent_calls(self) -> dict[int, int | None]:
-        return dict(self.analysis.log.fields(ModuleEntered, "call_id", "parent_call_id"))
+        return acyclic(dict(self.analysis.log.fields(ModuleEntered, "call_id", "parent_call_id")))
 
     def inside_call(self, index: int, call_id: int | None) -> bool:
         """Return whether an op ran inside a module call; None is the whole recording."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.align_recompute_ops import align, first_difference
 from autogradviz.analysis.types import Recomputation, Region
 from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
@@ -51,7 +52,7 @@ def build_regions(
         regions.append(
             Region(
                 region_id=event.region_id,
-                parent_region_id=event.parent_region_id,
+                parent_region_id=nesting.region_parents[event.region_id],
                 module=modules[event.module_id].name
                 if event.module_id in modules
                 else call_modules.get(event.call_id, ""),
@@ -75,13 +76,11 @@ def build_regions(
 
 
 def _read_nesting(log: Log) -> _Nesting:
-    nesting = _Nesting({}, {}, {})
+    parents = acyclic(dict(log.fields(RegionEntered, "region_id", "parent_region_id")))
+    nesting = _Nesting(parents, {}, {})
     running: dict[int, int | None] = {}  # thread -> innermost recomputation
     for event in log.merged(RegionEntered, RecomputeStarted, RecomputeStopped):
         if isinstance(event, RegionEntered):
-            # A parent was entered earlier, so a corrupt file cannot make a cycle.
-            known = event.parent_region_id in nesting.region_parents
-            nesting.region_parents[event.region_id] = event.parent_region_id if known else None
             nesting.entered_by[event.region_id] = running.get(event.thread)
         elif isinstance(event, RecomputeStarted):
             if event.recompute_id not in nesting.recompute_parents:

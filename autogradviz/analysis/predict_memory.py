@@ -20,6 +20,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.module_call_of_sequence_number import read_call_intervals
 from autogradviz.events import (
     ModuleEntered,
@@ -167,6 +168,9 @@ class SavedMemoryModel:
                 seqs, calls = self._transitions.setdefault(event.thread, ([], []))
                 seqs.append(event.seq)
                 calls.append(innermost)
+        self._parents = acyclic(
+            {call_id: event.parent_call_id for call_id, event in self._entered.items()}
+        )
 
     def _call_at(self, thread: int, seq: int) -> int | None:
         seqs, calls = self._transitions.get(thread, ([], []))
@@ -229,7 +233,7 @@ class SavedMemoryModel:
             calls, outer = [], call_id
             while outer is not None and outer in self._entered:
                 calls.append(outer)
-                outer = self._entered[outer].parent_call_id
+                outer = self._parents[outer]
             found = self._calls_around[call_id] = tuple(calls)
         return found
 

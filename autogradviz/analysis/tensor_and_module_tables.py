@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.types import Module, Tensor
 from autogradviz.events import ModuleEntered, ModuleSeen, ParameterSeen, TensorSeen
 from autogradviz.support.fast_dataclass_constructor import maker
@@ -43,10 +44,11 @@ def read_tensors(log: Log) -> Tensors:
 
 def read_modules(log: Log) -> dict[int, Module]:
     """Return all modules by id."""
+    parents = acyclic(dict(log.fields(ModuleSeen, "module_id", "parent_module_id")))
     return {
         event.module_id: Module(
             module_id=event.module_id,
-            parent_module_id=event.parent_module_id,
+            parent_module_id=parents[event.module_id],
             name=event.module_name,
             type_name=event.type_name,
         )

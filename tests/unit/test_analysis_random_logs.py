@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autogradviz.analysis import Analysis
+from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.event_log import Log
 
 PARTS = [
@@ -25,3 +26,9 @@ def test_random_events_can_be_analyzed(events):
     )
     assert list(model.memory.seqs) == sorted(model.memory.seqs)
     assert all(span.start_ns <= span.end_ns for span in model.timeline.spans)
+
+
+def test_no_chain_of_parents_is_endless():
+    assert acyclic({1: None, 2: 1, 3: 2, 4: 9}) == {1: None, 2: 1, 3: 2, 4: 9}
+    assert acyclic({1: 1}) == {1: None}
+    assert acyclic({1: 2, 2: 3, 3: 1, 4: 2}) == {1: 2, 2: 3, 3: None, 4: 2}

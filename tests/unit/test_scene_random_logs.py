@@ -6,12 +6,21 @@ import json
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from event_strategies import any_events
+from event_strategies import any_events, events_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log
+from autogradviz.events import (
+    ModuleEntered,
+    ModuleSeen,
+    NodeSeen,
+    OpCalled,
+    RecomputeStarted,
+    RegionEntered,
+    TensorSaved,
+)
 from autogradviz.render.graphviz import to_dot
 from autogradviz.render.svg.document import render_svg
 from autogradviz.scene.build_scene import build_scene
@@ -39,3 +48,16 @@ def test_graph_only_scene_has_the_same_picture(events):
     cuts = {name: getattr(whole.summary, name) for name in names}
     assert replace(alone.summary, **cuts) == whole.summary
     assert (alone.storages, alone.spans, alone.memory, alone.lines) == ((), (), (), ())
+
+
+NESTED = (
+    ModuleEntered, ModuleSeen, NodeSeen, OpCalled, RecomputeStarted, RegionEntered, TensorSaved,
+)  # fmt: skip
+"""Kinds of events that refer to what is around them, so that a corrupt file has cycles."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(events_of(kind, st.integers(0, 2)) for kind in NESTED), max_size=20))
+def test_cycles_of_parents_give_a_picture(events):
+    scene = build_scene(Analysis(Log.from_events(events)), ())
+    assert ET.fromstring(render_svg(scene)).tag.endswith("svg")
