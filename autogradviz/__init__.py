@@ -15,7 +15,7 @@ _NAMES_BY_MODULE = {
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
-    "diagnose.evidence.failed_gradient_facts": "FailedFact",
+    "diagnose.evidence.gradients_failing_verify": "FailedFact",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "

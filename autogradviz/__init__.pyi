@@ -29,7 +29,7 @@ from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
-from autogradviz.diagnose.evidence.failed_gradient_facts import FailedFact as FailedFact
+from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact as FailedFact
 from autogradviz.distributed_runs import FirstDifference as FirstDifference
 from autogradviz.distributed_runs import OddRank as OddRank
 from autogradviz.distributed_runs import RankFile as RankFile

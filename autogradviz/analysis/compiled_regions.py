@@ -19,7 +19,7 @@ from autogradviz.analysis.compiled_region_types import (
 from autogradviz.analysis.compiled_save_reasons import reason_to_save, remedy_for_save
 from autogradviz.analysis.types import SourceLocation
 from autogradviz.compiled_graphs.compiler_name_patterns import is_packed, unpacked_name
-from autogradviz.compiled_graphs.plan_region import is_later_checkpoint
+from autogradviz.compiled_graphs.saved_slots_and_recomputed_ops import is_later_checkpoint
 from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.events import (
     NO_ID,

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.evidence.failed_gradient_facts import read_fact
+from autogradviz.diagnose.evidence.gradients_failing_verify import read_fact
 from autogradviz.events import (
     GradientFactFailed,
     GradientFactsChecked,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis
-    from autogradviz.diagnose.evidence.failed_gradient_facts import FailedFact
+    from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
     from autogradviz.events import FactKind
 
 

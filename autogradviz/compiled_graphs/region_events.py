@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autogradviz.compiled_graphs.compiler_name_patterns import INPUT
-from autogradviz.compiled_graphs.plan_region import forward_names, recomputed_ops, saved_slots
+from autogradviz.compiled_graphs.saved_slots_and_recomputed_ops import (
+    forward_names,
+    recomputed_ops,
+    saved_slots,
+)
 from autogradviz.events import (
     HookInlined,
     OpCompiled,

@@ -37,7 +37,7 @@ from autogradviz.events import (
     StridesSeen,
     VersionBumped,
 )
-from autogradviz.reproduce.program import Body, Program, Statement, Value
+from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.reproduce.program import statements_of
+from autogradviz.reproduce.program_model import statements_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autogradviz.reproduce.program import Program, Statement
+    from autogradviz.reproduce.program_model import Program, Statement
 
 _NOT_COUNTED: Final = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.With)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.diagnose import Finding
-    from autogradviz.reproduce.program import Program, Statement, Value
+    from autogradviz.reproduce.program_model import Program, Statement, Value
     from autogradviz.reproduce.run_programs import Outcome
 
 SECONDS: Final = 30.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from autogradviz.reproduce.program import Statement
+    from autogradviz.reproduce.program_model import Statement
 
 _SIGNS: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "mm": "@", "bmm": "@", "mv": "@",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.reproduce.program import statements_of
+from autogradviz.reproduce.program_model import statements_of
 from autogradviz.reproduce.spelling import FIRST_ONLY, Known, base_name, returns_list, spell
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from autogradviz.reproduce.program import Body, Program, Statement, Value
+    from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 _FLOATS: Final = ("float", "bfloat", "complex")
 _INDENT: Final = "    "

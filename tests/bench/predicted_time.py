@@ -1,4 +1,4 @@
-"""Predicted effect of checkpointing, and the real one: writes ``assets/bench_predictions.md``.
+"""Predicted effect of checkpointing, and the real one: writes ``assets/checkpoint_predictions.md``.
 
 ``python tests/bench/predicted_time.py [REPEATS]`` has a row for each model. Bytes are those of two
 recordings. The time that was added is CPU time of one thread without recording: plain and
@@ -30,7 +30,7 @@ from training_programs import Denoiser, ResNet, Transformer, UNet
 import autogradviz
 from autogradviz.analysis import predict_memory
 
-TARGET = Path(__file__).parents[2] / "assets" / "bench_predictions.md"
+TARGET = Path(__file__).parents[2] / "assets" / "checkpoint_predictions.md"
 
 
 class MixerBlock(nn.Module):

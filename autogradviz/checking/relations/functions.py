@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.checking.program import Program
-    from autogradviz.diagnose.evidence.failed_gradient_facts import FailedFact
+    from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
 
 _MOST_CALLS: Final = 2
 _MOST_ENTRIES: Final = 4_000

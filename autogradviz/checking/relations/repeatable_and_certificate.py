@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.checking.program import Program
-    from autogradviz.diagnose.evidence.failed_gradient_facts import FailedFact
+    from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
     from autogradviz.trace import Trace
 
 _MOST: Final = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.guarded_value_write import (
+from autogradviz.diagnose.blame.dynamo_guard_write import (
     find_guard_writer,
     guarded_name,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.guarded_value_write import find_guard_writer, guarded_name
+from autogradviz.diagnose.blame.dynamo_guard_write import find_guard_writer, guarded_name
 from autogradviz.diagnose.evidence.compiled_code import RanRegion, region_name
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source

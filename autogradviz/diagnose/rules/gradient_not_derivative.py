@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.failed_gradient_facts import read_fact
+from autogradviz.diagnose.evidence.gradients_failing_verify import read_fact
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import GradientFactFailed
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.failed_gradient_facts import FailedFact
+    from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
 
 _MEANINGS: Final = {
     "node": "Its op ran again on copies of the inputs that it had in the forward; the derivative "

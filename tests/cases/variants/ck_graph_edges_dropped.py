@@ -1,4 +1,4 @@
-"""A GCN layer caches the normalized adjacency by (id, version); edges are dropped later."""
+"""A GCN layer computes the adjacency from the edges of the graph; edges are dropped later."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
