@@ -16,8 +16,8 @@ AOTAutograd's cache is text (``compiled_graphs/read_graph_text.py``); so are the
 - graphs of a region, inlined hooks, decisions of the cache: ``observe_aot_autograd.py``.
 - why the partitioner may not compute an op again: ``min_cut_reasons.py``: edges of the graph that
   it cuts.
-- saved slots, recomputed ops and their causes: ``compiled_graphs/saved_slots_and_recomputed_ops.py``:
-  the two graphs of the partition imply them.
+- saved slots, recomputed ops and their causes: the module
+  ``compiled_graphs/saved_slots_and_recomputed_ops.py``; the two graphs imply them.
 - graphs of Dynamo, breaks, recompiles, compiled autograd: ``observe_dynamo.py``; breaks and guards
   from lists that PyTorch fills anyway.
 - a region that was compiled before the recording: ``find_compiled_before.py``: through the class of
