@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import conditions
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -89,7 +90,7 @@ def write(points, whole):
         f"| {step:,} | {seq:,} | {held:,} | {nbytes / 1e6:.1f} MB |"
         for step, nbytes, held, seq in points[:: max(len(points) // 10, 1)]
     ]
-    text = "\n".join(lines) + "\n"
+    text = "\n".join([*lines, "", conditions.line()]) + "\n"
     (ASSETS / "flight.md").write_text(text, encoding="utf-8")
     (ASSETS / "flight.svg").write_text(curve(points, whole), encoding="utf-8")
     sys.stdout.write(text)

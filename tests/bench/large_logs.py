@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import conditions
 import torch
 from flight_recorder_memory import Net, resident
 from training_steps import RNN
@@ -145,7 +146,7 @@ def main(events):
             f"| {seconds * 1e6:.1f} µs | {saved} | {load_s:.2f} s | {columns_s:.2f} s "
             f"| {size:.1f} B |"
         )
-    text = "\n".join(lines) + "\n"
+    text = "\n".join([*lines, "", conditions.line()]) + "\n"
     TARGET.write_text(text, encoding="utf-8")
     sys.stdout.write(text)
 

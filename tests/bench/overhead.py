@@ -139,6 +139,7 @@ def table(step: str) -> str:
 def main(names: tuple[str, ...]) -> None:
     """Measure the tables whose titles begin with one of the names, or all tables."""
     import compiled_steps
+    import conditions
     import cost_per_event
     import readme_table
     from training_steps import STEPS
@@ -151,7 +152,7 @@ def main(names: tuple[str, ...]) -> None:
             sys.exit(f"no table's title begins with {name!r}; titles: {', '.join(tables)}")
     for title, measured in tables.items():
         if not names or title.startswith(names):
-            found = measured()
+            found = f"{measured().rstrip()}\n\n{conditions.line()}\n"
             written = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
             parts = {part.splitlines()[0]: part for part in written.split("### ") if part}
             parts[title] = found.removeprefix("### ")

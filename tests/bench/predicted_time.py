@@ -13,12 +13,12 @@ the plain model, on the wall clock: the shortest of each module call.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from functools import partial
 from pathlib import Path
 
+import conditions
 import torch
 from torch import nn
 
@@ -184,8 +184,7 @@ def measure(repeats):
         )
         sys.stdout.write(f"{lines[-1]}\n")
         sys.stdout.flush()
-    load = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    lines += ["", f"{repeats} repetitions; machine load: {load}."]
+    lines += ["", f"{repeats} repetitions. {conditions.line()}"]
     TARGET.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import os
 import shutil
 import statistics
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("unit", "browser")]
 
+import conditions  # noqa: E402
 from make_scene import Box, scene_of  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 from viewer_page import MOUNT  # noqa: E402
@@ -127,8 +127,8 @@ def main():
                 )
         browser.close()
     bundle = (len(read_global_script()) + len(read_style())) / 1e3
-    load = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    lines += ["", f"The bundle is {bundle:.0f} kB, script and style. Machine load: {load}."]
+    measured = conditions.line(conditions.VIEWER)
+    lines += ["", f"The bundle is {bundle:.0f} kB, script and style. {measured}"]
     text = "\n".join(lines) + "\n"
     RESULT.write_text(text, encoding="utf-8")
     print(text)  # noqa: T201

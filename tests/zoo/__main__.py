@@ -23,7 +23,9 @@ os.environ.update(
     HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", DIFFUSERS_VERBOSITY="error",
     OMP_NUM_THREADS="1",
 )  # fmt: skip
-sys.path.append(str(HERE.parent / "unit"))  # what reads the payload of a report
+sys.path += [str(HERE.parent / "unit"), str(HERE.parent / "bench")]  # reads reports; conditions
+
+import conditions  # noqa: E402
 
 from tests.zoo import torchvision_operators  # noqa: E402
 from tests.zoo.models import MODELS  # noqa: E402
@@ -89,6 +91,8 @@ def main() -> None:
             row = before | {"untimed": found["failed"]}
         else:
             row = ({} if "failed" in before else before) | found
+            if "ratios" in found:
+                row["sources"] = conditions.digest()
         rows[key] = row
         failed |= bool(wrong(row))
         print(_line(row), flush=True)
@@ -100,6 +104,9 @@ def _before() -> dict[tuple[str, str], dict]:
     if not RESULTS.exists():
         return {}
     found = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    for each in found:
+        if each.get("sources") != conditions.digest():  # a cost of other code
+            each.pop("ratios", None)
     return {(each["model"], each["variant"]): each for each in found}
 
 
@@ -137,7 +144,7 @@ def _write(rows: list[dict]) -> None:
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     written = {"versions": versions, "rows": rows}
     RESULTS.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    TABLES.write_text(tables(rows, versions), encoding="utf-8")
+    TABLES.write_text(f"{tables(rows, versions)}\n{conditions.line()}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
