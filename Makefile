@@ -9,7 +9,8 @@ TORCH ?= torch==2.13.0
 # Another folder, such as VENV=.venv-2.15, keeps an environment with other versions.
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
+# Python compiles what it imports; compiling all of PyTorch takes half a minute.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile
 NPM := npm --prefix assets --no-audit --no-fund --loglevel=error
 OUTPUT ?= demo-output
 # The port of `make docs-serve`.
@@ -140,11 +141,13 @@ pictures: $(VENV)/.developing $(VENV)/.documenting programs ## draw the pictures
 	$(BIN)/python assets/docs_pictures.py
 	$(BIN)/python docs/generate_findings.py
 
-bench: native $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md
+bench: native programs $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md
 	-$(PIP) --editable ".[bench]"
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/viewer.py
 	$(BIN)/python tests/bench/large_logs.py
+	$(BIN)/python tests/bench/flight_recorder_memory.py
+	$(BIN)/python tests/bench/predicted_time.py
 
 # MODELS="llama bert" selects models; their names are in tests/zoo/models.py.
 MODELS ?=
