@@ -92,9 +92,10 @@ class StateTable:
         before, left = self._before.get(region_id), self._after.get(region_id)
         if before is None or left is None or before["object"] == left["object"]:
             return  # the forward changed nothing
-        for path, value in self._read_objects(closure, arguments).items():
-            was, first = before["object"].get(path), left["object"].get(path)
-            if was is None or first is None or was == first:
+        now = self._read_objects(closure, arguments)
+        for path in _differing(before["object"], left["object"]):
+            was, value = before["object"][path], now.get(path)
+            if path not in left["object"] or value is None:
                 continue
             if begun["object"].get(path) not in {value, was, None}:
                 self._session.emit(
@@ -173,11 +174,20 @@ class _Forget:
 def _differences(before: State, now: State) -> list[tuple[StateKind, Path]]:
     """Return the paths at which two readings differ, those of the first reading first."""
     kinds = [kind for kind in before if before[kind] is not now[kind]]
-    found = [(kind, path) for kind in kinds for path in before[kind]]
-    new = [(kind, path) for kind in kinds for path in now[kind]
-           if path not in before[kind]]  # fmt: skip
-    return [(kind, path) for kind, path in [*found, *new]
-            if before[kind].get(path) != now[kind].get(path)]  # fmt: skip
+    found = [(kind, path) for kind in kinds for path in _differing(before[kind], now[kind])]
+    changed = [kind for kind in kinds if list(before[kind]) != list(now[kind])]
+    new = [(kind, path) for kind in changed for path in now[kind] if path not in before[kind]]
+    return found + new
+
+
+def _differing(first: dict[Path, Reading], second: dict[Path, Reading]) -> list[Path]:
+    """Return the paths in the first reading whose values differ; most values are one object."""
+    others = second.values() if list(first) == list(second) else map(second.get, first)
+    return [
+        path
+        for path, value, other in zip(first, first.values(), others, strict=True)
+        if value is not other and value != other
+    ]
 
 
 @contextmanager
