@@ -3,8 +3,8 @@
 NOTE [ Pruning ]
 After each step the events of the oldest one are dropped. Definitions (tensors, stacks, modules,
 hooks) stay while a kept event refers to them, or while the object that they define lives; the
-tables of the hook points remove dead objects. Both are searched only when there are four times as
-many definitions, so that the cost of each event stays the same however long the recording is.
+tables of the hook points remove dead objects. Both are searched only when the definitions have
+doubled, so that the cost of each event stays the same however long the recording is.
 
 NOTE [ Undecoded steps ]
 Without a file, the events that C++ emitted in a step stay as C++ wrote them: most steps are dropped
@@ -240,7 +240,7 @@ class FlightRecorder(RetentionPolicy):
             self._hook_points.describe_again(self._ends[-1] if self._ends else seq)
         if len(self._log.recent(TensorSeen)) > self._prune_at:
             self._prune(seq)
-            self._prune_at = 4 * len(self._log.recent(TensorSeen)) + _SLACK
+            self._prune_at = 2 * len(self._log.recent(TensorSeen)) + _SLACK
 
     def _drop_rows(self, seq: int) -> None:
         for kind in PASSING:
