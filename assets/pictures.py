@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PICTURES = Path(__file__).parent / "pictures"
 PROGRAMS = Path(__file__).parents[1] / "tests" / "integration"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 
 

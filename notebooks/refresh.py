@@ -36,7 +36,13 @@ PLOT: Final = "application/vnd.plotly.v1+json"
 SVG: Final = "image/svg+xml"
 KEPT: Final = (SVG, "image/png", PLOT, "text/plain")
 WIDTH: Final = 900
-BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS: Final = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
 PATHS: Final = (
     (re.compile(re.escape(f"{ROOT}/")), ""),
     (re.compile(r"/\w+/ipykernel_\d+/\d+\.py"), "cell"),

@@ -25,6 +25,7 @@ from autogradviz.recorder.retention import compress_events
 
 TARGET = Path(__file__).parents[2] / "assets" / "bench_log.md"
 WARM = 20  # steps
+REPORTED = 2_000_000  # events; no report is made of more
 
 
 def train():
@@ -107,7 +108,13 @@ def measure(kind, events):
         del trace
         load_s = _timed(load, path)
         columns_s = _timed(columns_of, path, OpCalled)
-        return [nbytes, peak, seconds, save_s, load_s, columns_s, path.stat().st_size / events]
+        report = Path(folder) / "report.html"
+        html_s = _timed(autogradviz.load(path).html, report) if events <= REPORTED else None
+        size = None if html_s is None else report.stat().st_size
+        return [
+            nbytes, peak, seconds, save_s, load_s, columns_s, path.stat().st_size / events, html_s,
+            size,
+        ]  # fmt: skip
 
 
 def _timed(work, *arguments):
@@ -118,7 +125,7 @@ def _timed(work, *arguments):
 
 HEADS = (
     "", "events", "memory per event", "peak, with PyTorch", "recording, per event", "save", "load",
-    "reading the ops' columns", "file, per event",
+    "reading the ops' columns", "file, per event", "report", "its size",
 )  # fmt: skip
 NAMES = {
     "rows": "in memory, uncompressed",
@@ -139,12 +146,15 @@ def main(events):
     for kind, count in zip(runs, (events, events, events, 10 * events, 10 * events), strict=True):
         command = [sys.executable, __file__, kind, str(count)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        nbytes, peak, seconds, save_s, load_s, columns_s, size = json.loads(done.stdout)
+        nbytes, peak, seconds, save_s, load_s, columns_s, size, html_s, page = json.loads(
+            done.stdout
+        )
         saved = "–" if save_s is None else f"{save_s:.2f} s"
         lines.append(
             f"| {NAMES[kind]} | {count:,} | {nbytes:.0f} B | {peak / 1e6:,.0f} MB "
             f"| {seconds * 1e6:.1f} µs | {saved} | {load_s:.2f} s | {columns_s:.2f} s "
-            f"| {size:.1f} B |"
+            f"| {size:.1f} B "
+            + ("| – | – |" if html_s is None else f"| {html_s:.1f} s | {page / 1e6:.1f} MB |")
         )
     text = "\n".join([*lines, "", conditions.line()]) + "\n"
     TARGET.write_text(text, encoding="utf-8")

@@ -26,7 +26,7 @@ from autogradviz.render.widget import pack  # noqa: E402
 NODES = (1_000, 10_000, 100_000)
 RUNS = 3
 RESULT = Path(__file__).parents[2] / "assets" / "bench_viewer.md"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 OPS = ("relu", "tanh", "exp", "sigmoid", "cos")
 
 FIRST_PICTURE = """async (mount) => {
