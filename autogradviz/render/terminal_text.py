@@ -141,10 +141,11 @@ def render_findings(findings: Sequence[Finding]) -> RenderableType:
     parts: list[RenderableType] = []
     for finding in findings:
         style = "bold red" if finding.confidence != "hint" else "bold yellow"
-        parts.append(
-            Text.assemble((finding.title, style), f"  [{finding.slug}, {finding.confidence}]")
-        )
+        names = f"  [{finding.code} {finding.slug}, {finding.confidence}]"
+        parts.append(Text.assemble((finding.title, style), names))
         body: list[RenderableType] = []
+        if finding.allowed:
+            body.append(Text.assemble(("allowed ", "dim"), finding.allowed))
         if finding.culprit is not None:
             body.append(_source_line("culprit", finding.culprit))
         if finding.victim is not None:
