@@ -20,10 +20,12 @@ from autogradviz.cli import (
     export,
     html,
     import_compile_trace,
+    mcp,
     native,
     reproduce,
     run,
     show,
+    sql,
     svg,
     watch,
     why,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = (
     demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, reproduce,
-    svg, html, watch, explain, native,
+    svg, html, watch, sql, mcp, explain, native,
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 

@@ -52,11 +52,16 @@ class ReportedFinding:
     state: State
     heading: str = ""
 
+    @property
+    def query(self) -> str:
+        """The name of the SQL query that shows it, "" for none."""
+        return query_of(self.finding)
+
     def as_json(self) -> dict[str, Any]:
         """Return the finding with its code and state, for ``json.dumps``."""
         finding = self.finding
         more = {"code": finding.code, "applicability": finding.applicability, "state": self.state}
-        return {**asdict(finding), **more, "allowed": finding.allowed, "query": query_of(finding)}
+        return {**asdict(finding), **more, "allowed": finding.allowed, "query": self.query}
 
 
 def report(
@@ -150,10 +155,12 @@ def read_baseline(path: Path) -> Counter[Key]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["kind"] == _KIND and content["version"] == 1:
-            return Counter({
-                (each["slug"], each["path"], each["function"], each["text"]): int(each["count"])
-                for each in content["findings"]
-            })
+            return Counter(
+                {
+                    (each["slug"], each["path"], each["function"], each["text"]): int(each["count"])
+                    for each in content["findings"]
+                }
+            )
     except (ValueError, TypeError, KeyError):
         pass
     message = f"{path} is not a baseline; `autogradviz diagnose --write-baseline FILE` writes one"

@@ -390,7 +390,7 @@ def test_closed_output_pipe_ends_the_program_quietly(folder, arguments):
         "sys.exit(main(sys.argv[1:]))"
     )
     done = python(code, *arguments, save(folder / "x.agv"))
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_ascii_terminal_gets_escaped_text(folder):

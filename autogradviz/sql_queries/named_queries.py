@@ -1,0 +1,105 @@
+"""The named queries of ``autogradviz sql``, and the one that shows a finding."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from autogradviz.errors import AutogradvizError, MissingExtraError, UnknownTargetError
+from autogradviz.event_log import batches, described_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.diagnose import Finding
+    from autogradviz.event_log import Log
+
+_BLOCK: Final = re.compile(r"^-- ([\w-]+): (.+)\n", re.MULTILINE)
+_VIEWS: Final = "views"
+
+_OF_FINDINGS: Final = {
+    "saved-tensor-mutated": "writes-to-saved",
+}
+"""Queries whose rows have an event or the line of the finding, by its slug."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """A query: its name, its question and its SQL."""
+
+    name: str
+    description: str
+    sql: str
+
+
+@cache
+def _blocks() -> dict[str, NamedQuery]:
+    text = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
+    _, *parts = _BLOCK.split(text)
+    found = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return {name: NamedQuery(name, about, sql.strip()) for name, about, sql in found}
+
+
+def named_queries() -> tuple[NamedQuery, ...]:
+    """Return all queries, in the order of their file."""
+    return tuple(each for each in _blocks().values() if each.name != _VIEWS)
+
+
+def query_of(finding: Finding) -> str:
+    """Return the name of the query that shows a finding, "" for none."""
+    return _OF_FINDINGS.get(finding.slug, "")
+
+
+def run_query(log: Log, name: str, most: int | None = None) -> tuple[list[str], list[Any]]:
+    """Return the columns and rows of a query; only the first rows if ``most`` is given.
+
+    Args:
+        log: the events.
+        name: the name of a query, or a statement that begins with SELECT or WITH.
+        most: the number of rows.
+
+    Raises:
+        MissingExtraError: DuckDB is not installed.
+        UnknownTargetError: there is no such query.
+        AutogradvizError: the statement fails.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        message = "queries need DuckDB: pip install 'autogradviz[sql]'"
+        raise MissingExtraError(message) from None
+    with duckdb.connect() as connection:
+        connection.register("events", _table(log))
+        connection.execute(_blocks()[_VIEWS].sql)
+        connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+        try:
+            result = connection.sql(_sql_of(name))
+            return list(result.columns), result.fetchmany(most) if most else result.fetchall()
+        except duckdb.Error as error:
+            raise AutogradvizError(str(error).partition("\n")[0]) from None
+
+
+def _sql_of(name: str) -> str:
+    if re.match(r"\s*(select|with)\b", name, re.IGNORECASE):
+        return name
+    names: Sequence[str] = [each.name for each in named_queries()]
+    if name not in names:
+        import difflib
+
+        near = difflib.get_close_matches(name, names, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        message = f"no query {name!r}{meant} `autogradviz sql` lists all"
+        raise UnknownTargetError(message)
+    return _blocks()[name].sql
+
+
+def _table(log: Log) -> Any:
+    import pyarrow as pa
+
+    schema = described_schema()
+    return pa.Table.from_batches(
+        [batch.replace_schema_metadata(schema.metadata) for batch in batches(log)], schema
+    )
