@@ -57,9 +57,10 @@ def _diagnose(options: argparse.Namespace) -> None:
     warn_incomplete(found, options.trace)
     root = options.root.resolve()
     accepted = read_baseline(options.baseline) if options.baseline else Counter()
-    reported = report(_headed(found), accepted, root)
+    log = None if isinstance(found, Run) else found.log
+    reported = report(_headed(found), accepted, root, log)
     if options.sarif:
-        problem = found.log.problem if not isinstance(found, Run) else None
+        problem = log.problem if log is not None else None
         sys.stdout.write(json.dumps(to_sarif(reported, root, problem), indent=2) + "\n")
     elif options.json:
         sys.stdout.write(json.dumps([each.as_json() for each in reported], indent=2) + "\n")
@@ -88,7 +89,7 @@ def _print(reported: Sequence[ReportedFinding], trace: Path) -> None:
         if each.state == "baseline":
             console.print("in the baseline", style="dim", highlight=False)
         console.print(render_findings([each.finding]))
-        if each.query and not each.heading:
+        if each.query:
             command = f"  autogradviz sql {trace} {each.query}\n"
             console.print(command, style="dim", highlight=False, soft_wrap=True, markup=False)
     if not reported:

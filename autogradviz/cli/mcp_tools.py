@@ -90,7 +90,8 @@ class Tools:
 
     def findings(self, first: int = 0) -> str:
         """The findings: code, confidence, culprit, explanation and fix."""
-        found = report((("", each) for each in self._trace.diagnose()), Counter(), self._root)
+        pairs = [("", finding) for finding in self._trace.diagnose()]
+        found = report(pairs, Counter(), self._root, self._trace.log)
         head = describe_states(found) or f"{len(found)} findings"
         return _listed(head, (each.as_json() for each in found), first)
 
@@ -122,11 +123,10 @@ class Tools:
     def tensor(self, tensor_id: int) -> str:
         """A tensor: shape, dtype, and the history of its memory, if backward saved it."""
         analysis = self._trace.analysis
-        try:
-            tensor = analysis.tensors[tensor_id]
-        except (KeyError, IndexError):
+        tensor = analysis.tensors[tensor_id]
+        if not tensor.dtype:
             message = f"no tensor {tensor_id}"
-            raise UnknownTargetError(message) from None
+            raise UnknownTargetError(message)
         names = analysis.parameters.get(tensor_id, ())
         head = json.dumps({**asdict(tensor), "parameter": names}, default=str)
         history = analysis.history(tensor.storage_id)

@@ -52,7 +52,9 @@ def _sql(options: argparse.Namespace) -> None:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([columns, *rows])
         return
-    table = Table(*map(Text, columns), box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
     Console().print(strip_controls(table))

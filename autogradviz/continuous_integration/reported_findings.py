@@ -7,6 +7,7 @@ file, function and text of the line, not by its number, so that an edit elsewher
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose import Finding
+    from autogradviz.event_log import Log
 
 State: TypeAlias = Literal["new", "allowed", "baseline"]
 
@@ -46,16 +48,13 @@ class ReportedFinding:
         finding: the finding.
         state: "new"; "allowed" by a comment on its line; "baseline" if it is in that file.
         heading: the ranks that have it, "" in the trace of one process.
+        query: the name of a query of ``autogradviz sql`` that has a row about it, "" for none.
     """
 
     finding: Finding
     state: State
     heading: str = ""
-
-    @property
-    def query(self) -> str:
-        """The name of the SQL query that shows it, "" for none."""
-        return query_of(self.finding)
+    query: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding with its code and state, for ``json.dumps``."""
@@ -65,7 +64,10 @@ class ReportedFinding:
 
 
 def report(
-    findings: Iterable[tuple[str, Finding]], baseline: Counter[Key], root: Path
+    findings: Iterable[tuple[str, Finding]],
+    baseline: Counter[Key],
+    root: Path,
+    log: Log | None = None,
 ) -> list[ReportedFinding]:
     """Return findings with their states; each entry of the baseline accepts one finding.
 
@@ -73,6 +75,7 @@ def report(
         findings: each with its heading.
         baseline: what ``read_baseline`` returned.
         root: the folder that paths in the baseline are relative to.
+        log: the recording, to name queries.
     """
     left = Counter(baseline)
     reported = []
@@ -82,7 +85,9 @@ def report(
         if state == "new" and left[key]:
             left[key] -= 1
             state = "baseline"
-        reported.append(ReportedFinding(finding=finding, state=state, heading=heading))
+        query = query_of(finding.events, log) if log is not None else ""
+        shown = ReportedFinding(finding=finding, state=state, heading=heading, query=query)
+        reported.append(shown)
     return reported
 
 
@@ -117,9 +122,9 @@ def path_below(line: SourceLocation, root: Path) -> tuple[str, bool]:
     """
     if line.cell is not None:
         return line.place, False
-    path = Path(line.filename)
+    path = Path(os.path.normpath(line.filename))
     try:
-        return (path if not path.is_absolute() else path.relative_to(root)).as_posix(), True
+        return (path.relative_to(root) if path.is_absolute() else path).as_posix(), True
     except ValueError:
         inside = _PACKAGES.match(line.filename)
         short = line.filename[inside.end() :] if inside else PurePath(line.filename).name

@@ -104,7 +104,9 @@ def _result(each: ReportedFinding, rule: int, occurrence: int, root: Path) -> di
         text = "The line whose result, gradient or backward is wrong."
         result["relatedLocations"] = [{**_location(places[1], root), "message": {"text": text}}]
     if each.state == "allowed":
-        result["suppressions"] = [{"kind": "inSource", "justification": finding.allowed}]
+        result["suppressions"] = [
+            {"kind": "inSource", "justification": without_home(finding.allowed, root)}
+        ]
     elif each.state == "baseline":
         result["suppressions"] = [{"kind": "external", "justification": "In the baseline."}]
     return result

@@ -10,20 +10,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.errors import AutogradvizError, MissingExtraError, UnknownTargetError
 from autogradviz.event_log import batches, described_schema
+from autogradviz.events import (
+    BackwardStarted,
+    CompiledGraphCaptured,
+    StateChanged,
+    TensorUnpacked,
+    VersionBumped,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
+    from autogradviz.events import Event
 
 _BLOCK: Final = re.compile(r"^-- ([\w-]+): (.+)\n", re.MULTILINE)
 _VIEWS: Final = "views"
 
-_OF_FINDINGS: Final = {
-    "saved-tensor-mutated": "writes-to-saved",
-}
-"""Queries whose rows have an event or the line of the finding, by its slug."""
+_ROWS: Final[tuple[tuple[str, type[Event], str], ...]] = (
+    ("state-changes", StateChanged, "seq"),
+    ("unpacked-changed", TensorUnpacked, "seq"),
+    ("writes", VersionBumped, "seq"),
+    ("writes", VersionBumped, "op_seq"),
+    ("backwards", BackwardStarted, "seq"),
+    ("graph-breaks", CompiledGraphCaptured, "seq"),
+)
+"""Queries with a row for each event of a kind, and the column that a finding may refer to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +60,21 @@ def named_queries() -> tuple[NamedQuery, ...]:
     return tuple(each for each in _blocks().values() if each.name != _VIEWS)
 
 
-def query_of(finding: Finding) -> str:
-    """Return the name of the query that shows a finding, "" for none."""
-    return _OF_FINDINGS.get(finding.slug, "")
+def query_of(events: Collection[int], log: Log) -> str:
+    """Return the name of a query with a row for one of some events, "" if there is none."""
+    for name, kind, column in _ROWS:
+        for event in log.of(kind):
+            if getattr(event, column) in events and _has_row(event):
+                return name
+    return ""
+
+
+def _has_row(event: Event) -> bool:
+    """Return whether the query of an event's kind does not leave it out."""
+    if isinstance(event, TensorUnpacked):
+        pairs = (event.version, event.seen_version), (event.saved_hash, event.seen_hash)
+        return any(None not in pair and pair[0] != pair[1] for pair in pairs)
+    return not isinstance(event, CompiledGraphCaptured) or event.graph_break
 
 
 def run_query(log: Log, name: str, most: int | None = None) -> tuple[list[str], list[Any]]:

@@ -33,12 +33,12 @@ FROM events AS call JOIN events AS module USING (module_id)
 WHERE call.kind = 'ModuleEntered' AND module.kind = 'ModuleSeen';
 
 CREATE VIEW creators AS  -- the op that created a node
-SELECT thread, sequence_nr, any_value(line) AS line, any_value(op) AS op,
+SELECT thread, sequence_nr, min(seq) AS seq, any_value(line) AS line,
        any_value(call_id) AS call_id
 FROM ops WHERE sequence_nr IS NOT NULL AND phase = 'forward' GROUP BY thread, sequence_nr;
 
 CREATE VIEW saves AS
-SELECT save.seq, save.saved_id, save.node_id, nodes.node_name, coalesce(seen.slot, save.slot) AS slot,
+SELECT least(save.seq, creators.seq) AS seq, save.saved_id, save.node_id, nodes.node_name, coalesce(seen.slot, save.slot) AS slot,
        save.tensor_id, tensors.storage_id, tensors.shape, tensors.dtype, tensors.nbytes,
        tensors.storage_nbytes, save.version,
        save.packed_by, save.recompute_id, coalesce(lines.line, creators.line) AS line,
@@ -76,11 +76,11 @@ FROM ops JOIN modules USING (call_id) WHERE phase = 'forward'
 GROUP BY module_name ORDER BY ms DESC, module;
 
 -- writes: writes to memory in place that were observed, and the versions that they made
-SELECT write.seq, line, write.op, write.version, write.seen_version, write.storage_id
+SELECT write.seq, write.op_seq, lines.line, write.op, write.version, write.seen_version, write.storage_id
 FROM (SELECT * FROM events WHERE kind = 'VersionBumped') AS write
 LEFT JOIN lines USING (stack_id) ORDER BY write.seq;
 
--- writes-to-saved: writes to the memory of a saved tensor between its save and its unpack
+-- writes-to-saved: writes to the memory of a saved tensor after its save, before its unpack
 SELECT write.seq, lines.line, write.op, saves.node_name, saves.slot, saves.line AS saved_at,
        saves.version AS saved_version, write.seen_version
 FROM (SELECT * FROM events WHERE kind = 'VersionBumped') AS write
