@@ -74,11 +74,8 @@ class Tools:
             raise UnknownTargetError(message)
         for each, value in arguments.items():
             kind = int if known[each]["type"] == "integer" else str
-            if (
-                not isinstance(value, kind)
-                or isinstance(value, bool)
-                or (kind is int and value < 0)
-            ):
+            fits = isinstance(value, kind) and not isinstance(value, bool)
+            if not fits or (isinstance(value, int) and value < 0):
                 message = f"{each} is no {known[each]['type']}, or negative"
                 raise TypeError(message)
         tool: Callable[..., str] = getattr(self, name)
@@ -152,11 +149,11 @@ class Tools:
         """Recorded source text around a line, and the ops that the line called."""
         recorded = self._trace.analysis.source_lines
         ops = [op for op in self._trace.analysis.ops if _is_at(op.location, file, line)]
-        texts = {
+        texts = {op.location.lineno: op.location.text for op in ops[:1] if op.location}
+        texts |= {
             number: text for (name, number), text in recorded.items()
             if _ends_with(name, file) and abs(number - line) <= _LINES_AROUND
         }  # fmt: skip
-        texts |= {op.location.lineno: op.location.text for op in ops[:1] if op.location}
         if not texts:
             message = f"the recording has no text of {file}:{line}"
             raise UnknownTargetError(message)

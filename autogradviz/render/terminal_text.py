@@ -14,6 +14,7 @@ from autogradviz.support.rich_classes import Console, Group, Padding, Segment, T
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.console import Console as RichConsole
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from autogradviz.analysis import Analysis, SourceLocation
@@ -36,7 +37,7 @@ class _WithoutControls:
     def __init__(self, inner: RenderableType) -> None:
         self._inner = inner
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
         for text, style, control in console.render(self._inner, options):
             yield Segment(text.translate(_CONTROLS), style, control)
 

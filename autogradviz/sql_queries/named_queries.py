@@ -77,13 +77,12 @@ def _has_row(event: Event) -> bool:
     return not isinstance(event, CompiledGraphCaptured) or event.graph_break
 
 
-def run_query(log: Log, name: str, most: int | None = None) -> tuple[list[str], list[Any]]:
-    """Return the columns and rows of a query; only the first rows if ``most`` is given.
+def run_query(log: Log, name: str) -> tuple[list[str], list[Any]]:
+    """Return the names of the columns and the rows of a query.
 
     Args:
         log: the events.
         name: the name of a query, or a statement that begins with SELECT or WITH.
-        most: the number of rows.
 
     Raises:
         MissingExtraError: DuckDB is not installed.
@@ -100,8 +99,9 @@ def run_query(log: Log, name: str, most: int | None = None) -> tuple[list[str], 
         connection.execute(_blocks()[_VIEWS].sql)
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
         try:
-            result = connection.sql(_sql_of(name))
-            return list(result.columns), result.fetchmany(most) if most else result.fetchall()
+            result = connection.execute(_sql_of(name))
+            names = [column[0] for column in result.description or ()]
+            return names, result.fetchall()
         except duckdb.Error as error:
             raise AutogradvizError(str(error).partition("\n")[0]) from None
 
