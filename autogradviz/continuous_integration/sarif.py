@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -13,6 +14,8 @@ from autogradviz.continuous_integration.reported_findings import (
     path_below,
     without_home,
 )
+from autogradviz.errors import UnknownSlugError
+from autogradviz.explanations.codes import codes
 from autogradviz.explanations.read_pages import explain
 
 if TYPE_CHECKING:
@@ -51,11 +54,10 @@ def to_sarif(
         key = key_of(each.finding, root)
         results.append(_result(each, slugs.index(each.finding.slug), seen[key], root))
         seen[key] += 1
-    names = {each.finding.slug: each.finding.code for each in reported}
     driver = {
         "name": "autogradviz",
         "semanticVersion": __version__,
-        "rules": [_rule(slug, names[slug]) for slug in slugs],
+        "rules": [_rule(slug) for slug in slugs],
     }
     run = {
         "tool": {"driver": driver},
@@ -67,16 +69,16 @@ def to_sarif(
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(slug: str, code: str) -> dict[str, Any]:
-    page = explain(slug)
-    return {
-        "id": code,
-        "name": "".join(part.capitalize() for part in slug.split("-")),
-        "shortDescription": {"text": f"{page.title}."},
-        "fullDescription": {"text": page.means},
-        "help": {"text": f"{page.happens}\n\n{page.fix}"},
-        "properties": {"slug": slug},
-    }
+def _rule(slug: str) -> dict[str, Any]:
+    """Return the description of a kind of finding; that of a plug-in may have no page."""
+    name = "".join(part.capitalize() for part in slug.split("-"))
+    rule = {"id": codes().get(slug, slug), "name": name, "properties": {"slug": slug}}
+    with suppress(UnknownSlugError):
+        page = explain(slug)
+        rule["shortDescription"] = {"text": f"{page.title}."}
+        rule["fullDescription"] = {"text": page.means}
+        rule["help"] = {"text": f"{page.happens}\n\n{page.fix}"}
+    return rule
 
 
 def _result(each: ReportedFinding, rule: int, occurrence: int, root: Path) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def _result(each: ReportedFinding, rule: int, occurrence: int, root: Path) -> di
     places = [line for line in (finding.culprit, finding.victim) if line is not None]
     key = "\0".join((*key_of(finding, root), str(occurrence)))
     result: dict[str, Any] = {
-        "ruleId": finding.code,
+        "ruleId": codes().get(finding.slug, finding.slug),
         "ruleIndex": rule,
         "level": _LEVELS[finding.confidence],
         "message": {"text": text},

@@ -164,113 +164,70 @@ def test_commands_exit_with_documented_codes_only():
 
 # --- SARIF ------------------------------------------------------------------------------------
 
-TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
-PLACE = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "message": TEXT,
-        "logicalLocations": {
-            "type": "array",
-            "items": {"properties": {"fullyQualifiedName": {"type": "string"}}},
-        },
-        "physicalLocation": {
-            "type": "object",
-            "required": ["artifactLocation"],
-            "additionalProperties": False,
-            "properties": {
-                "artifactLocation": {
-                    "required": ["uri"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "uri": {"type": "string", "pattern": r"^[^/\\~][^\\ ]*$"},
-                        "uriBaseId": {"enum": ["SRCROOT", "ELSEWHERE"]},
-                    },
-                },
-                "region": {
-                    "required": ["startLine"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "startLine": {"type": "integer", "minimum": 1},
-                        "snippet": TEXT,
-                    },
-                },
-            },
-        },
-    },
-}
-RESULT = {
-    "type": "object",
-    "required": ["message", "ruleId", "ruleIndex", "level", "locations"],
-    "additionalProperties": False,
-    "properties": {
-        "ruleId": {"type": "string", "pattern": "^AGV[0-9]{3}$"},
-        "ruleIndex": {"type": "integer", "minimum": 0},
-        "level": {"enum": ["none", "note", "warning", "error"]},
-        "message": TEXT,
-        "locations": {"type": "array", "items": PLACE},
-        "relatedLocations": {"type": "array", "items": PLACE},
-        "partialFingerprints": {"additionalProperties": {"type": "string"}},
-        "suppressions": {
-            "type": "array",
-            "items": {
-                "required": ["kind"],
-                "additionalProperties": False,
-                "properties": {
-                    "kind": {"enum": ["inSource", "external"]},
-                    "justification": {"type": "string"},
-                },
-            },
-        },
-        "properties": {"type": "object"},
-    },
-}
-SARIF = {  # the parts of the schema of SARIF 2.1.0 that concern a log of results
-    "type": "object",
-    "required": ["version", "runs"],
-    "additionalProperties": False,
-    "properties": {
-        "$schema": {"type": "string", "format": "uri"},
-        "version": {"const": "2.1.0"},
-        "runs": {
-            "type": "array",
-            "items": {
-                "required": ["tool", "results"],
-                "additionalProperties": False,
-                "properties": {
-                    "tool": {
-                        "required": ["driver"],
-                        "properties": {
-                            "driver": {
-                                "required": ["name"],
-                                "properties": {
-                                    "semanticVersion": {"pattern": r"^\d+\.\d+\.\d+"},
-                                    "rules": {
-                                        "uniqueItems": True,
-                                        "items": {
-                                            "required": ["id"],
-                                            "properties": {
-                                                "shortDescription": TEXT,
-                                                "fullDescription": TEXT,
-                                                "help": TEXT,
-                                            },
-                                        },
-                                    },
-                                },
-                            }
-                        },
-                    },
-                    "invocations": {"items": {"required": ["executionSuccessful"]}},
-                    "originalUriBaseIds": {
-                        "additionalProperties": {"properties": {"description": TEXT}}
-                    },
-                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
-                    "results": {"type": "array", "items": RESULT},
-                },
-            },
-        },
-    },
-}
+
+def record(*required, **properties):
+    """Return the schema of an object."""
+    return {
+        "type": "object",
+        "required": list(required),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def array(items):
+    return {"type": "array", "items": items}
+
+
+STRING = {"type": "string"}
+TEXT = record("text", text=STRING)
+LINE = record("startLine", startLine={"type": "integer", "minimum": 1}, snippet=TEXT)
+FILE = record(
+    "uri",
+    uri={"type": "string", "pattern": r"^[^/\\~][^\\ ]*$"},
+    uriBaseId={"enum": ["SRCROOT", "ELSEWHERE"]},
+)
+PLACE = record(
+    message=TEXT,
+    logicalLocations=array(record("fullyQualifiedName", fullyQualifiedName=STRING)),
+    physicalLocation=record("artifactLocation", artifactLocation=FILE, region=LINE),
+)
+ACCEPTED = record("kind", kind={"enum": ["inSource", "external"]}, justification=STRING)
+RESULT = record(
+    "message", "ruleId", "ruleIndex", "level", "locations",
+    ruleId={"type": "string", "pattern": "^AGV[0-9]{3}$|^of-a-plugin$"},
+    ruleIndex={"type": "integer", "minimum": 0},
+    level={"enum": ["none", "note", "warning", "error"]},
+    message=TEXT,
+    locations=array(PLACE),
+    relatedLocations=array(PLACE),
+    partialFingerprints={"additionalProperties": STRING},
+    suppressions=array(ACCEPTED),
+    properties={"type": "object"},
+)  # fmt: skip
+RULE = record(
+    "id", id=STRING, name=STRING, shortDescription=TEXT, fullDescription=TEXT, help=TEXT,
+    properties={"type": "object"},
+)  # fmt: skip
+DRIVER = record("name", name=STRING, semanticVersion=STRING, rules=array(RULE))
+NOTICE = record("message", message=TEXT, level={"enum": ["none", "note", "warning", "error"]})
+RUN = record(
+    "tool", "results",
+    tool=record("driver", driver=DRIVER),
+    invocations=array(
+        record(
+            "executionSuccessful", executionSuccessful={"type": "boolean"},
+            toolExecutionNotifications=array(NOTICE),
+        )
+    ),
+    originalUriBaseIds={"additionalProperties": record("description", description=TEXT)},
+    columnKind={"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+    results=array(RESULT),
+)  # fmt: skip
+SARIF = record(
+    "version", "runs", **{"$schema": STRING}, version={"const": "2.1.0"}, runs=array(RUN)
+)
+"""The parts of the schema of SARIF 2.1.0 that concern results."""
 
 
 def sarif_of(*findings, problem=None):
@@ -291,6 +248,13 @@ def test_sarif_has_what_its_schema_requires_and_the_rules_of_its_results():
     assert [each["locations"] == [] for each in results] == [False, True, False, False]
     (notice,) = found["runs"][0]["invocations"][0]["toolExecutionNotifications"]
     assert notice["message"]["text"] == "x.agv is cut off"
+
+
+def test_sarif_has_a_rule_for_each_kind_of_a_plugin():
+    found, results = sarif_of(replace(finding(), slug="of-a-plugin"))
+    rules = found["runs"][0]["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == ["of-a-plugin", "AGV101"]
+    assert results[0]["ruleId"] == "of-a-plugin"
 
 
 def test_sarif_shows_accepted_findings_as_suppressed():
