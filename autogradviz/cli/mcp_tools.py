@@ -163,7 +163,7 @@ class Tools:
         return "\n".join(shown)
 
     def compare(self) -> str:
-        """What changed between this recording and the other one that the server was given."""
+        """Changes between this recording and the other one that the server was given."""
         if self._other is None:
             message = "the server has one recording; start it as autogradviz mcp TRACE OTHER"
             raise UnknownTargetError(message)

@@ -108,7 +108,7 @@ def fails(reported: Sequence[ReportedFinding], least: str) -> bool:
 
 
 def key_of(finding: Finding, root: Path) -> Key:
-    """Return what identifies a finding; its title, if no line is known."""
+    """Return the key of a finding in a baseline; with its title, if no line is known."""
     line = finding.culprit or finding.victim
     if line is None:
         return finding.slug, "", "", re.sub(r"\d+", "#", finding.title)
@@ -151,7 +151,7 @@ def write_baseline(
 
 
 def read_baseline(path: Path) -> Counter[Key]:
-    """Return how often each finding is in a baseline.
+    """Return the number of times that each finding is in a baseline.
 
     Raises:
         AutogradvizError: the file is no baseline.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 Confidence: TypeAlias = Literal["certain", "likely", "hint"]
 
-Applicability: TypeAlias = Literal["certain", "needs review"]
-
 _ALLOW: Final = re.compile(r"#.*?\bautogradviz:\s*allow\(([^)]*)\)\s*:\s*(\S.*)")
 
 
@@ -102,7 +100,7 @@ class Finding:
         return code_of(self.slug)
 
     @property
-    def applicability(self) -> Applicability:
+    def applicability(self) -> Literal["certain", "needs review"]:
         """Whether the fix can be applied without a look at the code around it.
 
         It is "certain" if the culprit is, and the fix is its statement rewritten: code without

@@ -179,6 +179,11 @@ def test_diagnose_prints_findings_as_json(folder, capsys):
             "step": None,
             "count": 1,
         },
+        "code": "AGV101",
+        "applicability": "needs review",  # the log has no text of the line
+        "state": "new",
+        "allowed": "",
+        "query": "unpacked-changed",
     }
 
 
