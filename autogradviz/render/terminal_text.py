@@ -142,8 +142,9 @@ def render_findings(findings: Sequence[Finding]) -> RenderableType:
     parts: list[RenderableType] = []
     for finding in findings:
         style = "bold red" if finding.confidence != "hint" else "bold yellow"
-        names = f"  [{finding.code} {finding.slug}, {finding.confidence}]"
-        parts.append(Text.assemble((finding.title, style), names))
+        parts.append(
+            Text.assemble((finding.title, style), f"  [{finding.slug}, {finding.confidence}]")
+        )
         body: list[RenderableType] = []
         if finding.allowed:
             body.append(Text.assemble(("allowed ", "dim"), finding.allowed))

@@ -22,6 +22,7 @@ from autogradviz.continuous_integration.sarif import to_sarif
 from autogradviz.diagnose import Finding
 from autogradviz.explanations.codes import codes
 from autogradviz.explanations.read_pages import pages
+from autogradviz.integrations.pytest_plugin import _read_marker
 from autogradviz.render.terminal_text import as_text, render_findings
 
 ROOT = Path(autogradviz.__file__).parents[1]
@@ -86,6 +87,12 @@ def test_comment_on_the_line_of_the_victim_counts_only_without_a_culprit():
     comment = "# autogradviz: allow(AGV101): meant"
     found = replace(found, victim=replace(found.victim, text=comment))
     assert (found.allowed, replace(found, culprit=None).allowed) == ("", "meant")
+
+
+def test_marker_of_pytest_accepts_allowed_findings():
+    accepts = _read_marker(pytest.mark.autogradviz_no_findings.mark)
+    comment = "b.add_(1)  # autogradviz: allow(AGV101): meant"
+    assert [accepts(each) for each in (finding(), finding(comment))] == [False, True]
 
 
 @pytest.mark.parametrize(

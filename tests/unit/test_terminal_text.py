@@ -94,7 +94,7 @@ def test_summary_and_overview_name_one_duration():
 
 def test_findings_have_culprit_explanation_and_fix():
     assert as_text(render_findings([finding()])).splitlines() == [
-        "b was written  [AGV101 saved-tensor-mutated, certain]",
+        "b was written  [saved-tensor-mutated, certain]",
         "  culprit /a/train.py:5, in step",
         "          b.add_(1)",
         "  It was needed.",
