@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.checking.result import RELATIONS
+from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.errors import ProgramNotFoundError, UnknownTargetError
 
 if TYPE_CHECKING:
     import argparse
-
-FAILED = 1
-"""The exit code if a relation fails."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``check`` to the command line."""
     text = "check whether the gradients of a training step are right"
     parser = commands.add_parser(
-        "check", help=text, description=f"{text}; the exit code is {FAILED} if a relation fails"
+        "check", help=text, description=f"{text}; the exit code is {NEGATIVE} if a relation fails"
     )
     parser.add_argument(
         "step", metavar="SCRIPT.py:FUNCTION",
@@ -61,7 +59,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.html is not None and result.trace is not None:
         result.trace.html(options.html)
     if not result.ok:
-        raise SystemExit(FAILED)
+        raise SystemExit(NEGATIVE)
 
 
 def _read(names: dict[str, Any], name: str, script: str) -> Any:

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
+from autogradviz.cli.exit_codes import NEGATIVE
+from autogradviz.continuous_integration.reported_findings import (
+    RANK,
+    describe_states,
+    fails,
+    read_baseline,
+    report,
+    write_baseline,
+)
+from autogradviz.continuous_integration.sarif import to_sarif
 from autogradviz.distributed_runs import Run, load
 from autogradviz.render.terminal_text import render_findings
 from autogradviz.support.rich_classes import Console
+from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
+
+    from autogradviz.continuous_integration.reported_findings import ReportedFinding
+    from autogradviz.diagnose import Finding
+    from autogradviz.trace import Trace
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,31 +38,61 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     text = "print what went wrong, and the line that caused it"
     parser = commands.add_parser("diagnose", help=text, description=text)
     add_trace_or_run(parser)
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print the findings as JSON")
+    shape.add_argument("--sarif", action="store_true", help="print them as SARIF 2.1.0")
+    text = f"exit code {NEGATIVE} if a new finding is at least so sure"
+    parser.add_argument("--fail-on", choices=list(RANK), help=text)
+    text = "accept the findings in this file"
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help=text)
+    text = "also write the findings to a baseline; an earlier one is replaced"
+    parser.add_argument("--write-baseline", type=Path, metavar="FILE", help=text)
+    text = "paths in SARIF and in baselines are relative to DIR (default: this directory)"
+    parser.add_argument("--root", type=Path, default=Path(), metavar="DIR", help=text)
     parser.set_defaults(run=_diagnose)
 
 
 def _diagnose(options: argparse.Namespace) -> None:
-    trace = load(options.trace)
-    warn_incomplete(trace, options.trace)
-    if isinstance(trace, Run):
-        _diagnose_run(trace, as_json=options.json)
-        return
-    if options.json:
-        sys.stdout.write(json.dumps([asdict(finding) for finding in trace.diagnose()], indent=2))
-        sys.stdout.write("\n")
+    found = load(options.trace)
+    warn_incomplete(found, options.trace)
+    root = options.root.resolve()
+    accepted = read_baseline(options.baseline) if options.baseline else Counter()
+    log = None if isinstance(found, Run) else found.log
+    reported = report(_headed(found), accepted, root, log)
+    if options.sarif:
+        problem = log.problem if log is not None else None
+        sys.stdout.write(json.dumps(to_sarif(reported, root, problem), indent=2) + "\n")
+    elif options.json:
+        sys.stdout.write(json.dumps([each.as_json() for each in reported], indent=2) + "\n")
     else:
-        Console().print(render_findings(trace.diagnose()))
+        _print(reported, options.trace)
+    if options.write_baseline:
+        path = options.write_baseline
+        count = write_baseline(reported, path, root, overwrite=False)
+        write_stderr(f"autogradviz: {path} accepts {count} finding{'s' * (count != 1)}\n")
+    if options.fail_on and fails(reported, options.fail_on):
+        sys.stdout.flush()
+        raise SystemExit(NEGATIVE)
 
 
-def _diagnose_run(run: Run, *, as_json: bool) -> None:
-    found = run.diagnose()
-    if as_json:
-        sys.stdout.write(json.dumps([asdict(each) for each in found], indent=2) + "\n")
-        return
+def _headed(found: Trace | Run) -> list[tuple[str, Finding]]:
+    if isinstance(found, Run):
+        return [(each.heading, each.finding) for each in found.diagnose()]
+    return [("", finding) for finding in found.diagnose()]
+
+
+def _print(reported: Sequence[ReportedFinding], trace: Path) -> None:
     console = Console()
-    for each in found:
-        console.print(each.heading, style="dim", highlight=False)
+    for each in reported:
+        if each.heading:
+            console.print(each.heading, style="dim", highlight=False)
+        if each.state == "baseline":
+            console.print("in the baseline", style="dim", highlight=False)
         console.print(render_findings([each.finding]))
-    if not found:
+        if each.query:
+            command = f"  autogradviz sql {trace} {each.query}\n"
+            console.print(command, style="dim", highlight=False, soft_wrap=True, markup=False)
+    if not reported:
         console.print(render_findings([]))
+    if counts := describe_states(reported):
+        console.print(counts, highlight=False)

@@ -20,32 +20,26 @@ from autogradviz.cli import (
     export,
     html,
     import_compile_trace,
+    mcp,
     native,
     reproduce,
     run,
     show,
+    sql,
     svg,
     watch,
     why,
 )
 from autogradviz.cli.common_arguments import describe_error
+from autogradviz.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FAILED: Final = 2
-"""Exit code of a command that failed."""
-
-BROKEN_PIPE: Final = 1
-"""Exit code after the reader of the output closed it; the same as that of rich."""
-
-INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C, as in a shell."""
-
 COMMANDS: Final = (
     demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, reproduce,
-    svg, html, watch, explain, native,
+    svg, html, watch, sql, mcp, explain, native,
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import add_output, add_trace, warn_incomplete
+from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.cli.output_path import choose_output
 from autogradviz.trace import load
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     import argparse
 
 _WIDTH = 100
-NOT_THE_SAME = 1
-"""Exit code if the program does not repeat the error."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,7 +47,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         sys.stdout.write(f"not repeated: {each}\n")
     sys.stdout.flush()
     if not found.same:
-        raise SystemExit(NOT_THE_SAME)
+        raise SystemExit(NEGATIVE)
 
 
 def _first_line(text: str) -> str:

@@ -12,6 +12,7 @@ from autogradviz.cli.common_arguments import (
     step_count,
     step_range,
 )
+from autogradviz.cli.exit_codes import FAILED
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
 from autogradviz.cli.run_script import read_program, run_as_main
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.cli.run_script import Program
-
-FAILED: Final = 2
-"""Exit code if there is no program to run."""
 
 DEFAULT_KEEP_STEPS: Final = 3
 

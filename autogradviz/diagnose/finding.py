@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from autogradviz.explanations.codes import code_of
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
 
 Confidence: TypeAlias = Literal["certain", "likely", "hint"]
+
+_ALLOW: Final = re.compile(r"#.*?\bautogradviz:\s*allow\(([^)]*)\)\s*:\s*(\S.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +93,45 @@ class Finding:
     nodes: tuple[int, ...] = ()
     region_id: int | None = None
     culprit_run: CulpritRun | None = None
+
+    @property
+    def code(self) -> str:
+        """The stable code of the kind of problem, "AGV101"; "AGV000" of a plug-in's."""
+        return code_of(self.slug)
+
+    @property
+    def applicability(self) -> Literal["certain", "needs review"]:
+        """Whether the fix can be applied without a look at the code around it.
+
+        It is "certain" if the culprit is, and the fix is its statement rewritten: code without
+        comments that uses no other name. Other names of the same tensor keep the old values.
+        """
+        if self.confidence != "certain" or self.culprit is None or "#" in self.fix:
+            return "needs review"
+        names, known = _names(self.fix), _names(self.culprit.text)
+        return "certain" if names and names <= known else "needs review"
+
+    @property
+    def allowed(self) -> str:
+        """The reason in ``# autogradviz: allow(NAME): reason`` on the recorded line, or "".
+
+        The line is that of the culprit, or of the victim if the culprit is unknown. NAME is the
+        slug or the code; several are separated by commas.
+        """
+        line = self.culprit or self.victim
+        found = _ALLOW.search(line.text) if line is not None else None
+        if found is None:
+            return ""
+        names = {name.strip() for name in found[1].split(",")}
+        return found[2].strip() if names & {self.slug, self.code} else ""
+
+
+def _names(code: str) -> set[str]:
+    """Return the variables of one statement; none if it is no complete statement."""
+    try:
+        statements = ast.parse(code).body
+    except (SyntaxError, ValueError):
+        return set()
+    if len(statements) != 1:
+        return set()
+    return {node.id for node in ast.walk(statements[0]) if isinstance(node, ast.Name)}

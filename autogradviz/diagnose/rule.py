@@ -13,7 +13,8 @@ How to add a rule:
 3. Write its page, ``pages/findings/<slug>.md``. A test runs the page's example and expects the
    slug first, with the marked line as culprit.
 4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.
-5. Run ``make pictures``, which writes the page in docs/findings/, and add a line to CHANGELOG.md.
+5. Add its slug at the end of a list in ``explanations/codes.py``, which gives it a code.
+6. Run ``make pictures``, which writes the page in docs/findings/, and add a line to CHANGELOG.md.
 
 A rule imports from ``evidence``, ``source`` and ``blame``, never from another rule. Code that two
 rules need belongs in ``evidence`` (facts about the recording), ``source`` (facts about the user's

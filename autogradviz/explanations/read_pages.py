@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.entry_points import failures_reported, plugins
+from autogradviz.explanations.codes import slug_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,8 +147,8 @@ def explain(slug: str) -> Page:
     """Return the documentation page of a finding or an error. Printing it prints its text.
 
     Args:
-        slug: ``Finding.slug``, or the name in brackets at the end of an error message:
-            "graph-lost".
+        slug: ``Finding.slug`` or ``Finding.code``, or the name in brackets at the end of an error
+            message: "graph-lost", "AGV401".
 
     Raises:
         TypeError: the slug is no text.
@@ -164,6 +165,7 @@ def explain(slug: str) -> Page:
             f"explain() takes the slug of a finding or an error, not {type(slug).__name__}"
         )
         raise TypeError(message)
+    slug = slug_of(slug)
     found = _pages_by_slug()
     if slug not in found:
         found = found | _pages_of_plugins()

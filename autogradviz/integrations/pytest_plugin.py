@@ -142,7 +142,9 @@ def _read_marker(marker: pytest.Mark) -> Callable[[Finding], bool]:
         meant = f"; did you mean {near[0]!r}?" if near else ""
         names = ", ".join(map(repr, unknown))
         pytest.fail(f"{MARKER}: autogradviz has no finding {names}{meant}", pytrace=False)
-    return lambda each: each.slug in allowed or (each.confidence == "hint" and not hints)
+    return lambda each: bool(
+        each.slug in allowed or each.allowed or (each.confidence == "hint" and not hints)
+    )
 
 
 def _report(item: pytest.Item, trace: Trace, folder: Path, *, has_note: bool) -> None:

@@ -14,6 +14,7 @@ from autogradviz.support.rich_classes import Console, Group, Padding, Segment, T
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.console import Console as RichConsole
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from autogradviz.analysis import Analysis, SourceLocation
@@ -36,7 +37,7 @@ class _WithoutControls:
     def __init__(self, inner: RenderableType) -> None:
         self._inner = inner
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
         for text, style, control in console.render(self._inner, options):
             yield Segment(text.translate(_CONTROLS), style, control)
 
@@ -145,6 +146,8 @@ def render_findings(findings: Sequence[Finding]) -> RenderableType:
             Text.assemble((finding.title, style), f"  [{finding.slug}, {finding.confidence}]")
         )
         body: list[RenderableType] = []
+        if finding.allowed:
+            body.append(Text.assemble(("allowed ", "dim"), finding.allowed))
         if finding.culprit is not None:
             body.append(_source_line("culprit", finding.culprit))
         if finding.victim is not None:

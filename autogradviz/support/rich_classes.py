@@ -19,10 +19,20 @@ if "rich.style" not in sys.modules:
     import_module("rich.style")
     random.setstate(_state)
 
-from rich.console import Console, Group
+from rich.console import Console as RichConsole
+from rich.console import Group
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+
+class Console(RichConsole):
+    """A console whose output pipe may be closed, which its callers report."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again; rich would exit with the code 1."""
+        raise  # noqa: PLE0704 - called while the error is handled
+
 
 __all__ = ["Console", "Group", "Padding", "Segment", "Table", "Text"]

@@ -5,6 +5,22 @@ From torch 2.13 on, a node whose Python object was created once keeps it, and a 
 such nodes overflows the C stack when the graph is freed. Reading ``next_functions`` creates those
 objects. So the walk tracks the longest chain that it has touched, from above while it goes and from
 below afterwards, and stops at ``SAFE_DEPTH``.
+
+NOTE [ node_creation_hook ]
+torch 2.14 calls the hooks of ``torch.autograd.graph.node_creation_hook`` with each new node, when
+its slots and edges are complete. Tried with 2.14.1 in place of the walk, and not used:
+
+* Any hook, also an empty one, creates the Python object of every node. A chain of 60,000 additions
+  then crashes when its graph is freed, and of 40,000 does not, the same as after a walk. A walk
+  can stop at a depth; a hook comes before the depth is known to matter.
+* It costs more. In one run, above a plain ``y * 2`` with a gradient (7 µs of CPU time), a hook that
+  reads number, name, slots and next nodes took 5.8 µs for each node, and the same by a walk 3.5 µs.
+  It also runs for nodes that no backward reaches, and for those of AOTAutograd's tracing.
+* It is not called on threads that the program starts, nor again for an ``AccumulateGrad`` that
+  still exists; recomputations call it only if backward runs inside the context. On threads of
+  the engine it is called.
+* What it raises leaves the user's op, so it would have to catch everything. Creating a node in it
+  raises RuntimeError; ops without gradients work.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Findings for continuous integration: accepted ones, the exit code, SARIF."""

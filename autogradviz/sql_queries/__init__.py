@@ -1,0 +1,1 @@
+"""Named questions to the events of a trace, in SQL."""
