@@ -19,15 +19,21 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[2] / "autogradviz"
 ENGINES = ("recorder/native/*.cpp", "recorder/native/*.h", "recorder/python_engine/*.py")
+_PROSE = re.compile(
+    r'^[ \t]*r?"""(?:.|\n)*?"""[ \t]*$|^[ \t]*(?:#|//).*$|[ \t]{2}(?:#|//).*$', re.MULTILINE
+)
+"""Docstrings and comments."""
 VIEWER = ("render/static/viewer.js", "render/static/viewer.css")
 
 
 def digest(sources: Iterable[str] = ENGINES) -> str:
-    """Return eight hexadecimal digits of the contents of files of the package."""
+    """Return eight hexadecimal digits of the code of files of the package, without its prose."""
     found = hashlib.sha256()
     for pattern in sources:
         for path in sorted(PACKAGE.glob(pattern)):
-            found.update(path.name.encode() + b"\0" + path.read_bytes())
+            code = _PROSE.sub("", path.read_text(encoding="utf-8"))
+            lines = [line for line in code.splitlines() if line.strip()]
+            found.update("\n".join([path.name, *lines]).encode())
     return found.hexdigest()[:8]
 
 

@@ -39,4 +39,8 @@ def test_digest_depends_on_names_and_contents(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text, encoding="utf-8")
         found.add(conditions.digest(("*.h",)))
     assert len(found) == 4
+    (tmp_path / "a.h").write_text("int a;  // one\n", encoding="utf-8")
+    found = conditions.digest(("*.h",))
+    (tmp_path / "a.h").write_text("// more\n// of it\n\nint a;\n", encoding="utf-8")
+    assert conditions.digest(("*.h",)) == found
     assert conditions.digests(f"; sources `{conditions.digest(('*.h',))}`.")
