@@ -202,11 +202,8 @@ class Program:
         known: set[torch.nn.Module],
         prepare: Callable[[str, torch.Tensor], object],
     ) -> None:
-        # functional_call has replaced the parameters of a module meanwhile.
-        own = all(
-            isinstance(p, torch.nn.Parameter) for p in module._parameters.values() if p is not None
-        )
-        if module not in known and own:
+        # functional_call replaces the parameters of a module while it runs.
+        if module not in known and all(type(p) is not torch.Tensor for p in module.parameters()):
             known.update(module.modules())
             self.state.add_model(module)
             _prepare(module, f"{self._found.add(module)}.", prepare)

@@ -80,11 +80,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 def _mapped(value: Any, chosen: Callable[[torch.Tensor], bool], dtype: torch.dtype) -> Any:
     """Return a value with the chosen tensors and narrow dtypes in it converted."""
     if isinstance(value, torch.Tensor):
-        if not chosen(value) or value.dtype is dtype:
-            return value
-        if value.is_leaf and value.requires_grad and not isinstance(value, torch.nn.Parameter):
-            return value.detach().to(dtype).requires_grad_()
-        return value.to(dtype)
+        return _converted(value, dtype) if chosen(value) and value.dtype is not dtype else value
     if isinstance(value, torch.dtype):
         return dtype if value in _NARROW else value
     if type(value) in (list, tuple):
@@ -92,6 +88,12 @@ def _mapped(value: Any, chosen: Callable[[torch.Tensor], bool], dtype: torch.dty
     if type(value) is dict:
         return {key: _mapped(each, chosen, dtype) for key, each in value.items()}
     return value
+
+
+def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if tensor.is_leaf and tensor.requires_grad and not isinstance(tensor, torch.nn.Parameter):
+        return tensor.detach().to(dtype).requires_grad_()
+    return tensor.to(dtype)
 
 
 @contextmanager
