@@ -81,7 +81,7 @@ class Program:
         model: the model, or what the last run used if none was given.
         forwards: the number of runs so far.
         verified: the recording in which gradients were verified.
-        longest: the duration of the slowest run so far, in seconds.
+        longest: the duration of the slowest run without a recording so far, in seconds.
     """
 
     def __init__(
@@ -129,6 +129,7 @@ class Program:
         batch: Sequence[Any] | None = None,
         before: Callable[[str, torch.Tensor], object] | None = None,
         backward: bool = True,
+        counted: bool = True,
     ) -> Run:
         """Run the step from the state that it had, and restore that state.
 
@@ -137,6 +138,7 @@ class Program:
             batch: the arguments of the step, by default those of the program.
             before: called for each parameter and buffer, with its name, before it is used.
             backward: compute gradients, if the step returns a loss.
+            counted: what the run takes says what others will take.
         """
         began, run = monotonic(), Run()
         self.forwards += 1
@@ -161,7 +163,8 @@ class Program:
                 self._finish(run, result, backward=backward)
         finally:
             self.state.restore()
-        self.longest = max(self.longest, monotonic() - began)
+        if counted:
+            self.longest = max(self.longest, monotonic() - began)
         return run
 
     @contextmanager

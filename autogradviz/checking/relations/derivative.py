@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from autogradviz.causes.cuts import REASONS
 from autogradviz.checking.program import NotApplicableError
-from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
+from autogradviz.checking.relations.repeatable_and_certificate import Opened, verified_trace
 from autogradviz.checking.result import CheckEntry
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
+from autogradviz.recording.record_context import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +28,7 @@ _STEP: Final = 1e-6
 _TOLERANCE: Final = 1e-4
 _NARROW: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _MOST_GROUPS: Final = 12
+_FLAT: Final = "an operator passes zeros on, as its derivative is zero"
 _CASTS: Final = frozenset({"float", "half", "bfloat16"})
 _AS_IT_IS: Final = frozenset({
     "__get__", "__set__", "numel", "size", "dim", "detach", "register_hook", "retain_grad",
@@ -147,13 +151,18 @@ def derivative(program: Program) -> CheckEntry:
     if not names:
         message = "no parameters of modules in what is back-propagated first"
         raise NotApplicableError(message)
+    bad = [n for n, g in base.derived.items() if not bool(g.isfinite().all())]
+    if bad or not isfinite(base.value):
+        return _not_finite(program, bad)
     error = _error(program, base, names)
     text = f"central differences along a random direction, float64, tolerance {_TOLERANCE:.0e}"
-    if error <= _TOLERANCE:
-        return CheckEntry(relation="derivative", outcome="holds", statement=text, forwards=3)
-    if _error(program, base, names, step=_STEP / 10, seed=1) <= _TOLERANCE:
-        # The first direction crossed a kink: a relu, a maximum.
-        return CheckEntry(relation="derivative", outcome="holds", statement=text, forwards=5)
+    # The first direction may cross a kink: a relu, a maximum.
+    if error <= _TOLERANCE or _error(program, base, names, step=_STEP / 10, seed=1) <= _TOLERANCE:
+        flat = _first_flat(verified_trace(program))
+        return CheckEntry(
+            relation="derivative", statement=text if flat is None else f"{_FLAT}; {text}",
+            outcome="holds" if flat is None else "differs", location=flat, forwards=4,
+        )  # fmt: skip
     return _by_group(program, base, error, names)
 
 
@@ -185,7 +194,28 @@ def _error(
             size += float(gradient.double().norm() ** 2)
     rounding = 1e-15 * abs(base.value or 0.0) / step
     scale = max(abs(slope), abs(along), size**0.5, 1e-12)
-    return float(max(0.0, abs(slope - along) - 100 * rounding) / scale)
+    error = max(0.0, abs(slope - along) - 100 * rounding) / scale
+    return error if isfinite(slope) else inf
+
+
+def _not_finite(program: Program, names: Sequence[str]) -> CheckEntry:
+    """Return the entry for a loss or gradients that are not finite, with their origin."""
+    traces: list[Trace] = []
+    program.run(Opened(record(program.given, fingerprints=True), traces), counted=False)
+    findings = [each for each in traces[0].diagnose() if each.slug == "not-finite"]
+    what = f"the gradient of {names[0]}" if names else "the loss"
+    return CheckEntry(
+        relation="derivative", outcome="fails", forwards=2,
+        statement=f"{what} is NaN or infinite, in float64 too",
+        location=findings[0].culprit if findings else None,
+        details=(*(each.title for each in findings[:1]), *names[1:_MOST_GROUPS]),
+    )  # fmt: skip
+
+
+def _first_flat(trace: Trace) -> SourceLocation | None:
+    """Return the first line whose derivative is zero although it changes the loss."""
+    cuts = (entry for entry in trace.audit() if entry.mechanism == "cut")
+    return next((e.location for e in cuts if REASONS["zero"] in e.explanation), None)
 
 
 def _by_group(program: Program, base: Run, error: float, names: Sequence[str]) -> CheckEntry:

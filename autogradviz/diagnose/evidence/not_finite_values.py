@@ -205,7 +205,8 @@ class NotFiniteValues:
         if output is None:
             computes = any(tensor.dtype in _FLOATING for tensor in op.outputs)
             return "healed" if inputs and op.output_hashes and computes else None
-        if inputs and not (op.phase == "backward" and self._are_saved(inputs)):
+        same = all(content in inputs for content in op.output_hashes if content in self.bad)
+        if inputs and (same or op.phase != "backward" or not self._are_saved(inputs)):
             return "passed on"
         return "written" if op.name in INTENDED and op.phase != "backward" else "born"
 
