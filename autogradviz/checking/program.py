@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,7 @@ class Program:
         model: the model, or what the last run used if none was given.
         forwards: the number of runs so far.
         verified: the recording in which gradients were verified.
-        longest: the duration of the slowest run without a recording so far, in seconds.
+        shortest: the duration of the fastest run so far, in seconds; the first may import.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Program:
             self.state.add_optimizer(optimizer)
         self.forwards = 0
         self.verified: Trace | None = None
-        self.longest = 0.0
+        self.shortest = inf
 
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
@@ -119,8 +120,9 @@ class Program:
 
     def check_time(self, runs: float) -> None:
         """Raise ``NotApplicableError`` if a number of further runs would take too long."""
-        if monotonic() + runs * self.longest > self._ends:
-            message = f"no time left for {runs:g} runs of {self.longest:.2g} s; set seconds="
+        took = 0.0 if self.shortest == inf else self.shortest
+        if monotonic() + runs * took > self._ends:
+            message = f"no time left for {runs:g} runs of {took:.2g} s; set seconds="
             raise NotApplicableError(message)
 
     def run(
@@ -129,7 +131,6 @@ class Program:
         batch: Sequence[Any] | None = None,
         before: Callable[[str, torch.Tensor], object] | None = None,
         backward: bool = True,
-        counted: bool = True,
     ) -> Run:
         """Run the step from the state that it had, and restore that state.
 
@@ -138,7 +139,6 @@ class Program:
             batch: the arguments of the step, by default those of the program.
             before: called for each parameter and buffer, with its name, before it is used.
             backward: compute gradients, if the step returns a loss.
-            counted: what the run takes says what others will take.
         """
         began, run = monotonic(), Run()
         self.forwards += 1
@@ -163,8 +163,7 @@ class Program:
                 self._finish(run, result, backward=backward)
         finally:
             self.state.restore()
-        if counted:
-            self.longest = max(self.longest, monotonic() - began)
+        self.shortest = min(self.shortest, monotonic() - began)
         return run
 
     @contextmanager

@@ -66,7 +66,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40, help="of planted bugs")
-    parser.add_argument("--every", type=int, default=1, help="take every nth program of tests/cases")
+    parser.add_argument(
+        "--every", type=int, default=1, help="take every nth program of tests/cases"
+    )
     parser.add_argument("--seconds", type=float, default=30.0, help="for each program")
     parser.add_argument("--json", type=Path, help="write the rows to a file")
     options = parser.parse_args()

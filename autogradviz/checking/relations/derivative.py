@@ -201,7 +201,7 @@ def _error(
 def _not_finite(program: Program, names: Sequence[str]) -> CheckEntry:
     """Return the entry for a loss or gradients that are not finite, with their origin."""
     traces: list[Trace] = []
-    program.run(Opened(record(program.given, fingerprints=True), traces), counted=False)
+    program.run(Opened(record(program.given, fingerprints=True), traces))
     findings = [each for each in traces[0].diagnose() if each.slug == "not-finite"]
     what = f"the gradient of {names[0]}" if names else "the loss"
     return CheckEntry(

@@ -54,7 +54,7 @@ def _first_difference(program: Program) -> SourceLocation | None:
     for _ in range(2):
         recording = record(program.given, fingerprints=True, engine="python")
         trace: list[Trace] = []
-        program.run(Opened(recording, trace), counted=False)
+        program.run(Opened(recording, trace))
         traces += trace
     return first_line(*traces)
 
@@ -86,7 +86,7 @@ def verified_trace(program: Program) -> Trace:
     if program.verified is None:
         traces: list[Trace] = []
         program.check_time(30)
-        program.run(Opened(record(program.given, verify=True), traces), counted=False)
+        program.run(Opened(record(program.given, verify=True), traces))
         program.verified = traces[0]
     return program.verified
 
