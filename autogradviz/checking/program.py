@@ -281,7 +281,7 @@ def _prepare(
             prepare(f"{prefix}{name}", tensor)
 
 
-def _value(tensors: Sequence[torch.Tensor], grads: Sequence[Any]) -> float | None:
+def _value(tensors: Sequence[Any], grads: Sequence[Any]) -> float | None:
     """Return the number whose gradient a backward computes."""
     given = list(grads) or [None] * len(tensors)
     total = 0.0
