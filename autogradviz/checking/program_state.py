@@ -32,7 +32,9 @@ class ProgramState:
     def add_model(self, model: torch.nn.Module) -> None:
         """Add a model, before it is used."""
         for module in model.modules():
-            tables = {name: dict(getattr(module, name)) for name in ("_parameters", "_buffers")}
+            both = {name: getattr(module, name) for name in ("_parameters", "_buffers")}
+            # A scripted module keeps its own, in C++.
+            tables = {name: dict(table) for name, table in both.items() if isinstance(table, dict)}
             plain = dict(_plain_attributes(module))
             self._modules.append((module, tables, plain, module.training))
             for tensor in (t for table in tables.values() for t in table.values()):

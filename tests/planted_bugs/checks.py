@@ -40,7 +40,7 @@ SECONDS = 90
 
 
 def forked(work):
-    """Return what a function returns in a forked process; None if it died or hung."""
+    """Run a function in a forked process, and return its result; None if it died or hung."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -33,14 +33,14 @@ def recorded(work, path):
     def record():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        said = ""
+        raised = ""
         try:
             with autogradviz.record() as trace:
                 work()
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
+            raised = f"{type(error).__name__}: {error}"
             trace.save(path)
-        return said
+        return raised
 
     return forked(record) or ""
 
