@@ -16,6 +16,7 @@ _NAMES_BY_MODULE = {
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
     "diagnose.evidence.gradients_failing_verify": "FailedFact",
+    "diagnose.evidence.not_finite_values": "NotFiniteEntry NotFiniteLedger",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "

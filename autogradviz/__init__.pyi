@@ -30,6 +30,8 @@ from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
 from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact as FailedFact
+from autogradviz.diagnose.evidence.not_finite_values import NotFiniteEntry as NotFiniteEntry
+from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger as NotFiniteLedger
 from autogradviz.distributed_runs import FirstDifference as FirstDifference
 from autogradviz.distributed_runs import OddRank as OddRank
 from autogradviz.distributed_runs import RankFile as RankFile

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
 from autogradviz.causes import Audit, Certificate, explain_target, find_problems
+from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues
 from autogradviz.errors import RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
 from autogradviz.events import VersionBumped
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from autogradviz.causes import Explanation
     from autogradviz.causes.entry import Fact
     from autogradviz.diagnose import Finding
+    from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger
     from autogradviz.event_log import Log
     from autogradviz.render.live_widget import LiveWidget
     from autogradviz.render.widget import TraceWidget
@@ -200,6 +202,24 @@ class Trace:
             ('ExpBackward0', 'result', 0.5)
         """
         return Certificate(self.analysis)
+
+    def not_finite(self) -> NotFiniteLedger:
+        """Return the operators that gave, passed on or removed NaN or infinity.
+
+        Needs ``record(fingerprints=True)``. A value that forward removes again, as ``where`` does,
+        may still be the one of which backward makes NaN. ``print`` shows all of it.
+
+        Raises:
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> x = torch.tensor([0.0, 1.0], requires_grad=True)
+            >>> with autogradviz.record(fingerprints=True) as broken:
+            ...     torch.where(x > 0, x.log(), 0 * x).sum().backward()
+            >>> [(entry.kind, entry.op, entry.phase) for entry in broken.not_finite()][:2]
+            [('born', 'log', 'forward'), ('healed', 'where', 'forward')]
+        """
+        return NotFiniteValues(self.analysis).ledger
 
     def why(
         self, target: str | int | Finding | BaseException, question: str | None = None

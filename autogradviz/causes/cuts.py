@@ -36,7 +36,7 @@ _CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
 _INTEGERS: Final = ("int", "uint", "bool")
 _READERS: Final = frozenset({"tolist", "item", "numpy", "float", "int", "__array__", "asarray"})
 
-_REASONS: Final = {
+REASONS: Final = {
     "detach": "It returns the same values without their graph.",
     "mode": "Gradients are disabled there, so results have no graph.",
     "integers": "Its results are integers or truth values, which have no gradient.",
@@ -393,7 +393,7 @@ class _Cuts:
             lines=[
                 "The gradient path ends here:",
                 line.location,
-                _REASONS[line.kind],
+                REASONS[line.kind],
                 "What the loss is computed from reads the values here:",
                 used,
             ],

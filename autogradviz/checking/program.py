@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from autogradviz.checking.program_state import ProgramState
+from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
+from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, relative_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from autogradviz.trace import Trace
@@ -34,41 +38,75 @@ class Run:
         gradients: of all parameters, by name; None where there is none.
         steps: the number of optimizer steps.
         ran_backward: whether the step itself computed gradients.
+        value: the sum of what was back-propagated before the first step of an optimizer.
+        derived: what these backwards added to each gradient.
+        prepared: the parameters and buffers that were known before they were used.
+        owned: the parameters of the optimizer that stepped first; empty if none did.
     """
 
     loss: float | None = None
     gradients: dict[str, torch.Tensor | None] = field(default_factory=dict)
     steps: int = 0
     ran_backward: bool = False
+    value: float | None = None
+    derived: dict[str, torch.Tensor] = field(default_factory=dict)
+    prepared: set[str] = field(default_factory=set)
+    owned: frozenset[str] = frozenset()
+
+
+class FoundModels(torch.nn.Module):
+    """The modules that a step calls and the other leaves that it uses, where no model is given."""
+
+    def forget(self) -> None:
+        """Forget them, before the next run."""
+        self._modules.clear()
+        self._parameters.clear()
+
+    def add(self, module: torch.nn.Module) -> str:
+        """Add a module, and return its name: its class, and a number from the second on."""
+        kind = type(module).__name__
+        count = sum(type(each).__name__ == kind for each in self._modules.values())
+        name = f"{kind}_{count + 1}" if count else kind
+        self._modules[name] = module
+        return name
+
+    def add_leaf(self, leaf: torch.Tensor) -> None:
+        """Add a leaf that no known module holds."""
+        self._parameters[f"tensor_{len(self._parameters) + 1}"] = leaf  # type: ignore[assignment]
 
 
 class Program:
     """A step and its model.
 
     Attributes:
+        model: the model, or what the last run used if none was given.
         forwards: the number of runs so far.
         verified: the recording in which gradients were verified.
-        longest: the duration of the slowest run so far, in seconds.
+        shortest: the duration of the fastest run so far, in seconds; the first may import.
     """
 
     def __init__(
         self,
         step: Callable[..., Any],
-        model: torch.nn.Module,
+        model: torch.nn.Module | None,
         batch: Sequence[Any],
         optimizers: Sequence[torch.optim.Optimizer],
         seconds: float,
     ) -> None:
         self._step = step
-        self.model = model
+        self.given = model
+        self._found = FoundModels()
+        self.model = self._found if model is None else model
         self.batch = tuple(batch)
         self._ends = monotonic() + seconds
-        self.state = ProgramState(model)
+        self.state = ProgramState()
+        if model is not None:
+            self.state.add_model(model)
         for optimizer in optimizers:
             self.state.add_optimizer(optimizer)
         self.forwards = 0
         self.verified: Trace | None = None
-        self.longest = 0.0
+        self.shortest = inf
 
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
@@ -82,15 +120,16 @@ class Program:
 
     def check_time(self, runs: float) -> None:
         """Raise ``NotApplicableError`` if a number of further runs would take too long."""
-        if monotonic() + runs * self.longest > self._ends:
-            message = f"no time left for {runs:g} runs of {self.longest:.2g} s; set seconds="
+        took = 0.0 if self.shortest == inf else self.shortest
+        if monotonic() + runs * took > self._ends:
+            message = f"no time left for {runs:g} runs of {took:.2g} s; set seconds="
             raise NotApplicableError(message)
 
     def run(
         self,
         *contexts: AbstractContextManager[Any],
         batch: Sequence[Any] | None = None,
-        before: Callable[[], object] | None = None,
+        before: Callable[[str, torch.Tensor], object] | None = None,
         backward: bool = True,
     ) -> Run:
         """Run the step from the state that it had, and restore that state.
@@ -98,27 +137,107 @@ class Program:
         Args:
             contexts: entered around the step.
             batch: the arguments of the step, by default those of the program.
-            before: called when the state is ready.
+            before: called for each parameter and buffer, with its name, before it is used.
             backward: compute gradients, if the step returns a loss.
         """
         began, run = monotonic(), Run()
         self.forwards += 1
         self.state.restore()
+        if self.given is None:
+            self.state.forget()
+            self._found.forget()
         self.state.clear_gradients()
-        handle = register_optimizer_step_pre_hook(lambda *args: self._optimizer_steps(run, args[0]))
+
+        def prepare(name: str, tensor: torch.Tensor) -> None:
+            run.prepared.add(name)
+            if before is not None:
+                before(name, tensor)
+
         try:
             with ExitStack() as stack:
-                if before is not None:
-                    before()
-                for context in contexts:
+                if self.given is not None:
+                    _prepare(self.given, "", prepare)
+                for context in (self._observed(run, prepare), *contexts):
                     stack.enter_context(context)
                 result = self._step(*(self.batch if batch is None else batch))
                 self._finish(run, result, backward=backward)
         finally:
-            handle.remove()
             self.state.restore()
-        self.longest = max(self.longest, monotonic() - began)
+        self.shortest = min(self.shortest, monotonic() - began)
         return run
+
+    @contextmanager
+    def _observed(self, run: Run, prepare: Callable[[str, torch.Tensor], object]) -> Iterator[None]:
+        """Follow the backwards and optimizers of a run; find its modules if no model is given."""
+        original, depth = current("autograd.graph._engine_run_backward"), 0
+
+        def run_backward(tensors: Any, grads: Any = (), *args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if depth or run.steps or not kwargs.get("accumulate_grad"):
+                return original(tensors, grads, *args, **kwargs)
+            self._find_leaves(tensors)
+            before, depth = self._read_gradients(), 1
+            try:
+                return original(tensors, grads, *args, **kwargs)
+            finally:
+                depth = 0
+                self._add_derived(run, before, _value(tensors, grads))
+
+        handles = [
+            register_optimizer_step_pre_hook(lambda *args: self._optimizer_steps(run, args[0]))
+        ]
+        if self.given is None:
+            known: set[torch.nn.Module] = set()
+            handles.append(register_module_forward_pre_hook(
+                lambda module, _args: self._find(module, known, prepare)
+            ))  # fmt: skip
+        try:
+            with patched_in_all_modules("_engine_run_backward", original, run_backward):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _find(
+        self,
+        module: torch.nn.Module,
+        known: set[torch.nn.Module],
+        prepare: Callable[[str, torch.Tensor], object],
+    ) -> None:
+        # functional_call replaces the parameters of a module while it runs.
+        if module not in known and all(type(p) is not torch.Tensor for p in module.parameters()):
+            known.update(module.modules())
+            self.state.add_model(module)
+            _prepare(module, f"{self._found.add(module)}.", prepare)
+
+    def _find_leaves(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Add the leaves of a graph that no known module holds."""
+        if self.given is not None:
+            return
+        known = {id(p) for p in self.model.parameters()}
+        nodes = [t.grad_fn for t in tensors if isinstance(t, torch.Tensor) and t.grad_fn]
+        seen = set(nodes)
+        while nodes:
+            node = nodes.pop(0)
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and id(leaf) not in known:
+                known.add(id(leaf))
+                self._found.add_leaf(leaf)
+            fresh = {each: None for each, _ in node.next_functions if each and each not in seen}
+            seen.update(fresh)
+            nodes.extend(fresh)
+
+    def _add_derived(
+        self, run: Run, before: dict[str, torch.Tensor | None], value: float | None
+    ) -> None:
+        if value is None:
+            return
+        run.value = value + (run.value or 0.0)
+        for name, gradient in self._read_gradients().items():
+            if gradient is not None:
+                last = before.get(name)
+                added = dense(gradient) - (0 if last is None else dense(last))
+                run.derived[name] = run.derived[name] + added if name in run.derived else added
 
     def _finish(self, run: Run, result: Any, *, backward: bool) -> None:
         found = _loss_of(result)
@@ -131,6 +250,8 @@ class Program:
                 torch.autograd.backward(found)
         elif found is not None:
             run.loss = float(found)
+        if run.value is None:
+            run.value = run.loss
         if not run.gradients:
             run.gradients = self._read_gradients()
 
@@ -142,11 +263,34 @@ class Program:
 
     def _optimizer_steps(self, run: Run, optimizer: torch.optim.Optimizer) -> None:
         self.state.add_optimizer(optimizer)
+        if not run.steps:
+            mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            run.owned = frozenset(n for n, p in self.model.named_parameters() if id(p) in mine)
         run.steps += 1
         found = self._read_gradients()
         run.gradients.update(
             {n: g for n, g in found.items() if g is not None or n not in run.gradients}
         )
+
+
+def _prepare(
+    module: torch.nn.Module, prefix: str, prepare: Callable[[str, torch.Tensor], object]
+) -> None:
+    with torch.no_grad():
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            prepare(f"{prefix}{name}", tensor)
+
+
+def _value(tensors: Sequence[Any], grads: Sequence[Any]) -> float | None:
+    """Return the number whose gradient a backward computes."""
+    given = list(grads) or [None] * len(tensors)
+    total = 0.0
+    for tensor, grad in zip(tensors, given, strict=False):
+        if not isinstance(tensor, torch.Tensor):
+            return None
+        value = tensor.detach()
+        total += float((value if grad is None else value * grad.detach()).sum())
+    return total
 
 
 def _loss_of(result: Any) -> Any:

@@ -19,27 +19,27 @@ _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 class ProgramState:
     """Parameters, buffers, gradients, modes, simple attributes, optimizers and random states."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._modules = list(model.modules())
-        self._tables = [
-            [(name, dict(getattr(module, name))) for name in ("_parameters", "_buffers")]
-            for module in self._modules
-        ]
-        self._attributes = [dict(_plain_attributes(module)) for module in self._modules]
-        self._training = [module.training for module in self._modules]
-        self._tensors = [(tensor, _State(tensor)) for tensor in self._all_tensors()]
-        self._optimizers: dict[int, tuple[torch.optim.Optimizer, Any, Any]] = {}
+    def __init__(self) -> None:
         self._random = _RandomState()
+        self.forget()
 
-    def _all_tensors(self) -> Iterator[torch.Tensor]:
-        found = {
-            id(tensor): tensor
-            for tables in self._tables
-            for _, table in tables
-            for tensor in table.values()
-            if tensor is not None
-        }
-        yield from found.values()
+    def forget(self) -> None:
+        """Forget all but the random states."""
+        self._modules: list[tuple[torch.nn.Module, dict[str, Any], dict[str, Any], bool]] = []
+        self._tensors: dict[int, tuple[torch.Tensor, _State]] = {}
+        self._optimizers: dict[int, tuple[torch.optim.Optimizer, Any, Any]] = {}
+
+    def add_model(self, model: torch.nn.Module) -> None:
+        """Add a model, before it is used."""
+        for module in model.modules():
+            both = {name: getattr(module, name) for name in ("_parameters", "_buffers")}
+            # A scripted module keeps its own, in C++.
+            tables = {name: dict(table) for name, table in both.items() if isinstance(table, dict)}
+            plain = dict(_plain_attributes(module))
+            self._modules.append((module, tables, plain, module.training))
+            for tensor in (t for table in tables.values() for t in table.values()):
+                if tensor is not None and id(tensor) not in self._tensors:
+                    self._tensors[id(tensor)] = (tensor, _State(tensor))
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -60,33 +60,30 @@ class ProgramState:
 
     def restore(self) -> None:
         """Restore everything."""
-        with torch.no_grad():
-            for module, tables in zip(self._modules, self._tables, strict=True):
-                for name, table in tables:
-                    current = getattr(module, name)
-                    current.clear()
-                    current.update(table)
-            for tensor, state in self._tensors:
-                state.restore(tensor)
-            for optimizer, saved, groups in self._optimizers.values():
-                optimizer.state.clear()
-                optimizer.state.update({key: _copied(value) for key, value in saved.items()})
-                for group, before in zip(optimizer.param_groups, groups, strict=False):
-                    group.clear()
-                    group.update({k: list(v) if k == "params" else v for k, v in before.items()})
-                del optimizer.param_groups[len(groups) :]
-        for module, attributes, training in zip(
-            self._modules, self._attributes, self._training, strict=True
-        ):
+        for module, tables, attributes, training in self._modules:
+            for name, table in tables.items():
+                current = getattr(module, name)
+                current.clear()
+                current.update(table)
             for name in dict(_plain_attributes(module)).keys() - attributes.keys():
                 del vars(module)[name]
             vars(module).update(attributes)
             module.training = training
+        with torch.no_grad():
+            for tensor, state in self._tensors.values():
+                state.restore(tensor)
+        for optimizer, saved, groups in self._optimizers.values():
+            optimizer.state.clear()
+            optimizer.state.update({key: _copied(value) for key, value in saved.items()})
+            for group, before in zip(optimizer.param_groups, groups, strict=False):
+                group.clear()
+                group.update({k: list(v) if k == "params" else v for k, v in before.items()})
+            del optimizer.param_groups[len(groups) :]
         self._random.restore()
 
     def clear_gradients(self) -> None:
         """Remove all gradients, so that a run computes its own."""
-        for tensor, _ in self._tensors:
+        for tensor, _ in self._tensors.values():
             if tensor.is_leaf:
                 tensor.grad = None
 
@@ -94,7 +91,7 @@ class ProgramState:
         """Return the state that the step may have changed and that is not restored."""
         objects = sorted({
             f"{type(module).__name__}.{name}"
-            for module in self._modules
+            for module, *_ in self._modules
             for name, value in vars(module).items()
             if not name.startswith("_") and isinstance(value, (list, dict, set))
         })  # fmt: skip

@@ -47,7 +47,7 @@ _BY_DEFAULT: Final = tuple(name for name in RELATIONS if name != "compiled")
 
 def check(
     step: Callable[..., Any],
-    model: torch.nn.Module,
+    model: torch.nn.Module | None = None,
     *,
     batch: Sequence[Any] = (),
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] = (),
@@ -65,7 +65,8 @@ def check(
     Args:
         step: runs a forward and returns the loss, or a whole training step, which should return
             the loss.
-        model: the model that the step trains.
+        model: the model that the step trains. Without it, the modules that the step calls; it may
+            make them itself, like the ``main`` of a script.
         batch: the arguments of the step, if it takes any; tensors have the samples first.
         optimizer: those that the step uses. The others are found when they first step.
         relations: the relations to try; by default all but "compiled".

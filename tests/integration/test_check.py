@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.checking.relations.derivative import float64
 from autogradviz.cli.entry_point import main
 
 
@@ -243,6 +244,73 @@ def test_compiled_model_has_the_same_gradients():
 def test_time_limit_is_reported():
     found = autogradviz.check(lambda: loss_of(model), (model := Net()), seconds=0)
     assert "no time left" in found["derivative"].statement
+
+
+def train(middle=torch.tanh):
+    """Make a model and train it, as the main function of a script does."""
+    model = Net(middle)
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(2):
+        scale = torch.rand(1)
+        optimizer.zero_grad()
+        loss = loss_of(model) * scale + (model(X) - average(X)).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+
+
+def test_step_that_makes_its_model_is_checked():
+    torch.manual_seed(0)
+    found = autogradviz.check(train)
+    assert found.ok
+    holding = {e.relation for e in found if e.outcome == "holds"}
+    assert holding == {"repeatable", "certificate", "derivative", "precision", "parameters"}
+    assert found["parameters"].statement == "8 parameters, 4 frozen, 2 optimizer steps"
+    broken = autogradviz.check(lambda: train(WrongSquare.apply))
+    assert [e.relation for e in broken.failed] == ["certificate", "derivative", "functions"]
+    assert broken["derivative"].details[0].startswith("Net.first: off by")
+
+
+def test_model_of_the_caller_is_restored_if_it_is_not_given():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = copy.deepcopy(model.state_dict())
+
+    def step():
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+
+    assert autogradviz.check(step, relations=["repeatable", "derivative"]).ok
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_gradient_that_is_nan_fails_with_its_line():
+    model = Net(lambda h: (h * 0).sqrt() + h)
+    entry = outcome("derivative", model)
+    assert entry.outcome == "fails"
+    assert entry.statement == "the gradient of first.weight is NaN or infinite, in float64 too"
+    assert entry.location.text == "model = Net(lambda h: (h * 0).sqrt() + h)"
+
+
+def test_operator_with_a_zero_derivative_is_a_difference():
+    model = Net(lambda h: torch.round(h * 10) + h)
+    entry = outcome("derivative", model)
+    assert (entry.outcome, entry.location.text) == (
+        "differs", "model = Net(lambda h: torch.round(h * 10) + h)"
+    )  # fmt: skip
+    assert entry.statement.startswith("an operator passes zeros on")
+
+
+def test_float64_draws_the_numbers_of_float32():
+    torch.manual_seed(0)
+    with float64():
+        again = [torch.rand(3), nn.init.normal_(torch.empty(3)), nn.Linear(3, 2).weight]
+    torch.manual_seed(0)
+    narrow = [torch.rand(3), nn.init.normal_(torch.empty(3)), nn.Linear(3, 2).weight]
+    assert {each.dtype for each in again} == {torch.float64}
+    assert all(torch.equal(a.float(), b) for a, b in zip(again, narrow, strict=True))
 
 
 def test_unknown_relation_raises():

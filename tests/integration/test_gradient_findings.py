@@ -286,6 +286,60 @@ def test_infinities_of_a_mask_give_no_finding():
     assert [event.infinity_count for event in trace.log.of(NotFiniteSeen)] == [2]
 
 
+def exp_of_too_much(x):
+    h = (100 + x).exp()
+    return torch.where(x > 2, h, x).sum()
+
+
+def log_of_zero(x):
+    h = (x - x).log()
+    return torch.where(x > 2, h, x).sum()
+
+
+@pytest.mark.parametrize(
+    ("work", "line", "ledger"),
+    [
+        (
+            exp_of_too_much, "h = (100 + x).exp()",
+            [("born", "exp", ""), ("healed", "where", ""), ("born", "mul", "ExpBackward0")],
+        ),
+        (
+            log_of_zero, "h = (x - x).log()",
+            [("born", "log", ""), ("healed", "where", ""), ("born", "div", "LogBackward0")],
+        ),
+    ],
+)  # fmt: skip
+def test_value_that_where_left_out_is_the_cause_of_a_nan_gradient(work, line, ledger):
+    leaf = torch.rand(2, 3, requires_grad=True)
+    trace = recorded(lambda: work(leaf).backward(), fingerprints=True)
+    assert bool(leaf.grad.isnan().all())
+    entries = [entry for entry in trace.not_finite() if entry.kind != "passed on"]
+    assert [(each.kind, each.op, each.node) for each in entries] == ledger
+    assert entries[2].values == "6 NaN entries"
+    finding = trace.diagnose()[0]
+    assert (finding.slug, finding.culprit.text, finding.confidence) == (
+        "not-finite",
+        line,
+        "likely",
+    )
+    assert "left these out" in finding.explanation
+    assert "passed it on" in str(trace.not_finite())
+
+
+def test_saved_infinity_names_the_line_that_gave_it():
+    leaf = torch.rand(2, 3, requires_grad=True)
+    trace = recorded(lambda: exp_of_too_much(leaf).backward(), fingerprints=True)
+    born = trace.not_finite().born
+    assert [entry.saved_at for entry in born] == [None, born[0].location]
+    assert trace.diagnose()[0].title == "exp gave infinity, which backward made NaN of"
+
+
+def test_finite_values_have_an_empty_ledger():
+    leaf = torch.rand(2, 3, requires_grad=True)
+    trace = recorded(lambda: leaf.exp().sum().backward(), fingerprints=True)
+    assert (tuple(trace.not_finite()), str(trace.not_finite())) == ((), "")
+
+
 def test_overflow_of_a_scaled_loss_is_a_hint():
     net = nn.Linear(3, 1)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126)

@@ -124,6 +124,7 @@ wrapping("rounded", "cut", "torch.round(V)")
 wrapping("in_place_scale", "write", "(V).mul_(0.9)")
 wrapping("root_of_zero", "value", "((V) * 0).sqrt() + (V)")
 wrapping("overflow", "value", "(V) * 1e30 * 1e30")
+wrapping("cancels", "value", "(V) + 1e6 - 1e6")
 wrapping("double_operand", "refuse", "(V).double()")
 wrapping("longer_operand", "refuse", "torch.cat([V, V], -1)")
 
@@ -369,6 +370,42 @@ def kept_history(tree):
     return [
         Site(lambda b=block, i=index, s=statement: apply(b, i, s))
         for block, index, statement in assignments(tree, forward=False)
+    ]
+
+
+@operator("change")
+def changed_by_recomputation(tree):
+    """A method is checkpointed, and multiplies by the number of its calls."""
+
+    def apply(function):
+        self, *others = [argument.arg for argument in function.args.args]
+        name, given = function.name, ", ".join([self, *others])
+        body = ast.parse(
+            f"{self}.calls_ = getattr({self}, 'calls_', 0) + 1\n"
+            f"def run_({', '.join(others)}):\n"
+            f"    {self}.calls_ = {self}.calls_ + 1\n"
+            f"    return type({self}).{name}_plain({given}) * (1 + 0.1 * {self}.calls_)\n"
+            f"return torch.utils.checkpoint.checkpoint(run_, {', '.join(others)}, use_reentrant=False)"
+        ).body
+        renamed = copy.deepcopy(function)
+        renamed.name = f"{name}_plain"
+        owner = next(
+            node for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and function in node.body
+        )  # fmt: skip
+        function.body = body
+        owner.body.append(renamed)
+        tree.body[:0] = ast.parse("import torch.utils.checkpoint").body
+
+    return [
+        Site(lambda f=function: apply(f))
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        and function.name == "forward"
+        and not function.decorator_list
+        and len(function.args.args) > 1
+        and isinstance(function.body[-1], ast.Return)
+        and not isinstance(function.body[-1].value, ast.Tuple)
     ]
 
 

@@ -119,6 +119,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "html",
         "live",
         "log",
+        "not_finite",
         "phase_times",
         "plot_gradients",
         "plot_memory",

@@ -188,10 +188,15 @@ def _combined(
 def parameters(program: Program) -> CheckEntry:
     """List the parameters that were left out of a step."""
     program.check_time(1)
-    model, before = program.model, dict(program.model.named_parameters())
-    copies = {name: p.detach().clone() for name, p in before.items()}
-    after: dict[str, Any] = {}
-    run = program.run(_At(lambda: after.update(_state_of(model, copies))))
+    model, after = program.model, {}
+    before: dict[str, torch.Tensor] = {}
+    copies: dict[str, torch.Tensor] = {}
+
+    def keep(name: str, tensor: torch.Tensor) -> None:
+        if isinstance(tensor, torch.nn.Parameter):
+            before[name], copies[name] = tensor, tensor.detach().clone()
+
+    run = program.run(_At(lambda: after.update(_state_of(model, before, copies))), before=keep)
     owned = {
         id(p)
         for optimizer in program.state.optimizers
@@ -226,10 +231,13 @@ def parameters(program: Program) -> CheckEntry:
     )  # fmt: skip
 
 
-def _state_of(model: torch.nn.Module, copies: dict[str, torch.Tensor]) -> dict[str, Any]:
-    now = dict(model.named_parameters())
+def _state_of(
+    model: torch.nn.Module, before: dict[str, torch.Tensor], copies: dict[str, torch.Tensor]
+) -> dict[str, tuple[bool, bool]]:
+    """Return, of each parameter, whether the model still holds it, and whether it has changed."""
+    now = {id(p) for p in model.parameters()}
     return {
-        name: (name in now, name in now and _is_changed(now[name], copy))
+        name: (id(before[name]) in now, _is_changed(before[name], copy))
         for name, copy in copies.items()
     }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
+from autogradviz.analysis.types import SourceLocation
 from autogradviz.checking.program import NotApplicableError
 from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
 from autogradviz.checking.result import CheckEntry
@@ -71,13 +73,13 @@ def functions(program: Program) -> CheckEntry:
             elif problem.startswith("not checked"):
                 skipped.append(f"{cls.__name__} {problem}")
             else:
-                wrong.append((cls.__name__, problem, facts.get(f"{cls.__name__}Backward")))
+                wrong.append((cls, problem, facts.get(f"{cls.__name__}Backward")))
                 break
     return _entry(wrong, skipped, checked)
 
 
 def _entry(
-    wrong: list[tuple[str, str, FailedFact | None]], skipped: list[str], checked: int
+    wrong: list[tuple[Any, str, FailedFact | None]], skipped: list[str], checked: int
 ) -> CheckEntry:
     if not wrong:
         if not checked:
@@ -88,16 +90,32 @@ def _entry(
             details=tuple(dict.fromkeys(skipped)), forwards=1,
         )  # fmt: skip
     unmeant = [each for each in wrong if each[2] is None or not each[2].changed_by]
-    name, problem, fact = (unmeant or wrong)[0]
+    cls, problem, fact = (unmeant or wrong)[0]
     trick = "" if unmeant or fact is None else f" ({fact.changed_by})"
     return CheckEntry(
         relation="functions",
         outcome="fails" if unmeant else "differs",
-        statement=f"the backward of {name} is not the derivative of its forward{trick}: {problem}",
-        location=None if fact is None else fact.location,
-        details=tuple(dict.fromkeys(skipped)),
+        statement=f"the backward of {cls.__name__} is not the derivative of its forward{trick}: "
+        f"{problem}",
+        location=_backward_of(cls) or (None if fact is None else fact.location),
+        details=(
+            *(() if fact is None else (f"it is called at {fact.location}",)),
+            *dict.fromkeys(skipped),
+        ),
         forwards=1,
     )
+
+
+def _backward_of(cls: Any) -> SourceLocation | None:
+    """Return the line at which the backward of a Function begins."""
+    code = getattr(cls.backward, "__code__", None)
+    if code is None:
+        return None
+    name, line = code.co_filename, code.co_firstlineno
+    text = linecache.getline(name, line).strip()
+    if text.startswith("@"):
+        line, text = line + 1, linecache.getline(name, line + 1).strip()
+    return SourceLocation(filename=name, lineno=line, function="backward", text=text)
 
 
 def _gradcheck(cls: Any, args: tuple[Any, ...]) -> str | None:

@@ -126,7 +126,7 @@ def precision(program: Program) -> CheckEntry:
     """Compare with float64."""
     program.check_time(4)
     first = program.first
-    wide = run_wide(program, lambda: None, backward=True)
+    wide = run_wide(program, backward=True)
     errors = []
     sizes = [float(dense(g).double().norm()) for g in wide.gradients.values() if g is not None]
     for name, gradient in first.gradients.items():

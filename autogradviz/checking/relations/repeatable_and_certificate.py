@@ -52,14 +52,14 @@ def _first_difference(program: Program) -> SourceLocation | None:
     """Return the line of the first op whose results differ between two recorded runs."""
     traces = []
     for _ in range(2):
-        recording = record(program.model, fingerprints=True, engine="python")
+        recording = record(program.given, fingerprints=True, engine="python")
         trace: list[Trace] = []
-        program.run(_Opened(recording, trace), backward=True)
+        program.run(Opened(recording, trace))
         traces += trace
     return first_line(*traces)
 
 
-class _Opened:
+class Opened:
     """A recording that remembers its trace."""
 
     def __init__(self, recording: record, traces: list[Trace]) -> None:
@@ -86,7 +86,7 @@ def verified_trace(program: Program) -> Trace:
     if program.verified is None:
         traces: list[Trace] = []
         program.check_time(30)
-        program.run(_Opened(record(program.model, verify=True), traces))
+        program.run(Opened(record(program.given, verify=True), traces))
         program.verified = traces[0]
     return program.verified
 

@@ -7,17 +7,16 @@ show where: each content that is not finite has its fingerprint recorded.
 from __future__ import annotations
 
 import re
-from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from autogradviz.diagnose.evidence.backward_calls import backward_line
+from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues, entries_text
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names
 from autogradviz.events import (
     LocalGradientNormRead,
     NodeStarted,
     NormRead,
-    NotFiniteSeen,
 )
 
 if TYPE_CHECKING:
@@ -26,18 +25,11 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.finding import Confidence
+    from autogradviz.events import NotFiniteSeen
 
 _Read: TypeAlias = NormRead | LocalGradientNormRead
 
 _ANOMALY: Final = re.compile(r"Function '(\w+)' returned nan values in its \d+th output")
-_INTENDED: Final = frozenset(
-    {
-        "masked_fill", "masked_fill_", "full", "full_like", "fill_", "where", "scalar_tensor",
-        "lift_fresh", "triu", "tril",
-    }
-)  # fmt: skip
-"""Operators whose infinities are constants of the program: masks, initial minima."""
-
 _FIXES: Final = {
     "log": "torch.log(x.clamp_min(1e-8))  # or log_softmax, log1p, logsumexp",
     "div": "x / (y + 1e-8)",
@@ -83,11 +75,14 @@ def not_finite(evidence: Evidence) -> Iterator[Draft]:
     bad += [event for event in log.of(LocalGradientNormRead) if event.norm is None]
     if not bad:
         return
-    contents = _Contents(evidence)
+    contents = NotFiniteValues(evidence.analysis)
     losses = [event for event in bad if not _is_gradient(event)]
     origin = contents.origin_of_loss(losses[0].tensor_id) if losses else None
     origin = origin if losses else contents.first_in_backward()
-    if origin is not None:
+    saved = None if origin is None else contents.saved_origin(origin)
+    if origin is not None and saved is not None:
+        yield _from_saved(evidence, contents, origin, saved, bad)
+    elif origin is not None:
         yield _with_origin(evidence, contents, origin, bad)
     else:
         yield _without_origin(evidence, bad)
@@ -97,65 +92,9 @@ def _is_gradient(read: _Read) -> bool:
     return isinstance(read, LocalGradientNormRead) or read.place == "gradient"
 
 
-class _Contents:
-    """Contents that are not finite, by fingerprint, and the operators that took or gave them."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
-        self.bad = {e.content_hash: e for e in evidence.analysis.log.of(NotFiniteSeen)}
-
-    @cached_property
-    def _producers(self) -> dict[int, Op]:
-        """The first operator that gave a content, by fingerprint."""
-        found: dict[int, Op] = {}
-        for op in self._evidence.analysis.ops:
-            for content in op.output_hashes:
-                if content in self.bad:
-                    found.setdefault(content, op)
-        return found
-
-    def inputs(self, op: Op) -> list[int]:
-        """Return the fingerprints of an operator's inputs that are not finite, NaN first."""
-        found = {content for content in op.input_hashes if content in self.bad}
-        return sorted(found, key=lambda content: -self.bad[content].nan_count)
-
-    def output(self, op: Op) -> NotFiniteSeen | None:
-        """Return the first output of an operator that is not finite."""
-        return next((self.bad[c] for c in op.output_hashes if c in self.bad), None)
-
-    def origin_of_loss(self, tensor_id: int) -> Op | None:
-        """Return the operator that gave the value from which a loss became NaN or infinite."""
-        content = None
-        for op in self._evidence.analysis.ops:
-            for tensor, given in zip(op.outputs, op.output_hashes, strict=False):
-                if tensor.tensor_id == tensor_id and given in self.bad and op.phase == "forward":
-                    content = given
-        path: list[Op] = []
-        while content is not None:
-            producer = self._producers.get(content)
-            if producer is None or producer in path:
-                break
-            path.append(producer)
-            content = next(iter(self.inputs(producer)), None)
-        # An infinity that the program wrote is intended; the operator that computed NaN from it
-        # is the origin.
-        while len(path) > 1 and path[-1].name in _INTENDED:
-            path.pop()
-        return path[-1] if path else None
-
-    def first_in_backward(self) -> Op | None:
-        """Return the first operator of backward with finite inputs and an output that is not."""
-        return next(
-            (
-                op
-                for op in self._evidence.analysis.ops
-                if op.phase == "backward" and self.output(op) is not None and not self.inputs(op)
-            ),
-            None,
-        )
-
-
-def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[_Read]) -> Draft:
+def _with_origin(
+    evidence: Evidence, contents: NotFiniteValues, origin: Op, bad: list[_Read]
+) -> Draft:
     output, inputs = contents.output(origin), contents.inputs(origin)
     nodes = evidence.analysis.graph.nodes
     backward = origin.phase == "backward"
@@ -178,11 +117,53 @@ def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[
             f"its inputs have {_entries(contents.bad[inputs[0]])}."
             if inputs
             else "all its inputs are finite.",
+            *(_healed(contents, node.op) if node is not None else []),
         ],
         fix=_fix(node.op if node is not None and node.op is not None else origin),
         confidence=_confidence(evidence, bad),
         evidence=(origin, bad[0], node or made),
     )
+
+
+def _from_saved(
+    evidence: Evidence, contents: NotFiniteValues, born: Op, saved: Op, bad: list[_Read]
+) -> Draft:
+    """Return the draft for a value that forward healed, and of which backward made NaN."""
+    node = evidence.analysis.graph.nodes.get(born.backward_node_id or -1)
+    healer, name = contents.healer(saved), saved.name.lstrip("_")
+    node_name = node.name if node is not None else born.name
+    kind = "NaN" if (given := contents.output(saved)) is None or given.nan_count else "infinity"
+    return Draft(
+        title=f"{name} gave {kind}, which backward made NaN of",
+        culprit=saved.location,
+        victim=backward_line(evidence, bad[0].backward_id),
+        explanation=[
+            f"{_subject(evidence, bad)} NaN or infinite. In forward, {name} gave "
+            f"{_entries(given)}{in_module(saved.module)} at:",
+            saved.location,
+            *(
+                [f"{describe_op(healer)} left these out, so the loss is finite:", healer.location]
+                if healer is not None
+                else []
+            ),
+            f"Its derivative uses them: {node_name} multiplied them by gradients, and zero times "
+            f"infinity is NaN. Its result has {_entries(contents.output(born))}.",
+        ],
+        fix=f"# choose the input before {name}, not its result:\n"
+        f"torch.where(mask, {name}(torch.where(mask, x, safe)), y)",
+        confidence=_confidence(evidence, bad),
+        evidence=(saved, born, bad[0], node),
+    )
+
+
+def _healed(contents: NotFiniteValues, op: Op | None) -> list[Any]:
+    """Return that forward left out what an operator gave, if it gave NaN or infinity."""
+    given = None if op is None else contents.output(op)
+    healer = None if op is None or given is None else contents.healer(op)
+    if op is None or healer is None:
+        return []
+    return [f"In forward, {op.name} gave {_entries(given)}; {healer.name} left these out, but not "
+            "their gradients:", healer.location]  # fmt: skip
 
 
 def _without_origin(evidence: Evidence, bad: list[_Read]) -> Draft:
@@ -212,9 +193,7 @@ def _entries(content: NotFiniteSeen | None) -> str:
     """Return "3 NaN and 2 infinite entries"."""
     if content is None:
         return "entries that are not finite"
-    parts = [(content.nan_count, "NaN"), (content.infinity_count, "infinite")]
-    found = " and ".join(f"{count:,} {word}" for count, word in parts if count)
-    return f"{found} {'entry' if content.nan_count + content.infinity_count == 1 else 'entries'}"
+    return entries_text(content.nan_count, content.infinity_count)
 
 
 def _subject(evidence: Evidence, bad: list[_Read]) -> str:
