@@ -80,6 +80,10 @@ class Program:
         """The first run, which the others are compared with."""
         return self.run()
 
+    def has_time(self) -> bool:
+        """Return whether the time limit is not reached."""
+        return monotonic() < self._ends
+
     def check_time(self, runs: float) -> None:
         """Raise ``NotApplicableError`` if a number of further runs would take too long."""
         if monotonic() + runs * self.longest > self._ends:
