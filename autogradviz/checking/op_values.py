@@ -1,4 +1,4 @@
-"""The values that operators compute in a run, small enough to keep, and the first that another lacks.
+"""Values that operators compute in a run, kept small, and the first that another run lacks.
 
 Two runs of one step, eager and compiled, call other operators: a compiler removes, splits and
 repeats them. But it must still compute what its caller needs. So values are looked up by content,
