@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.events import PolicyRead
+from autogradviz.events import HooksEntered, HooksLeft, PolicyRead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,6 +72,8 @@ class SelectivePolicy:
         regions: the number of regions with this policy and function.
         location: the line that called ``checkpoint``.
         ops: one entry for each operator: those matched, not matched and never met.
+        bypassed_hooks: the pack hook around the regions that what the policy keeps does not pass,
+            "" without one; with ``respect_saved_tensors_hooks=True`` (PyTorch 2.14) it does.
 
     Example:
         >>> from torch.utils.checkpoint import create_selective_checkpoint_contexts as contexts
@@ -92,6 +94,7 @@ class SelectivePolicy:
     regions: int
     location: SourceLocation | None
     ops: tuple[PolicyOp, ...]
+    bypassed_hooks: str = ""
 
     @property
     def kept_nbytes(self) -> int:
@@ -112,6 +115,8 @@ class SelectivePolicy:
         ]
         width = max((len(op.op) for op in self.ops), default=0)
         rows = [f"  {op.status:12s}{op.op:{width}s}  {_describe(op)}" for op in self.ops]
+        if self.bypassed_hooks:
+            rows.append(f"  what it keeps bypasses the saved-tensor hook {self.bypassed_hooks}")
         return "\n".join(line.rstrip() for line in (*lines, *rows))
 
 
@@ -121,6 +126,8 @@ def _describe(op: PolicyOp) -> str:
         parts += [f"{', '.join(op.relatives)} ran instead"] if op.relatives else []
         return "; ".join(parts)
     decisions = ", ".join(f"{count:,} {name}" for name, count in op.decisions.items())
+    if op.named and op.status == "not matched":
+        decisions = f"named, but decided as the others: {decisions}"
     kept = f"keeps {format_bytes(op.kept_nbytes)}" if op.kept_nbytes else ""
     dropped = f"drops {format_bytes(op.dropped_nbytes)}" if op.dropped_nbytes else ""
     return "; ".join(filter(None, (decisions, kept, dropped)))
@@ -144,10 +151,12 @@ def build_selective_policies(analysis: Analysis) -> tuple[SelectivePolicy, ...]:
         if event is not None and any(op.policy for op in region.ops):
             key = (event.function, event.policy_ops, event.decomposed_ops, region.function)
             found[key].append(region)
-    return tuple(_policy(read[regions[0].region_id], regions) for regions in found.values())
+    return tuple(
+        _policy(analysis, read[regions[0].region_id], regions) for regions in found.values()
+    )
 
 
-def _policy(event: PolicyRead, regions: list[Region]) -> SelectivePolicy:
+def _policy(analysis: Analysis, event: PolicyRead, regions: list[Region]) -> SelectivePolicy:
     sums: dict[str, _Sums] = defaultdict(_Sums)
     for region in regions:
         _add_region(sums, region)
@@ -167,7 +176,23 @@ def _policy(event: PolicyRead, regions: list[Region]) -> SelectivePolicy:
         regions=len(regions),
         location=regions[0].location,
         ops=(*sorted(rows, key=lambda row: row.status != "matched"), *missing),
+        bypassed_hooks=_hook_around(analysis, regions[0])
+        if any(r.kept_nbytes for r in rows)
+        else "",
     )
+
+
+def _hook_around(analysis: Analysis, region: Region) -> str:
+    """Return the pack hook of the innermost pair that a region was entered in, "" without one."""
+    entered: dict[int, str] = {}
+    for event in analysis.log.merged(HooksEntered, HooksLeft):
+        if event.seq > region.entered_seq:
+            break
+        if isinstance(event, HooksEntered):
+            entered[event.pair_id] = event.function
+        elif isinstance(event, HooksLeft):
+            entered.pop(event.pair_id, None)
+    return next(reversed(entered.values()), "")
 
 
 def _usual_decision(sums: Iterable[_Sums]) -> str:
@@ -216,7 +241,7 @@ def _met(name: str, sums: _Sums, named: tuple[str, ...], usual: str) -> PolicyOp
     kept = any(decision.endswith(("_save", "_offload")) for decision in sums.decisions)
     return PolicyOp(
         op=name,
-        status="matched" if is_named or (kept and has_effect) else "not matched",
+        status="matched" if has_effect and (is_named or kept) else "not matched",
         named=is_named,
         calls=sums.calls,
         decisions=dict(sums.decisions),

@@ -49,6 +49,7 @@ _SCALING: Final = {
 }  # fmt: skip
 _AVERAGING: Final = ("mean", "nll_loss_forward", "nll_loss2d_forward", "mse_loss",
                      "binary_cross_entropy", "smooth_l1_loss", "huber_loss")  # fmt: skip
+_REDUCED: Final = (*_AVERAGING, "sum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,9 @@ def _candidates(value: float, before: Analysis, after: Analysis) -> Iterator[tup
             yield what, f"{old:,}", f"{new:,}"
         elif old == new and old > 1 and (_same(old, value) or _same(1 / old, value)):
             yield f"{what}, in both", f"{old:,}", f"{new:,}"
+    reductions = _reduction(before), _reduction(after)
+    if all(reductions) and reductions[0] != reductions[1]:
+        yield "reduction of the loss", *reductions
     yield from _constants(value, before, after)
     yield from _clipping(before, after)
     yield from _losses(value, before, after)
@@ -211,6 +215,25 @@ def _constants(value: float, before: Analysis, after: Analysis) -> Iterator[tupl
             if _same(constant, value) or (constant and _same(1 / constant, value)):
                 text = f"{constant:g} at {place}"
                 yield operation, *(("", text) if is_after else (text, ""))
+
+
+def _reduction(analysis: Analysis) -> str:
+    """Return the reduction of the last loss, "mean" or "sum", "" if it is not known."""
+    losses = [
+        op for op in analysis.ops
+        if op.phase == "forward" and op.name in _REDUCED and not op.outputs[0].shape
+    ]  # fmt: skip
+    if not losses:
+        return ""
+    if losses[-1].name in {"mean", "sum"}:
+        return losses[-1].name
+    arguments = {e.arguments_id: e.arguments for e in analysis.log.of(ArgumentsSeen)}
+    ids = {e.seq: e.arguments_id for e in analysis.log.of(OpCalled)}
+    text = arguments.get(ids.get(losses[-1].seq, -1), "")
+    number = next(
+        (n for n in json.loads(text or "{}").items() if n[0].strip("*") == "reduction"), 0
+    )
+    return {0: "none", 1: "mean", 2: "sum"}.get(number[1] if number else 1, "")
 
 
 def _scalings(analysis: Analysis) -> dict[tuple[str, float], str]:

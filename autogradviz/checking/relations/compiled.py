@@ -149,8 +149,8 @@ def _compare(comparison: _Comparison) -> CheckEntry:
             text += "torch._inductor.config.fallback_random=True the gradients are the same"
             return replace(entry, outcome="holds", statement=text, location=line, details=())
     if _is_rounding(comparison, again):
-        text = f"{what}, gradients differ by rounding: they are as near to float64 as eager ones"
-        return replace(entry, outcome="differs", statement=text)
+        text = f"{entry.statement}, by rounding: they are as near to float64 as the eager ones"
+        entry = replace(entry, outcome="differs", statement=text)
     return _locate(comparison, entry)
 
 

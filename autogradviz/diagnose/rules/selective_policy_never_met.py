@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @rule("selective-policy-never-met", when=Always(), group="waste")
 def selective_policy_never_met(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a draft for each policy with names that have no effect, while near relatives ran."""
+    """Yield a draft for each policy whose names have no effect, or that keeps nothing."""
     drafted = set()
     for policy in evidence.analysis.selective_policies:
         names = [op for op in policy.ops if op.status == "never met" and op.relatives]
@@ -30,6 +30,42 @@ def selective_policy_never_met(evidence: Evidence) -> Iterator[Draft]:
         if names and key not in drafted:
             drafted.add(key)
             yield _draft(evidence, policy, names)
+        elif _keeps_nothing(policy) and (policy.policy, "nothing") not in drafted:
+            drafted.add((policy.policy, "nothing"))
+            yield _nothing_draft(evidence, policy)
+
+
+def _keeps_nothing(policy: SelectivePolicy) -> bool:
+    """Return whether a policy names operators, and has every operator computed again."""
+    decisions = {decision for op in policy.ops for decision in op.decisions}
+    recomputes = all(decision.endswith("_recompute") for decision in decisions)
+    return len(decisions) == 1 and recomputes and any(op.named for op in policy.ops)
+
+
+def _nothing_draft(evidence: Evidence, policy: SelectivePolicy) -> Draft:
+    named = [op for op in policy.ops if op.named]
+    lines = (_written(evidence, op.op, policy.policy) for op in named)
+    line = next(filter(None, lines), policy.location)
+    ran = [op for op in policy.ops if op.calls]
+    return Draft(
+        title=f"The selective checkpoint policy {policy.policy} keeps nothing",
+        culprit=line,
+        victim=ran[0].location or policy.location,
+        explanation=[
+            f"This line names an operator for the policy of selective checkpointing "
+            f"({policy.policy}):",
+            line,
+            f"It decided {next(iter(ran[0].decisions))} about every operator that ran in "
+            f"{policy.function}, so that the region is checkpointed as without a policy:",
+            policy.location,
+            *[f"{op.op} ran {op.calls:,} times." for op in named if op.calls],
+            *[f"{op.op} never ran." for op in named if not op.calls],
+            f"These ran: {join_names([op.op for op in ran])}.",
+        ],
+        fix="# print(trace.selective_policies()[0]) lists each operator and the decisions about it",
+        confidence="hint",
+        evidence=(*evidence.analysis.regions[:1],),
+    )
 
 
 def _is_covered(name: PolicyOp, policy: SelectivePolicy) -> bool:
@@ -82,11 +118,13 @@ def _written(evidence: Evidence, name: str, policy: str) -> SourceLocation | Non
     """Return the line of the user's files that writes a name: of the policy, or the first one."""
     text = name.strip("'")
     spellings = {text, text.replace(".", "::", 1)}
+    # "ops.mm.default", after "ops = torch.ops.aten"; a packet needs its namespace
+    ending = text.partition(".")[2] if text.count(".") > 1 else text
     for filename in evidence.user_files:
         found = [
             (function.rpartition(".")[2] != policy.rpartition(".")[2], node.lineno, function)
             for function, node in source.nodes(filename)
-            if (isinstance(node, ast.Attribute) and f".{ast.unparse(node)}".endswith(f".{text}"))
+            if (isinstance(node, ast.Attribute) and f".{ast.unparse(node)}".endswith(f".{ending}"))
             or (isinstance(node, ast.Constant) and node.value in spellings)
         ]
         if found:

@@ -133,10 +133,8 @@ def _parts_of_code(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
     variables: dict[str, Any] = {}  # "aten = torch.ops.aten" inside the function
     for step in dis.get_instructions(code):
         name = str(step.argval)
-        if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
-            value = getattr(value, name, None) if _is_torch(value) else None
-            if isinstance(value, OpOverload):
-                yield value
+        if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and _is_torch(value):
+            value = getattr(value, name, None)
             continue
         yield value
         if step.opname == "STORE_FAST" and _is_torch(value):
