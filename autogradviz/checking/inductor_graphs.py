@@ -100,7 +100,8 @@ def observed_graphs(found: list[CompiledGraph], options: dict[str, Any]) -> Iter
     from torch._inductor import compile_fx as compiler
     from torch._inductor import config
 
-    original, before, nested = compiler.compile_fx, config.get_config_copy(), []
+    original, before = compiler.compile_fx, config.get_config_copy()
+    nested: list[bool] = []
 
     def compile_fx(
         model: Any,
@@ -218,11 +219,13 @@ class GraphCompiler:
         changes = {**self._graph.options, "fx_graph_cache": False, **options}
         no_cache = functorch.patch(enable_autograd_cache=False)
         with config.patch(changes), no_cache, torch.no_grad():
-            got = _flat(compile_fx(part, _copies(self._graph.inputs))(*_copies(self._graph.inputs)))
+            run: Any = compile_fx(part, _copies(self._graph.inputs))
+            got = _flat(run(*_copies(self._graph.inputs)))
         return [_error(*pair) for pair in zip(got, right, strict=True)]
 
     def _returning(self, outputs: Sequence[torch.fx.Node]) -> torch.fx.GraphModule:
-        graph, copied = torch.fx.Graph(), {}
+        graph = torch.fx.Graph()
+        copied: dict[torch.fx.Node, torch.fx.Node] = {}
         result = self._graph.module.graph
         graph.graph_copy(result, copied)
         for node in list(graph.nodes):

@@ -86,6 +86,7 @@ class OpValue:
         name: of the overload, "aten.mul.Tensor".
         backward: whether a backward ran it.
         location: the user's line: in a backward, that of the forward, or of a hook or a Function.
+        forward: in a hook or a Function, the line of the forward that the backward belongs to.
         given: the numbers of the calls that wrote what it took.
         results: of its floating results; empty for a view and for a constant.
         random: whether it draws random numbers.
@@ -97,6 +98,7 @@ class OpValue:
     given: tuple[int, ...]
     results: tuple[Sketch, ...]
     random: bool
+    forward: SourceLocation | None = None
 
 
 class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -138,7 +140,8 @@ class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _keep(self, func: Any, writers: tuple[int, ...], given: list[int], results: Any) -> None:
         name = str(func)
-        number, node = len(self.ops), torch._C._current_autograd_node()  # noqa: SLF001
+        number = len(self.ops)
+        node: Any = torch._C._current_autograd_node()  # noqa: SLF001 - None outside of a backward
         alias = func.is_view or (
             not func._schema.is_mutable and all(_address(each) in given for each in results)  # noqa: SLF001
         )
@@ -146,15 +149,15 @@ class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sketches = tuple(sketch(r) for r in kept if r.dtype in TOLERANCES and r.numel())
         line, in_engine = _user_line()
         created = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
+        forward = None
         if node is None:
             self._lines.setdefault(created, line)
-        elif in_engine is None:
-            line = self._lines.get(node._sequence_nr(), line)  # noqa: SLF001
         else:
-            line = in_engine
+            forward = self._lines.get(node._sequence_nr())  # noqa: SLF001
+            line = in_engine or forward or line
         random = torch.Tag.nondeterministic_seeded in func.tags
         sketches = sketches if given or random else ()  # a compiler computes with constants
-        self.ops.append(OpValue(name, node is not None, line, writers, sketches, random))
+        self.ops.append(OpValue(name, node is not None, line, writers, sketches, random, forward))
         for each in results:
             if not alias or _address(each) not in self._writers:
                 self._writers[_address(each)] = number
@@ -228,8 +231,9 @@ def first_difference(
         wrong: the right values of the gradients that are wrong there.
     """
     known: dict[int, list[tuple[str, Sketch]]] = {}
-    for op in other:
-        for each in op.results:
+    used = {number for op in other for number in op.given}
+    for number, op in enumerate(other):
+        for each in op.results if number in used else ():
             known.setdefault(each.numel, []).append((op.name, each))
     nearest = [_nearest(op, known) for op in right]
     missing = [error > _tolerance(op) for op, error in zip(right, nearest, strict=True)]

@@ -229,11 +229,9 @@ def _reduction(analysis: Analysis) -> str:
         return losses[-1].name
     arguments = {e.arguments_id: e.arguments for e in analysis.log.of(ArgumentsSeen)}
     ids = {e.seq: e.arguments_id for e in analysis.log.of(OpCalled)}
-    text = arguments.get(ids.get(losses[-1].seq, -1), "")
-    number = next(
-        (n for n in json.loads(text or "{}").items() if n[0].strip("*") == "reduction"), 0
-    )
-    return {0: "none", 1: "mean", 2: "sum"}.get(number[1] if number else 1, "")
+    number = ids.get(losses[-1].seq)
+    known: dict[str, int] = json.loads("{}" if number is None else arguments.get(number, "{}"))
+    return {1: "mean", 2: "sum"}.get(known.get("reduction", 1), "")
 
 
 def _scalings(analysis: Analysis) -> dict[tuple[str, float], str]:

@@ -220,9 +220,12 @@ def _parting(comparison: _Comparison, values: OpValues) -> tuple[str, SourceLoca
     found = first_difference(comparison.values.ops, values.ops, wrong)
     if found is None:
         return "no operator could be found: the compiled code does not show its values", None
-    where = "backward" if found.op.backward else "forward"
+    op = found.op
+    where = "backward" if op.backward else "forward"
+    if op.forward is not None and op.forward != op.location:
+        where = f"{where} of {op.forward}"
     size = "has no such value" if found.error is None else f"is off by {min(found.error, 1e6):.2%}"
-    return f"first operator: {found.op.name} ({where}); the compiled run {size}", found.op.location
+    return f"first operator: {op.name} ({where}); the compiled run {size}", op.location
 
 
 def _locate_in_graphs(
