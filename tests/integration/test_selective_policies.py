@@ -32,7 +32,7 @@ def with_packets_of_ops(ctx, op, *args, **kwargs):
 
 
 def with_text(ctx, op, *args, **kwargs):
-    return decide(op in {"aten.addmm.default"})
+    return decide(op in ("aten.addmm.default", "aten.mm.default"))
 
 
 def with_text_of_ops(ctx, op, *args, **kwargs):
@@ -91,7 +91,7 @@ def titles(trace):
     ("policy", "named", "decomposed"),
     [
         (with_packets, {"aten.addmm", "aten.gelu"}, set()),
-        (with_text, {"'aten.addmm.default'"}, set()),
+        (with_text, {"'aten.addmm.default'", "'aten.mm.default'"}, set()),
         (with_text_of_ops, {"'aten.addmm.default'", "'aten.mm'"}, set()),
         (with_table, {"aten.mm.default"}, set()),
         (with_variable, {"aten.linear.default", "aten.matmul.default"},
@@ -111,7 +111,8 @@ def test_list_of_operators_is_matched_with_its_bytes():
     trace = record([aten.addmm.default, aten.relu.default])
     (policy,) = trace.selective_policies()
     assert (policy.policy, policy.regions) == ("list of operators", 2)
-    assert [(op.op, op.status, op.calls, op.kept_nbytes, op.dropped_nbytes) for op in policy.ops] == [
+    listed = [(o.op, o.status, o.calls, o.kept_nbytes, o.dropped_nbytes) for o in policy.ops]
+    assert listed == [
         ("aten.addmm.default", "matched", 4, 4 * 32, 0),
         ("aten.t.default", "not matched", 4, 0, 0),
         ("aten.gelu.default", "not matched", 2, 0, 2 * 32),
@@ -160,7 +161,7 @@ def test_line_that_names_the_operators_is_the_culprit():
     }
     assert found == {
         "with_packets": "PACKETS = [aten.addmm, aten.gelu]",
-        "with_text": 'return decide(op in {"aten.addmm.default"})',
+        "with_text": 'return decide(op in ("aten.addmm.default", "aten.mm.default"))',
     }
 
 
