@@ -279,7 +279,7 @@ def _leads_to(ops: Sequence[OpValue], missing: Sequence[bool], wrong: Sequence[S
         for number, op in enumerate(ops)
         if missing[number] and any(_is_one_of(each, wrong) for each in op.results)
     ]
-    waiting = ends or [number for number, each in enumerate(missing) if each]
+    waiting = ends or [number for number in _not_replaced(ops, missing) if missing[number]]
     found: set[int] = set()
     while waiting:
         number = waiting.pop()
@@ -288,6 +288,16 @@ def _leads_to(ops: Sequence[OpValue], missing: Sequence[bool], wrong: Sequence[S
         found.add(number)
         waiting += ops[number].given
     return found
+
+
+def _not_replaced(ops: Sequence[OpValue], missing: Sequence[bool]) -> list[int]:
+    """Return the ops whose result no op needs that has the same result in the other run."""
+    needed: set[int] = set()
+    for number in range(len(ops) - 1, -1, -1):
+        is_view = not ops[number].results
+        if (is_view and number in needed) or not (is_view or missing[number]):
+            needed.update(ops[number].given)
+    return [number for number in range(len(ops)) if number not in needed]
 
 
 def _is_one_of(value: Sketch, others: Sequence[Sketch]) -> bool:

@@ -171,7 +171,8 @@ def _candidates(value: float, before: Analysis, after: Analysis) -> Iterator[tup
 
 
 def _same(value: float, other: float) -> bool:
-    return abs(value - other) <= _SAME * max(abs(value), abs(other))
+    nearer = min(_SAME, abs(other - 1) / 10)  # than a factor of 1
+    return abs(value - other) <= nearer * max(abs(value), abs(other))
 
 
 def _sizes(analysis: Analysis) -> dict[str, int]:
@@ -214,7 +215,7 @@ def _constants(value: float, before: Analysis, after: Analysis) -> Iterator[tupl
                 continue
             if _same(constant, value) or (constant and _same(1 / constant, value)):
                 text = f"{constant:g} at {place}"
-                yield operation, *(("", text) if is_after else (text, ""))
+                yield operation, *(("none", text) if is_after else (text, "none"))
 
 
 def _reduction(analysis: Analysis) -> str:
@@ -268,7 +269,7 @@ def _clipping(before: Analysis, after: Analysis) -> Iterator[tuple[str, str, str
         for analysis in (before, after)
     ]  # fmt: skip
     if bool(lines[0]) != bool(lines[1]):
-        yield "clipping of the norm", lines[0], lines[1]
+        yield "clipping of the norm", lines[0] or "none", lines[1] or "none"
 
 
 def _losses(value: float, before: Analysis, after: Analysis) -> Iterator[tuple[str, str, str]]:
@@ -284,8 +285,8 @@ def _losses(value: float, before: Analysis, after: Analysis) -> Iterator[tuple[s
         yield "the losses that backward starts from", f"{old:.4g}", f"{new:.4g}"
         exponent = log2(value) if value > 0 else 0.5
         if abs(exponent) >= log2(_LEAST_LOSS_SCALE) and abs(exponent - round(exponent)) < _SAME:
-            yield "a loss scale, as it is a power of two", "", f"2^{round(exponent)}"
-    elif _same(old, new) and abs(value - 1) > _SAME:
+            yield "a loss scale, as it is a power of two", "none", f"2^{round(exponent)}"
+    elif abs(old - new) <= _EXACT * old and abs(value - 1) > _SAME:
         yield (
             "the losses are equal, so gradients were scaled after them",
             f"{old:.4g}",

@@ -110,20 +110,11 @@ def _compiles(program: Program) -> bool:
 
 @contextmanager
 def _compiled_model(model: torch.nn.Module) -> Iterator[None]:
-    model.compile(backend="inductor" if _has_compiler() else _LEVELS[-1][0])
+    model.compile(backend=_LEVELS[-1][0])
     try:
         yield
     finally:
         model._compiled_call_impl = None  # noqa: SLF001 - set by Module.compile
-
-
-def _has_compiler() -> bool:
-    from torch._inductor.cpp_builder import get_cpp_compiler
-
-    try:
-        return torch.cuda.is_available() or bool(get_cpp_compiler())
-    except Exception:  # noqa: BLE001 - there is none
-        return False
 
 
 def _compare(comparison: _Comparison) -> CheckEntry:
