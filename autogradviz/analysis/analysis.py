@@ -218,7 +218,7 @@ class Analysis:
     @cached_property
     def selective_policies(self) -> tuple[SelectivePolicy, ...]:
         """The decisions of each policy of selective checkpointing, in the order of the forward."""
-        return build_selective_policies(self)
+        return build_selective_policies(self.log, self.regions)
 
     @cached_property
     @collector_paused()

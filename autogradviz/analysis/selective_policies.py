@@ -12,8 +12,8 @@ from autogradviz.events import HooksEntered, HooksLeft, PolicyRead
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.types import Op, Region, SourceLocation
+    from autogradviz.event_log import Log
 
 _FAMILIES: Final = (
     frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mv", "addmv", "einsum",
@@ -142,21 +142,19 @@ class _Sums:
     location: SourceLocation | None = None
 
 
-def build_selective_policies(analysis: Analysis) -> tuple[SelectivePolicy, ...]:
+def build_selective_policies(log: Log, regions: Iterable[Region]) -> tuple[SelectivePolicy, ...]:
     """Return one entry for each policy and function, in the order of the forward."""
-    read = {event.region_id: event for event in analysis.log.of(PolicyRead)}
+    read = {event.region_id: event for event in log.of(PolicyRead)}
     found: dict[tuple[object, ...], list[Region]] = defaultdict(list)
-    for region in analysis.regions:
+    for region in regions:
         event = read.get(region.region_id)
         if event is not None and any(op.policy for op in region.ops):
             key = (event.function, event.policy_ops, event.decomposed_ops, region.function)
             found[key].append(region)
-    return tuple(
-        _policy(analysis, read[regions[0].region_id], regions) for regions in found.values()
-    )
+    return tuple(_policy(log, read[each[0].region_id], each) for each in found.values())
 
 
-def _policy(analysis: Analysis, event: PolicyRead, regions: list[Region]) -> SelectivePolicy:
+def _policy(log: Log, event: PolicyRead, regions: list[Region]) -> SelectivePolicy:
     sums: dict[str, _Sums] = defaultdict(_Sums)
     for region in regions:
         _add_region(sums, region)
@@ -176,16 +174,14 @@ def _policy(analysis: Analysis, event: PolicyRead, regions: list[Region]) -> Sel
         regions=len(regions),
         location=regions[0].location,
         ops=(*sorted(rows, key=lambda row: row.status != "matched"), *missing),
-        bypassed_hooks=_hook_around(analysis, regions[0])
-        if any(r.kept_nbytes for r in rows)
-        else "",
+        bypassed_hooks=_hook_around(log, regions[0]) if any(r.kept_nbytes for r in rows) else "",
     )
 
 
-def _hook_around(analysis: Analysis, region: Region) -> str:
+def _hook_around(log: Log, region: Region) -> str:
     """Return the pack hook of the innermost pair that a region was entered in, "" without one."""
     entered: dict[int, str] = {}
-    for event in analysis.log.merged(HooksEntered, HooksLeft):
+    for event in log.merged(HooksEntered, HooksLeft):
         if event.seq > region.entered_seq:
             break
         if isinstance(event, HooksEntered):

@@ -18,6 +18,11 @@ import torch
 from autogradviz.analysis.types import SourceLocation
 from autogradviz.checking.op_values import OpValues
 from autogradviz.compiled_graphs.source_lines import innermost_user_line
+from autogradviz.recorder.torch_internals.inductor_modules import (
+    inductor_compiler,
+    inductor_config,
+    without_autograd_cache,
+)
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference
 
@@ -97,9 +102,7 @@ def observed_graphs(found: list[CompiledGraph], options: dict[str, Any]) -> Iter
         found: receives the graphs.
         options: those of inductor that replace what the program chose.
     """
-    from torch._inductor import compile_fx as compiler
-    from torch._inductor import config
-
+    compiler, config = inductor_compiler(), inductor_config()
     original, before = compiler.compile_fx, config.get_config_copy()
     nested: list[bool] = []
 
@@ -210,16 +213,11 @@ class GraphCompiler:
 
     def is_wrong(self, outputs: Sequence[torch.fx.Node], **options: Any) -> list[float]:
         """Return the errors of some nodes, 0 for rounding, if these are what a graph returns."""
-        from torch._functorch import config as functorch
-        from torch._inductor import config
-        from torch._inductor.compile_fx import compile_fx
-
         part = self._returning(outputs)
         right = _interpret(part, self._graph.inputs)
         changes = {**self._graph.options, "fx_graph_cache": False, **options}
-        no_cache = functorch.patch(enable_autograd_cache=False)
-        with config.patch(changes), no_cache, torch.no_grad():
-            run: Any = compile_fx(part, _copies(self._graph.inputs))
+        with inductor_config().patch(changes), without_autograd_cache(), torch.no_grad():
+            run: Any = inductor_compiler().compile_fx(part, _copies(self._graph.inputs))
             got = _flat(run(*_copies(self._graph.inputs)))
         return [_error(*pair) for pair in zip(got, right, strict=True)]
 
@@ -267,9 +265,7 @@ class GraphCompiler:
 
     def cure(self, candidates: Sequence[tuple[str, Any]]) -> str:
         """Return the first option with which the graph is compiled rightly, "" without one."""
-        from torch._inductor import config
-
-        known = config.get_config_copy()
+        known = inductor_config().get_config_copy()
         for name, value in candidates:
             if name not in known or self._graph.options.get(name, known[name]) == value:
                 continue

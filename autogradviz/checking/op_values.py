@@ -18,7 +18,11 @@ import torch
 
 from autogradviz.analysis.types import SourceLocation
 from autogradviz.recorder.ops.fingerprints import below_autograd
-from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
+from autogradviz.recorder.torch_internals.private_api import (
+    TorchDispatchMode,
+    current_autograd_node,
+    get_sequence_nr,
+)
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.kept_tensors import tensors_in
@@ -141,14 +145,14 @@ class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _keep(self, func: Any, writers: tuple[int, ...], given: list[int], results: Any) -> None:
         name = str(func)
         number = len(self.ops)
-        node: Any = torch._C._current_autograd_node()  # noqa: SLF001 - None outside of a backward
+        node: Any = current_autograd_node()  # None outside of a backward
         alias = func.is_view or (
             not func._schema.is_mutable and all(_address(each) in given for each in results)  # noqa: SLF001
         )
         kept = [] if alias or name.startswith(_ALLOCATES) else results
         sketches = tuple(sketch(r) for r in kept if r.dtype in TOLERANCES and r.numel())
         line, in_engine = _user_line()
-        created = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
+        created = get_sequence_nr() - 1
         forward = None
         if node is None:
             self._lines.setdefault(created, line)

@@ -27,6 +27,10 @@ from autogradviz.checking.program import (
 )
 from autogradviz.checking.relations.derivative import run_wide
 from autogradviz.checking.result import CheckEntry
+from autogradviz.recorder.torch_internals.inductor_modules import (
+    inductor_config,
+    without_autograd_cache,
+)
 from autogradviz.recorder.verify.compare_gradients import relative_error
 
 if TYPE_CHECKING:
@@ -58,14 +62,12 @@ class _Comparison:
 
     def run(self, *contexts: AbstractContextManager[Any], **options: Any) -> Run:
         """Run the step, compiled again without caches, with other options of inductor."""
-        from torch._functorch import config as functorch
-
         self.program.check_time(1)
-        torch._dynamo.reset()  # noqa: SLF001
+        torch.compiler.reset()
         self.graphs.clear()
         options = {"fx_graph_cache": False, **options}
         observed = observed_graphs(self.graphs, options)
-        with observed, functorch.patch(enable_autograd_cache=False):
+        with observed, without_autograd_cache():
             return self.program.run(*contexts)
 
     def differs(self, run: Run) -> list[tuple[float, str]]:
@@ -92,7 +94,7 @@ def compiled(program: Program) -> CheckEntry:
             message = f"the step cannot be compiled: {type(error).__name__}: {error}"
             raise NotApplicableError(message.splitlines()[0]) from error
         finally:
-            torch._dynamo.reset()  # noqa: SLF001
+            torch.compiler.reset()
     return replace(entry, forwards=program.forwards - before)
 
 
@@ -147,7 +149,7 @@ def _compare(comparison: _Comparison) -> CheckEntry:
 
 def _stale(comparison: _Comparison, entry: CheckEntry, values: OpValues) -> CheckEntry:
     """Return the entry of a step whose gradients are right when it is compiled again."""
-    torch._dynamo.reset()  # noqa: SLF001
+    torch.compiler.reset()
     cached = comparison.differs(comparison.program.run())
     cure = (
         "torch._inductor.config.force_disable_caches=True" if cached else "torch.compiler.reset()"
@@ -252,9 +254,7 @@ def _switch_of_step(
     comparison: _Comparison, switches: Sequence[tuple[str, Any]], options: dict[str, Any]
 ) -> str:
     """Return the first option of inductor with which the whole step is right, "" without one."""
-    from torch._inductor import config
-
-    known = {**config.get_config_copy(), **options}
+    known = {**inductor_config().get_config_copy(), **options}
     for name, value in switches:
         if known.get(name, value) == value or not comparison.program.has_time():
             continue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.recorder.torch_internals.private_api import OpOverload
+from autogradviz.recorder.torch_internals.private_api import OpOverload, has_kernel_for_dispatch_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ class _Walk:
 
     def _text(self, text: str) -> None:
         match = _NAME.fullmatch(text)
-        if match is None or match[1] not in torch.ops._dir:  # noqa: SLF001 - namespaces in use
+        if match is None or match[1] not in vars(torch.ops):  # namespaces in use
             return
         packet = getattr(getattr(torch.ops, match[1]), match[2], None)
         if not isinstance(packet, _PACKET):
@@ -163,5 +163,4 @@ def _is_decomposed(op: Any) -> bool:
     if isinstance(op, _PACKET):
         overloads = [getattr(op, name) for name in op.overloads() if not name.endswith("out")]
         return bool(overloads) and all(map(_is_decomposed, overloads))
-    has = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
-    return bool(has(op.name(), "CompositeImplicitAutograd"))
+    return bool(has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))
