@@ -339,7 +339,7 @@ class Trace:
         return list(self.analysis.regions)
 
     def selective_policies(self) -> list[SelectivePolicy]:
-        """Return what each policy of selective checkpointing decided, in the order of the forward.
+        """Return the decisions of each policy of selective checkpointing, in forward order.
 
         One entry for each policy and checkpointed function: the ops that it matched, those that
         ran and that it did not match, and those that it names and never met; bytes that it keeps

@@ -1,4 +1,4 @@
-"""What the policies of selective checkpointing did: ops, decisions and bytes."""
+"""The decisions of policies of selective checkpointing: ops, decisions and bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PolicyOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectivePolicy:
-    """What a policy decided in the regions that it was used for; ``print`` shows a table.
+    """The decisions of a policy in the regions that it was used for; ``print`` shows a table.
 
     Attributes:
         policy: name of the policy's function.

@@ -256,7 +256,7 @@ class GraphCompiler:
         )
 
     def _frontier(self, count: int) -> list[torch.fx.Node]:
-        """Return what the graph returns or uses later of its first nodes."""
+        """Return those of the first nodes that the graph returns or uses later."""
         inside, results = set(self.nodes[:count]), set(self.results)
         return [
             node for node in self.nodes[:count]

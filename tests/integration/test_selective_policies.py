@@ -1,4 +1,4 @@
-"""What policies of selective checkpointing name, match and keep."""
+"""Operators that policies of selective checkpointing name, match and keep."""
 
 import functools
 
