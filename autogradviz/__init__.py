@@ -7,6 +7,7 @@ _NAMES_BY_MODULE = {
         "Analysis CompiledOp CompiledRegion MemoryPrediction PhaseTimes Recomputation Region "
         "SavedBytes SavedTensor SourceLocation TensorHistory"
     ),
+    "analysis.selective_policies": "PolicyOp SelectivePolicy",
     "breakpoints.stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",
     "causes": "Audit AuditEntry Certificate Explanation ExplanationStep",

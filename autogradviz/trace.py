@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         TensorHistory,
     )
     from autogradviz.analysis.predict_memory import SavedMemoryModel
+    from autogradviz.analysis.selective_policies import SelectivePolicy
     from autogradviz.causes import Explanation
     from autogradviz.causes.entry import Fact
     from autogradviz.diagnose import Finding
@@ -356,6 +357,19 @@ class Trace:
             1
         """
         return list(self.analysis.regions)
+
+    def selective_policies(self) -> list[SelectivePolicy]:
+        """Return the decisions of each policy of selective checkpointing, in forward order.
+
+        One entry for each policy and checkpointed function: the ops that it matched, those that
+        ran and that it did not match, and those that it names and never met; bytes that it keeps
+        and that are computed again. Policies of compiled regions are in ``compiled_regions()``.
+
+        Example:
+            >>> trace.selective_policies()
+            []
+        """
+        return list(self.analysis.selective_policies)
 
     def compiled_regions(self) -> list[CompiledRegion]:
         """Return all regions that ``torch.compile`` made, in the order of their compilation.

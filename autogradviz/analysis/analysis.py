@@ -21,6 +21,7 @@ from autogradviz.analysis.saved_memory import SavedMemory
 from autogradviz.analysis.saved_storage_history import build_histories, find_stored_ids
 from autogradviz.analysis.saved_tensors import build_saved
 from autogradviz.analysis.selective_checkpoint_decisions import add_policy_decisions
+from autogradviz.analysis.selective_policies import SelectivePolicy, build_selective_policies
 from autogradviz.analysis.stacks import Stacks
 from autogradviz.analysis.tensor_and_module_tables import (
     ParameterOwners,
@@ -213,6 +214,11 @@ class Analysis:
             ops,
             self.saved.values(),
         )
+
+    @cached_property
+    def selective_policies(self) -> tuple[SelectivePolicy, ...]:
+        """The decisions of each policy of selective checkpointing, in the order of the forward."""
+        return build_selective_policies(self.log, self.regions)
 
     @cached_property
     @collector_paused()

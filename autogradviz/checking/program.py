@@ -118,6 +118,10 @@ class Program:
         """The first run, which the others are compared with."""
         return self.run()
 
+    def has_time(self) -> bool:
+        """Return whether the time limit is not reached."""
+        return monotonic() < self._ends
+
     def check_time(self, runs: float) -> None:
         """Raise ``NotApplicableError`` if a number of further runs would take too long."""
         took = 0.0 if self.shortest == inf else self.shortest

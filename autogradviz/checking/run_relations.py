@@ -11,11 +11,12 @@ from autogradviz.checking.relations.batches_and_parameters import (
     parameters,
     samples,
 )
+from autogradviz.checking.relations.compiled import compiled
 from autogradviz.checking.relations.derivative import derivative
 from autogradviz.checking.relations.functions import functions
 from autogradviz.checking.relations.precision import precision
 from autogradviz.checking.relations.repeatable_and_certificate import certificate, repeatable
-from autogradviz.checking.relations.without_mechanisms import checkpoint, compiled, hooks
+from autogradviz.checking.relations.without_mechanisms import checkpoint, hooks
 from autogradviz.checking.result import RELATIONS, CheckEntry, CheckResult
 from autogradviz.recording.record_context import check_model
 

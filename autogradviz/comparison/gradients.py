@@ -7,6 +7,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.compiled_save_places import uncompiled_name
+from autogradviz.comparison.gradient_factor import (
+    entry_sums,
+    factor_differences,
+    find_factor,
+)
 from autogradviz.comparison.result import Difference
 from autogradviz.comparison.rounding import rounding_between
 from autogradviz.events import NO_ID, NodeStarted
@@ -38,7 +43,35 @@ def gradient_differences(before: Analysis, after: Analysis) -> Iterator[Differen
         for name in listed:
             yield Difference(aspect="gradients", what=name, before=old, after=new)
     lines = _lines_of_use(after) | _lines_of_use(before)
-    yield from _norms(first, second, lines, rounding_between(before, after))
+    rounding = rounding_between(before, after)
+    factor = find_factor(_pairs(first, second), _sums((before, first), (after, second)), rounding)
+    if factor is not None:
+        yield from factor_differences(factor, before, after)
+        first = {name: leaf for name, leaf in first.items() if name not in factor.names}
+    yield from _norms(first, second, lines, rounding)
+
+
+def _pairs(
+    before: Mapping[str, Parameter], after: Mapping[str, Parameter]
+) -> dict[str, tuple[float, float]]:
+    """Return both norms of each gradient."""
+    return {
+        name: (leaf.norm, other.norm)
+        for name, leaf in before.items()
+        if (other := after.get(name)) and leaf.norm is not None and other.norm is not None
+    }
+
+
+def _sums(
+    before: tuple[Analysis, Mapping[str, Parameter]],
+    after: tuple[Analysis, Mapping[str, Parameter]],
+) -> dict[str, tuple[float, float]]:
+    """Return the sums of the entries of each gradient, if both recordings have them."""
+    first, second = (
+        entry_sums(analysis, {leaf.tensor.tensor_id: name for name, leaf in leaves.items()})
+        for analysis, leaves in (before, after)
+    )
+    return {name: (value, second[name]) for name, value in first.items() if name in second}
 
 
 def _leaves(analysis: Analysis) -> dict[str, Parameter]:

@@ -52,6 +52,7 @@ from autogradviz.events.checkpoint import HooksLeft as HooksLeft
 from autogradviz.events.checkpoint import OpServed as OpServed
 from autogradviz.events.checkpoint import Outcome as Outcome
 from autogradviz.events.checkpoint import PolicyDecided as PolicyDecided
+from autogradviz.events.checkpoint import PolicyRead as PolicyRead
 from autogradviz.events.checkpoint import RecomputeStarted as RecomputeStarted
 from autogradviz.events.checkpoint import RecomputeStopped as RecomputeStopped
 from autogradviz.events.checkpoint import RegionCutOff as RegionCutOff

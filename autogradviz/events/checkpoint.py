@@ -100,6 +100,19 @@ class PolicyDecided(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRead(Event):
+    """The policy of a selective checkpoint region was read, before its first decision."""
+
+    region_id: RegionId | None
+    function: str  # the policy, "save_matmuls"
+    policy_ops: tuple[
+        str, ...
+    ]  # it names "aten.mm.default", "aten.mm" (all overloads), "'aten.mm'"
+    decomposed_ops: tuple[str, ...]  # of these, what PyTorch decomposes before a policy sees it
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpServed(Event):
     """Selective checkpointing returned a cached output in a recomputation; the op did not run."""
 

@@ -4,12 +4,17 @@ import copy
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.checking.op_values import OpValues, first_difference, sketch
 from autogradviz.checking.relations.derivative import float64
 from autogradviz.cli.entry_point import main
+from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 
 
 class Square(torch.autograd.Function):
@@ -239,6 +244,102 @@ def test_parameters_that_were_left_out():
 @pytest.mark.ci(reason="compiles a model")
 def test_compiled_model_has_the_same_gradients():
     assert outcome("compiled", Net()).outcome == "holds"
+
+
+def change(target, changed):
+    """Return a backend that replaces the uses of an operator's result."""
+
+    def compiler(graph, inputs):
+        for node in list(graph.graph.nodes):
+            if node.target is target:
+                node.replace_all_uses_with(changed(graph.graph, node))
+        graph.recompile()
+        return make_boxed_func(graph.forward)
+
+    return aot_autograd(fw_compiler=compiler, bw_compiler=compiler)
+
+
+def compiled_outcome(model, backend, loss=loss_of):
+    step = torch.compile(lambda: loss(model), backend=backend)
+    (entry,) = autogradviz.check(step, model, relations=["compiled"]).entries
+    return entry
+
+
+@pytest.mark.ci(reason="compiles a model")
+def test_operator_and_line_of_a_wrong_backend_are_named():
+    wrong = change(torch.ops.aten.tanh_backward.default, lambda graph, node: node.args[0])
+    model = Net()
+    before = copy.deepcopy(model.state_dict())
+    entry = compiled_outcome(model, wrong)
+    assert entry.outcome == "fails"
+    assert entry.statement.endswith("its own backend changes them")
+    assert entry.location.text == "return self.last(self.middle(self.first(x)))"
+    assert entry.details[0].startswith("first operator: aten.tanh_backward.default (backward); ")
+    assert entry.details[1] == "cured by backend='aot_eager_decomp_partition'"
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.ci(reason="compiles a model")
+def test_compiled_step_with_a_right_backend_holds():
+    assert compiled_outcome(Net(), "aot_eager").outcome == "holds"
+
+
+def test_values_are_compared_by_content():
+    """Sketches of equal values in another order of operators and another dtype are near."""
+    x = torch.randn(40, 500)
+    assert sketch(x).distance(sketch(x.clone())) == 0
+    assert sketch(x).distance(sketch(x.bfloat16())) < TOLERANCES[torch.bfloat16]
+    off = sketch(x).distance(sketch(x + 0.1 * torch.randn_like(x)))
+    assert 0.03 < off < 0.3
+
+
+def test_first_difference_skips_what_a_compiler_removes():
+    """An operator that the other run lacks is no difference if what follows is there."""
+
+    def run(scale, *, extra):
+        values = OpValues()
+        weight = torch.ones(4, requires_grad=True)
+        with values:
+            y = weight + 1 + 1 if extra else weight + 2
+            z = (y * scale).exp()
+            loss = z.sum()
+            loss.backward()
+        return values.ops, weight.grad
+
+    right, gradient = run(0.5, extra=True)
+    same, _ = run(0.5, extra=False)
+    other, _ = run(0.7, extra=False)
+    assert first_difference(right, same, [sketch(gradient)]) is None
+    found = first_difference(right, other, [sketch(gradient)])
+    assert found.op.name == "aten.mul.Tensor"
+    assert found.op.location.text == "z = (y * scale).exp()"
+    assert not found.op.backward
+
+
+@pytest.mark.slow(reason="inductor generates code")
+def test_node_that_inductor_compiles_wrongly_is_named():
+    """A custom pass of inductor is found, and the operator that it changes."""
+
+    class Wrong(CustomGraphPass):
+        def __call__(self, graph):
+            for node in list(graph.nodes):
+                if node.target is torch.ops.aten.tanh.default:
+                    with graph.inserting_before(node):
+                        node.replace_all_uses_with(
+                            graph.call_function(torch.ops.aten.sigmoid.default, node.args)
+                        )
+
+        def uuid(self):
+            return "wrong"
+
+    model = Net()
+    step = torch.compile(lambda: loss_of(model), options={"post_grad_custom_pre_pass": Wrong()})
+    (entry,) = autogradviz.check(step, model, relations=["compiled"], seconds=600).entries
+    assert entry.statement.endswith("inductor changes them")
+    assert entry.location.text == "return self.last(self.middle(self.first(x)))"
+    assert entry.details[0].startswith("first operator: aten.tanh.default (forward); off by")
+    assert entry.details[1] == "cured by torch._inductor.config.post_grad_custom_pre_pass=None"
 
 
 def test_time_limit_is_reported():

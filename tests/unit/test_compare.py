@@ -12,7 +12,7 @@ from autogradviz.cli import main
 from autogradviz.comparison.compare_traces import compare
 from autogradviz.comparison.result import Comparison, Difference
 from autogradviz.comparison.rounding import rounding_between
-from autogradviz.events import NormRead, StepEnded
+from autogradviz.events import LeafGradientRead, NormRead, RankSeen, StepEnded
 from autogradviz.trace import Trace
 
 STEP = (
@@ -232,3 +232,61 @@ def test_norms_have_enough_digits_to_differ():
     model = m.module(0, "")
     found = compare(trace(model, leaves(1.0)), trace(model, leaves(1.00004)))
     assert fields_of(found) == [("gradients", "norm of w0", "1", "1.00004")]
+
+
+def scaled(*norms, factor=1.0, more=()):
+    """Return a trace with gradients that have a factor."""
+    return trace(m.module(0, ""), leaves(*[factor * norm for norm in norms]), more)
+
+
+def gradients(before, after):
+    return [fields[1:] for fields in fields_of(compare(before, after)) if fields[0] == "gradients"]
+
+
+def test_one_factor_of_all_gradients_is_named():
+    found = gradients(scaled(1.0, 0.3, 2.0), scaled(1.0, 0.3, 2.0, factor=8.0))
+    assert found == [("norms of 3 gradients", "×1", "×8")]
+    found = gradients(scaled(1.0, 0.3), scaled(1.0, 0.3, factor=0.25))
+    assert found == [("norms of 2 gradients", "×1", "×0.25 (1/4)")]
+
+
+def test_a_factor_of_some_gradients_is_named_and_the_others_are_counted():
+    found = gradients(scaled(1.0, 0.3, 2.0), trace(m.module(0, ""), leaves(4.0, 1.2, 2.0)))
+    assert found == [("norms of 2 gradients; 1 others are equal", "×1", "×4")]
+
+
+def test_gradients_that_share_no_factor_have_none():
+    found = gradients(scaled(1.0, 0.3, 2.0), trace(m.module(0, ""), leaves(4.0, 0.5, 3.0)))
+    assert [what for what, _, _ in found] == ["norm of w0", "norm of w1", "norm of w2"]
+
+
+def test_one_gradient_alone_shares_no_factor():
+    assert gradients(scaled(1.0), scaled(8.0)) == [("norm of w0", "1", "8")]
+
+
+def test_sums_of_entries_confirm_or_refute_a_factor():
+    def sums(*numbers):
+        return [
+            m.fact(LeafGradientRead, tensor_id=i, entry_sum=number, norm=1.0)
+            for i, number in enumerate(numbers)
+        ]
+
+    same = gradients(scaled(1.0, more=sums(0.5)), scaled(8.0, more=sums(4.0)))
+    assert same == [("norms and sums of 1 gradient", "×1", "×8")]
+    other = gradients(scaled(1.0, 2.0, more=sums(0.5, 1)), scaled(8.0, 16.0, more=sums(-4.0, 1)))
+    assert [what for what, _, _ in other] == ["norm of w0", "norm of w1"]
+
+
+def test_ranks_and_backwards_explain_a_factor():
+    def run(factor, ranks, backwards):
+        seen = m.fact(RankSeen, rank=0, world_size=ranks)
+        return scaled(
+            1.0, 2.0, factor=factor, more=[seen, *map(m.backward, range(2, 2 + backwards))]
+        )
+
+    found = gradients(run(1.0, 1, 3), run(4.0, 4, 3))
+    assert found[1:] == [("may explain ×4: ranks", "1", "4")]
+    found = gradients(run(1.0, 2, 1), run(3.0, 2, 3))
+    assert found[1:] == [("may explain ×3: backwards per step", "1", "3")]
+    found = gradients(run(1.0, 2, 1), run(2.0, 2, 1))
+    assert found[1:] == [("may explain ×2: ranks, in both", "2", "2")]

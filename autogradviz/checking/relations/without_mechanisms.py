@@ -1,4 +1,4 @@
-"""The step without checkpointing, without hooks, and compiled."""
+"""The step without checkpointing, and without hooks."""
 
 from __future__ import annotations
 
@@ -166,21 +166,3 @@ def _no_gradient_hooks(program: Program) -> Iterator[None]:
     finally:
         for hooks, content in kept:
             hooks.update(content)
-
-
-def compiled(program: Program) -> CheckEntry:
-    """Compare with a run of the compiled model; AOTAutograd traces it, no code is generated."""
-    program.check_time(20)
-    model = program.model
-    if getattr(model, "_compiled_call_impl", None) is not None:
-        message = "the model is compiled already"
-        raise NotApplicableError(message)
-    try:
-        model.compile(backend="aot_eager")
-        run = program.run()
-    except Exception as error:
-        message = f"the model cannot be compiled: {type(error).__name__}: {error}"
-        raise NotApplicableError(message.splitlines()[0]) from error
-    finally:
-        model._compiled_call_impl = None  # noqa: SLF001 - set by Module.compile
-    return _compared(program, "compiled", run, "when the model is compiled (aot_eager)")

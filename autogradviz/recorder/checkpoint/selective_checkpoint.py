@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.checkpoint import CheckpointPolicy
 
-from autogradviz.events import OpCalled, OpServed, PolicyDecided, field_names
+from autogradviz.events import OpCalled, OpServed, PolicyDecided, PolicyRead, field_names
+from autogradviz.recorder.callable_names import function_name
+from autogradviz.recorder.checkpoint.policy_names import named_ops
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import (
@@ -32,6 +34,7 @@ MAX_STORAGES: Final = 4_096
 """Regions whose cached ops a long recording remembers."""
 
 _SAVED: Final = frozenset({CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE})
+_OF_A_LIST: Final = "create_selective_checkpoint_contexts."
 _THREAD: Final = field_names(OpCalled).index("thread")
 _OP: Final = field_names(OpCalled).index("op")
 
@@ -46,6 +49,7 @@ class TracingPolicy:
         self._policy = policy
         self._cached = cached  # by op and the number of its earlier calls
         self._calls: Counter[Any] = Counter()
+        self._is_read = False
 
     @skip_frame
     def __call__(self, ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -61,6 +65,12 @@ class TracingPolicy:
             save, recompute = CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_RECOMPUTE
             decision = save if decision else recompute
         state = session.threads.local.state
+        if not self._is_read:
+            self._is_read = True
+            named, decomposed = named_ops(self._policy)
+            name = function_name(self._policy)
+            name = "list of operators" if name.startswith(_OF_A_LIST) else name
+            session.emit(PolicyRead, state.region[0], name, named, decomposed, thread=state.number)
         op_seq = _last_op(session, state.number, str(op))
         cached = decision in _SAVED
         if cached:
