@@ -33,6 +33,7 @@ from autogradviz.recorder.compile.observe_compilers import CompilerObserver
 from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
+from autogradviz.recorder.placement_changes import observe_placements
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
@@ -134,6 +135,7 @@ class HookPoints:
         yield observe_sharded_parameters(
             session, self.modules, tensors, self.leaves, self.gradients.sharded
         )
+        yield observe_placements(session, tensors)
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)
         yield released_before_swap(self._release)

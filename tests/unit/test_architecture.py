@@ -75,6 +75,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "ops",
     "module_calls",
     "fsdp_gather_and_free",
+    "placement_changes",
     "saved_tensors",
     "compile",
     "backward",
