@@ -123,6 +123,7 @@ from autogradviz.events.recording import ErrorRaised as ErrorRaised
 from autogradviz.events.recording import GradientBucketSeen as GradientBucketSeen
 from autogradviz.events.recording import MeshSeen as MeshSeen
 from autogradviz.events.recording import OlderSavesHeld as OlderSavesHeld
+from autogradviz.events.recording import OldGraphHeld as OldGraphHeld
 from autogradviz.events.recording import ProcessGroupSeen as ProcessGroupSeen
 from autogradviz.events.recording import RankSeen as RankSeen
 from autogradviz.events.recording import RecorderFailed as RecorderFailed

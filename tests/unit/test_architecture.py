@@ -79,6 +79,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "saved_tensors",
     "compile",
     "backward",
+    "owners",
     "stops",
     "verify",
     "checkpoint",

@@ -40,15 +40,15 @@ def _draft(
     analysis = evidence.analysis
     gradient = _parameter_of(evidence, seen.tensor_id)
     of = f"the gradient of {gradient}" if gradient else "a DTensor"
+    shape = format_shape(analysis.tensors[seen.tensor_id].shape)
     size = next(s for p, s in zip(seen.placements, seen.mesh_shape, strict=True) if "Partial" in p)
     return Draft(
         title=f"The local part of {of} is used before the ranks are added",
         culprit=line,
         victim=op if op.location != line else None,
         explanation=[
-            f"The placements of this tensor, {format_shape(analysis.tensors[seen.tensor_id].shape)}, "
-            f"are ({', '.join(seen.placements)}): its value is the sum over {size} ranks, and "
-            "to_local() returns this rank's term.",
+            f"The placements of this tensor, {shape}, are ({', '.join(seen.placements)}): its "
+            f"value is the sum over {size} ranks, and to_local() returns this rank's term.",
             line,
             f"{op.name} then takes it for the whole value; no collective took it before:",
             op,

@@ -1,0 +1,1 @@
+"""Who keeps a tensor, a node or a graph alive."""
