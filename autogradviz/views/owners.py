@@ -70,7 +70,7 @@ def owners(target: Any, *, seconds: float = 5.0, most: int = 5) -> Owners:
 
     Args:
         target: a tensor, or a node such as ``loss.grad_fn``.
-        seconds: the time after which the search stops.
+        seconds: the processor time after which the search stops.
         most: how many paths are searched for.
 
     Raises:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import optimizer_steps
+from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.events import BackwardStarted, OldGraphHeld, StepEnded, TensorReleased
+from autogradviz.events import BackwardStarted, StepEnded, TensorReleased
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,15 +157,6 @@ def _root(evidence: Evidence, kept: _Kept) -> Node | None:
     return max(known, key=lambda node: node.order, default=None)
 
 
-def _owner(evidence: Evidence) -> list[str]:
-    """Return what kept the oldest node alive, if that was found."""
-    return [
-        f"When the recording ended, {event.node_name} of an earlier step was kept alive by "
-        f"{event.owner_root}{': ' * bool(event.owner_path)}{event.owner_path}."
-        for event in evidence.analysis.log.of(OldGraphHeld)[:1]
-    ]
-
-
 def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: bool) -> Draft:
     analysis = evidence.analysis
     retaining = next((e for e in analysis.log.of(BackwardStarted) if e.retain_graph), None)
@@ -187,7 +179,7 @@ def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: b
             if kept is not None
             else "The saved tensors were freed by backward; the nodes of all steps and the "
             "tensors that they lead to were not. Memory grows in every step.",
-            *_owner(evidence),
+            owner_of_old_graph(analysis),
             *(
                 ("Backward did not free them, because retain_graph was set:", place)
                 if kept is not None and place is not None

@@ -11,8 +11,9 @@ which is emptied at the end: nothing is kept alive.
 from __future__ import annotations
 
 import re
+import sys
 from itertools import groupby
-from time import monotonic
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autogradviz.recorder.owners.python_owners import (
@@ -31,6 +32,7 @@ _DICTIONARY: Final = re.compile(
     r"(?:\._modules|\._parameters|\._buffers)? > (?:Ordered)?[dD]ict\['(\w+)'\]"
 )
 _MOST_NODES: Final = 3  # in a row that are listed
+_OUR_REFERENCES: Final = 3  # two lists, and the argument of getrefcount
 _WIDEST: Final = 4_000  # objects of a level
 _DEEPEST: Final = 60
 
@@ -84,10 +86,10 @@ def find_owners(target: Any, *, seconds: float, most: int) -> Search:
 
     Args:
         target: a tensor or a node.
-        seconds: the time after which the search stops.
+        seconds: the processor time after which the search stops.
         most: the number of paths.
     """
-    search = _Search(target, monotonic() + seconds, most)
+    search = _Search(target, thread_time() + seconds, most)
     try:
         return search.run()
     finally:
@@ -117,7 +119,7 @@ class _Search:
         for _ in range(_DEEPEST):
             if not level or sum(bool(p.steps) for p in self._paths.values()) >= self._most:
                 break
-            if monotonic() > self._deadline or len(level) > _WIDEST:
+            if thread_time() > self._deadline or len(level) > _WIDEST:
                 is_complete = False
                 break
             level = self._climb(level)
@@ -156,10 +158,15 @@ class _Search:
             value = self._objects[place]
             for owner, label in self._graph.of(value):
                 yield owner, value, label
-        values = [self._objects[place] for place in places]
+        values = [self._objects[place] for place in places if self._may_have_owners(place)]
         skip = {id(self._objects), id(self._graph.held), id(values)}
-        for owner, owned in referrers(values, skip):
+        for owner, owned in referrers(values, skip) if values else ():
             yield owner, owned, label_of(owner, owned)
+
+    def _may_have_owners(self, place: int) -> bool:
+        """Return whether Python objects may own an object: most nodes are only in our lists."""
+        owned_by_us = sys.getrefcount(self._objects[place]) <= _OUR_REFERENCES
+        return not (owned_by_us and is_node(self._objects[place]))
 
     def _is_dead_end(self, place: int) -> bool:
         """Return whether an object that nothing seems to own is a container of hooks."""

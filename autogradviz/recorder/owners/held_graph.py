@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from time import monotonic
+from time import thread_time
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import OldGraphHeld
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.training_steps import StepTable
     from autogradviz.recorder.session import Session
 
-_SECONDS: Final = 1.0  # for each of two searches
+_SECONDS: Final = 2.0  # for each of two searches
 _EARLIER: Final = 2  # ended steps; the graph of the last one may be in a variable
 
 
@@ -35,10 +35,10 @@ class HeldGraphs:
         """Record the owners of the oldest node of the recording that is alive, if it is old."""
         if len(self._ends) < _EARLIER:
             return
-        node = oldest_node(self._first, self._ends[0], monotonic() + _SECONDS)
+        node = oldest_node(self._first, self._ends[0], thread_time() + _SECONDS)
         if node is None:
             return
         found = find_owners(node, seconds=_SECONDS, most=1)
-        for path in found.paths[:1]:
+        for path in [each for each in found.paths if each.steps][:1]:
             number = node._sequence_nr()  # noqa: SLF001
             self._session.emit(OldGraphHeld, type(node).__name__, number, path.root, path.text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from time import monotonic
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -94,7 +94,7 @@ class GraphOwners:
         count = 0
         while waiting:
             count += 1
-            if count % _OFTEN == 0 and monotonic() > self._deadline:
+            if count % _OFTEN == 0 and thread_time() > self._deadline:
                 self.is_complete = False
                 return
             waiting += self._read_node(waiting.pop())
@@ -105,7 +105,8 @@ class GraphOwners:
         tensor = self.held[place]
         node = node_of(tensor)
         base = _VIEWED.__get__(tensor)
-        gradient = _GRAD.__get__(tensor) if node is None else None  # others warn
+        is_leaf = node is None and not _Base._is_view(tensor)
+        gradient = _GRAD.__get__(tensor) if is_leaf else None  # others warn
         for label, value in (("._base", base), (".grad", gradient)):
             if value is not None:
                 self._own(place, value, label)
