@@ -169,7 +169,7 @@ def _finding(
     if reading.gradient is None:
         return _differs(place, reading, norms, "value")
     if claim == "Replicate()":
-        if _reduced_by_hand(evidence, reading):
+        if _reduced_by_hand(evidence, reading, ranks):
             return None
         return _differs(place, reading, norms, "gradient")
     if _takes_divided(evidence, reading.call):
@@ -228,7 +228,7 @@ def _differs(place: SourceLocation | None, reading: _Reading, norms: str, what: 
     )
 
 
-def _reduced_by_hand(evidence: Evidence, reading: _Reading) -> bool:
+def _reduced_by_hand(evidence: Evidence, reading: _Reading, ranks: tuple[int, ...]) -> bool:
     """Return whether a collective took the gradients of all leaves below a to_local."""
     graph = evidence.analysis.graph
     number = reading.call.sequence_nr
@@ -251,7 +251,7 @@ def _reduced_by_hand(evidence: Evidence, reading: _Reading) -> bool:
     if not any(each.seq > after for each in log.of(CollectiveCalled)):
         return False
     gradients = [{parts.get(each, each) for each in received.get(leaf, ())} for leaf in leaves]
-    return bool(gradients) and all(is_reduced(evidence, each, after) for each in gradients)
+    return bool(gradients) and all(is_reduced(evidence, each, after, ranks) for each in gradients)
 
 
 def _takes_divided(evidence: Evidence, call: PlacementsChanged) -> bool:

@@ -16,11 +16,13 @@ import autogradviz
 
 
 class Net(Module):
-    def __init__(self, mesh, placement):
+    def __init__(self, mesh, placements):
         super().__init__()
         torch.manual_seed(0)
-        self.weight = Parameter(distribute_tensor(torch.randn(8, 8), mesh, [placement]))
-        self.scale = Parameter(distribute_tensor(torch.randn(8), mesh, [Replicate()]))
+        whole = [Replicate()] * mesh.ndim
+        self.weight = Parameter(distribute_tensor(torch.randn(8, 8), mesh, placements))
+        self.bias = Parameter(torch.zeros(8))
+        self.scale = Parameter(distribute_tensor(torch.randn(8), mesh, whole))
 
 
 def local_batch(seed=1):
@@ -75,13 +77,11 @@ def partial_reduced(net, mesh):
 
 
 def partial_used(net, mesh):
-    whole = DTensor.from_local(local_batch(), mesh, [Shard(1)])[:, :4]
     torch.manual_seed(3)
     part = DTensor.from_local(torch.randn(4, 4), mesh, [Shard(1)])
     weight = DTensor.from_local(net.weight.to_local()[:4], mesh, [Shard(0)])
     out = (part @ weight).to_local()  # unreduced
     torch.relu(out).sum().backward()
-    del whole
 
 
 def lost(net, mesh):
@@ -92,55 +92,57 @@ def lost(net, mesh):
 
 
 def new_leaf(net, mesh):
-    net.bias = Parameter(torch.zeros(8))
     bias = distribute_tensor(net.bias, mesh, [Replicate()])  # leaf
     whole = DTensor.from_local(local_batch(), mesh, [Shard(0)])
     ((whole * net.scale) @ net.weight + bias).square().mean().full_tensor().backward()
 
 
 def reduced_twice(net, mesh):
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     whole = DTensor.from_local(local_batch(), mesh, [Shard(0)])
-    scale = net.scale.redistribute(placements=[Replicate()])
-    loss = whole * DTensor.from_local(
-        scale.to_local(grad_placements=[Partial()]), mesh, [Replicate()]
-    )
-    loss.square().mean().full_tensor().backward()
-    dist.all_reduce(net.scale.grad.to_local())  # twice
-    optimizer.step()
+    local = net.scale.to_local(grad_placements=[Partial()])  # twice
+    scale = DTensor.from_local(local, mesh, [Replicate()])
+    (whole * scale).square().mean().full_tensor().backward()
 
 
 def averaged_by_hand(net, mesh):
-    local_batch()
     (local_batch() * net.scale.to_local()).square().mean().backward()
     gradient = net.scale.grad.to_local()
     dist.all_reduce(gradient)
     gradient.div_(dist.get_world_size())
 
 
+def half_reduced(net, mesh):
+    weight = net.scale.to_local(grad_placements=[Partial(), Replicate()])  # half
+    (local_batch() * weight).square().mean().backward()
+    net.scale.grad.full_tensor()
+
+
+def both_reduced(net, mesh):
+    weight = net.scale.to_local(grad_placements=[Partial(), Partial()])
+    (local_batch() * weight).square().mean().backward()
+    net.scale.grad.full_tensor()
+
+
 PROGRAMS = {
     each.__name__: each
     for each in (
-        label_missing,
-        label_given,
-        counted_twice,
-        counted_once,
-        partial_read,
-        partial_reduced,
-        partial_used,
-        lost,
-        new_leaf,
-        reduced_twice,
-        averaged_by_hand,
+        label_missing, label_given, counted_twice, counted_once, partial_read, partial_reduced,
+        partial_used, lost, new_leaf, reduced_twice, averaged_by_hand, half_reduced, both_reduced,
     )
-}
+}  # fmt: skip
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
-    for name in sys.argv[2:] or PROGRAMS:
-        net = Net(mesh, Shard(1) if name.startswith("label") else Replicate())
-        with autogradviz.record(net, path=os.path.join(sys.argv[1], name, "")):
+    torch.set_num_threads(1)
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    folder = sys.argv[1]
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world
+    )
+    shape, names = ((2, 2), ("dp", "tp")) if world == 4 else ((world,), ("tp",))  # noqa: PLR2004
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+    for name in sys.argv[2:]:
+        net = Net(mesh, [Shard(1)] if name.startswith("label") else [Replicate()] * len(shape))
+        with autogradviz.record(net, path=os.path.join(folder, name, "")):
             PROGRAMS[name](net, mesh)
     dist.destroy_process_group()

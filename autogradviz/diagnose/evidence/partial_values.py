@@ -9,6 +9,7 @@ from autogradviz.events import (
     DistributedTensorSeen,
     GradAccumulated,
     PlacementsChanged,
+    ProcessGroupSeen,
 )
 
 if TYPE_CHECKING:
@@ -61,25 +62,42 @@ def first_nonlinear_use(evidence: Evidence, tensor_id: int, seq: int) -> Op | No
     return None
 
 
-def is_reduced(evidence: Evidence, tensor_ids: set[int], seq: int) -> bool:
-    """Return whether a collective took one of some tensors, or what was computed from them."""
+def is_reduced(evidence: Evidence, tensor_ids: set[int], seq: int, ranks: tuple[int, ...]) -> bool:
+    """Return whether a collective took one of some tensors, or what was computed from them.
+
+    Args:
+        evidence: the recording.
+        tensor_ids: the tensors.
+        seq: the event after which collectives count.
+        ranks: those that have to take part.
+    """
     values = set(tensor_ids)
-    for _ in uses(evidence, values, seq):
+    for _ in uses(evidence, values, seq, ranks):
         pass
     return not values
 
 
-def uses(evidence: Evidence, values: set[int], seq: int) -> Iterator[tuple[Op, int]]:
+def uses(
+    evidence: Evidence, values: set[int], seq: int, ranks: tuple[int, ...] = ()
+) -> Iterator[tuple[Op, int]]:
     """Yield the ops that take local values, with the number of arguments that are such.
 
     Args:
         evidence: the recording.
         values: the tensors; results are added, and the set is cleared at the first collective.
         seq: the event after which ops count.
+        ranks: those that have to take part in a collective.
     """
     log = evidence.analysis.log
+    groups = {e.group_name: e.group_ranks for e in log.of(ProcessGroupSeen)}
     wrapped = {e.tensor_id for e in log.of(DistributedTensorSeen)}
-    calls = iter([e for e in log.of(CollectiveCalled) if e.seq > seq])
+    calls = iter(
+        [
+            event
+            for event in log.of(CollectiveCalled)
+            if event.seq > seq and set(ranks) <= set(groups.get(event.group_name, ranks))
+        ]
+    )
     call = next(calls, None)
     for op in evidence.analysis.ops:
         if op.seq <= seq or op.phase == "backward":

@@ -84,16 +84,33 @@ class Search(NamedTuple):
 def find_owners(target: Any, *, seconds: float, most: int) -> Search:
     """Return paths to an object, at most one for each root, the shortest first.
 
+    Of a leaf, the owners of its ``AccumulateGrad`` come first, if a graph has one; those of the
+    leaf itself follow. Variables that refer to the object itself come last.
+
     Args:
         target: a tensor or a node.
         seconds: the processor time after which the search stops.
         most: the number of paths.
     """
-    search = _Search(target, thread_time() + seconds, most)
+    deadline = thread_time() + seconds
+    search = _Search(target, deadline, most)
     try:
-        return search.run()
+        own = search.run()
+        accumulating = search.accumulating_node()
     finally:
         search.clear()
+    if accumulating is None:
+        return own
+    search = _Search(accumulating, deadline, most)
+    last = Step(type_name(accumulating), ".variable", is_node=True)
+    del accumulating
+    try:
+        found = search.run()
+    finally:
+        search.clear()
+    through = [Path(each.root, (*each.steps, last)) for each in found.paths if each.steps]
+    paths = (*through, *own.paths)[:most]
+    return Search(paths, own.is_complete and found.is_complete)
 
 
 class _Search:
@@ -107,6 +124,11 @@ class _Search:
         self._paths: dict[str, Path] = {}
         self._roots = Roots()
         self._graph = GraphOwners(target, deadline)
+
+    def accumulating_node(self) -> Any:
+        """Return the node that accumulates the gradient of the target, None if no graph has one."""
+        owners = self._graph.of(self._objects[0])
+        return next((owner for owner, label in owners if label == ".variable"), None)
 
     def clear(self) -> None:
         """Forget all objects."""
