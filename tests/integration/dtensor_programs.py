@@ -139,7 +139,7 @@ if __name__ == "__main__":
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world
     )
-    shape, names = ((2, 2), ("dp", "tp")) if world == 4 else ((world,), ("tp",))  # noqa: PLR2004
+    shape, names = ((2, 2), ("dp", "tp")) if world == 4 else ((world,), ("tp",))
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     for name in sys.argv[2:]:
         net = Net(mesh, [Shard(1)] if name.startswith("label") else [Replicate()] * len(shape))

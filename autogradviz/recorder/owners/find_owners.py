@@ -23,14 +23,18 @@ from autogradviz.recorder.owners.python_owners import (
     referrers,
     type_name,
 )
-from autogradviz.recorder.torch_internals.graph_owners import GraphOwners, is_node
+from autogradviz.recorder.torch_internals.graph_owners import (
+    GraphOwners,
+    accumulating_node,
+    is_node,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DICTIONARY: Final = re.compile(
-    r"(?:\._modules|\._parameters|\._buffers)? > (?:Ordered)?[dD]ict\['(\w+)'\]"
-)
+_DICTIONARY: Final = re.compile(r" > (?:Ordered)?[dD]ict\['(\w+)'\]")
+_REGISTRY: Final = re.compile(r"\.(?:_modules|_parameters|_buffers)\.")
+_CYCLE: Final = "a reference cycle, until the garbage collector frees it"
 _MOST_NODES: Final = 3  # in a row that are listed
 _OUR_REFERENCES: Final = 3  # two lists, and the argument of getrefcount
 _WIDEST: Final = 4_000  # objects of a level
@@ -67,7 +71,7 @@ class Path(NamedTuple):
                 shown += [f"{each.type_name}{each.part}" for each in steps]
         text = " > ".join(shown)
         # Attributes and registered modules, which a dictionary holds, read as in Python.
-        return _DICTIONARY.sub(r".\1", text)
+        return _REGISTRY.sub(".", _DICTIONARY.sub(r".\1", text))
 
 
 def _links_nodes(step: Step) -> bool:
@@ -96,9 +100,9 @@ def find_owners(target: Any, *, seconds: float, most: int) -> Search:
     search = _Search(target, deadline, most)
     try:
         own = search.run()
-        accumulating = search.accumulating_node()
     finally:
         search.clear()
+    accumulating = accumulating_node(target)
     if accumulating is None:
         return own
     search = _Search(accumulating, deadline, most)
@@ -122,13 +126,9 @@ class _Search:
         self._owned = [0]  # by owner, what it owns
         self._labels = [""]
         self._paths: dict[str, Path] = {}
+        self._cycle: Path | None = None
         self._roots = Roots()
         self._graph = GraphOwners(target, deadline)
-
-    def accumulating_node(self) -> Any:
-        """Return the node that accumulates the gradient of the target, None if no graph has one."""
-        owners = self._graph.of(self._objects[0])
-        return next((owner for owner, label in owners if label == ".variable"), None)
 
     def clear(self) -> None:
         """Forget all objects."""
@@ -145,32 +145,32 @@ class _Search:
                 is_complete = False
                 break
             level = self._climb(level)
-        paths = sorted(self._paths.values(), key=lambda path: not path.steps)
+        found = [*self._paths.values(), *([self._cycle] if self._cycle is not None else [])]
+        paths = sorted(found, key=lambda path: not path.steps)
         return Search(tuple(paths[: self._most]), is_complete)
 
     def _climb(self, level: list[int]) -> list[int]:
         """Return the new owners of some objects; add the paths of those that have a root."""
-        climbing = []
         for place in level:
             root = self._roots.of(self._objects[place])
             if root:
                 self._add_path(root, place)
-            if not root or place == 0:
-                climbing.append(place)
-        found, owned_by_any = [], set()
-        for owner, owned, label in self._owners_of(climbing):
+        found, owned_by_any = [], set[int]()
+        for owner, owned, label in self._owners_of(level):
             place = self._places[id(owned)]
             owned_by_any.add(place)
             root = self._roots.of_owner(owner, label)
             if root:
                 self._add_path(root, place)
+            elif id(owner) == id(self._objects[0]):
+                self._cycle = self._cycle or self._path(_CYCLE, place, label)
             elif id(owner) not in self._places:
                 self._places[id(owner)] = len(self._objects)
                 found.append(len(self._objects))
                 self._objects.append(owner)
                 self._owned.append(place)
                 self._labels.append(label)
-        for place in climbing:
+        for place in level:
             if place and place not in owned_by_any and self._is_dead_end(place):
                 self._add_path("hooks of a node or tensor, in C++", place)
         return found
@@ -192,14 +192,21 @@ class _Search:
 
     def _is_dead_end(self, place: int) -> bool:
         """Return whether an object that nothing seems to own is a container of hooks."""
-        return has_type(self._objects[place], dict)
+        value = self._objects[place]
+        return has_type(value, dict) and all(type(key) is int for key in list(dict.keys(value)))
 
     def _add_path(self, root: str, place: int) -> None:
-        if root in self._paths:
-            return
+        if root not in self._paths:
+            self._paths[root] = self._path(root, place)
+
+    def _path(self, root: str, place: int, first: str = "") -> Path:
+        """Return the path from a root to the target; ``first`` is the part of the target itself."""
         steps = []
+        if first:
+            target = self._objects[0]
+            steps.append(Step(type_name(target), first, is_node(target)))
         while place:
             owner = self._objects[place]
             steps.append(Step(type_name(owner), self._labels[place], is_node(owner)))
             place = self._owned[place]
-        self._paths[root] = Path(root, tuple(steps))
+        return Path(root, tuple(steps))

@@ -177,6 +177,7 @@ class Roots:
             while frame is not None:
                 self._read_frame(frame, where)
                 frame = frame.f_back
+            del top  # a frame in a variable of its own would keep our callers' variables alive
         handled = sys.exc_info()[1]
         if handled is not None:
             self._locals.setdefault(id(handled), "the exception that is being handled")
@@ -197,7 +198,7 @@ class Roots:
 
     def of_owner(self, owner: Any, label: str) -> str:
         """Return the root that an owner is, with the part of it: "global losses"; "" if none."""
-        name = self.module_dicts.get(id(owner))
+        name = self.module_dicts.get(id(owner)) or _name_of_globals(owner)
         if name is not None:
             key = label.removeprefix("['").removesuffix("']")
             return f"global {key} of module {name}"
@@ -206,8 +207,16 @@ class Roots:
         return ""
 
 
+def _name_of_globals(owner: Any) -> str | None:
+    """Return the name of a namespace in which code ran that is no module in ``sys.modules``."""
+    if type(owner) is not dict or "__builtins__" not in owner:
+        return None
+    name = owner.get("__name__")
+    return name if type(name) is str else None
+
+
 def referrers(values: list[Any], skip: set[int]) -> Iterator[tuple[Any, Any]]:
-    """Yield each object that refers to one of some others, with that one.
+    """Yield each object that refers to one or more of some others, with each of these.
 
     Args:
         values: the objects.
@@ -222,7 +231,6 @@ def referrers(values: list[Any], skip: set[int]) -> Iterator[tuple[Any, Any]]:
         for owned in gc.get_referents(owner):
             if id(owned) in wanted:
                 yield owner, owned
-                break
 
 
 def _is_own(owner: Any) -> bool:

@@ -139,6 +139,17 @@ class GraphOwners:
                 self._own(self._add(wrapper), target, ".reducer (C++)")
 
 
+def accumulating_node(leaf: Any) -> Any:
+    """Return the node that accumulates the gradient of a leaf, None for any other tensor or node.
+
+    PyTorch returns the live one; if there is none, a new one, which nothing else owns.
+    """
+    if is_node(leaf) or node_of(leaf) is not None or not _Base.requires_grad.__get__(leaf):
+        return None
+    with DisableTorchFunction():
+        return torch.autograd.graph.get_gradient_edge(leaf).node
+
+
 def oldest_node(first: int, end: int, deadline: float) -> Any:
     """Return the live node with the smallest sequence number in a range, None if there is none."""
     graph = GraphOwners(None, deadline)
