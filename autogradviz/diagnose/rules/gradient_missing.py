@@ -118,6 +118,9 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     tensors = evidence.analysis.tensors
     # The gradient of a flat leaf without a name is that of the parameters which are views of it.
     flat = {tensors[tensor_id].storage_id for tensor_id in reached - requires.keys()} - {None}
+    # distribute_tensor makes a leaf, which may have the same memory.
+    distributed = {e.tensor_id for e in log.of(PlacementsChanged)
+                   if e.conversion == "distribute_tensor"}  # fmt: skip
     # Without ops it is unknown which parameters FSDP gathers into leaves of its own.
     gathered = (
         set() if "ops" in evidence.recorded
@@ -133,7 +136,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         if required
         and tensor_id in trained
         and tensor_id not in reached
-        and tensors[tensor_id].storage_id not in flat
+        and (tensors[tensor_id].storage_id not in flat or tensor_id in distributed)
         and tensors[tensor_id].shape not in gathered
         and 0 not in tensors[tensor_id].shape  # the part of another rank
     }
@@ -212,9 +215,9 @@ class _Causes:
             self._reach = self._find_reach()
         for tensor_id, name in self._missing.items():
             storage_id = self._evidence.analysis.tensors[tensor_id].storage_id
-            if storage_id is None or storage_id in self._flow.gathered:
-                continue
             copied = self._distributed.get(tensor_id)
+            if storage_id is None or (storage_id in self._flow.gathered and copied is None):
+                continue
             cause = (
                 self._cause(tensor_id, storage_id)
                 if copied is None
