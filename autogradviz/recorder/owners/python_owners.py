@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _OWN: Final = "autogradviz"
-_MODULE_DICT: Final = ModuleType.__dict__["__dict__"]
+_MODULE_DICT: Final = ModuleType.__dict__["__dict__"]  # type: ignore[index]
 _MRO: Final = type.__dict__["__mro__"]
 _TYPE_DICT: Final = type.__dict__["__dict__"]
 _PLAIN_KEYS: Final = (str, int, bool, float, bytes, type(None))
