@@ -41,7 +41,7 @@ _MOST: Final = 3
 
 
 class _Reading(NamedTuple):
-    """What one rank read at one conversion, in forward or in backward."""
+    """The values of one rank at one conversion, in forward or in backward."""
 
     call: PlacementsChanged  # in forward
     gradient: GradientPlacementsChanged | None  # in backward
@@ -61,7 +61,7 @@ class _Reading(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What equal programs have in common."""
+        """The facts that equal programs have in common."""
         return self.call.conversion, self.gradient is None, self.claimed, self.call.mesh_shape
 
 
@@ -90,7 +90,7 @@ def find_placement_differences(
 
 
 def _readings(file: RankFile) -> list[_Reading]:
-    """Return what a rank read at from_local, and in the backward of to_local, oldest first."""
+    """Return the values of a rank at from_local, and in the backward of to_local, oldest first."""
     kinds = (PlacementsChanged, GradientPlacementsChanged)
     rows = read_kinds(file.path, kinds)
     events = [each for kind in kinds for each in as_events(kind, rows[kind])]

@@ -87,7 +87,7 @@ class _Placements:
             )
 
     def reached(self, conversion: Conversion, ctx: Any, gradient: Any) -> tuple[Any, ...] | None:
-        """Return what is known of the gradient that a node received, None if it is none."""
+        """Return the facts about the gradient that a node received, None if it is none."""
         if not isinstance(gradient, torch.Tensor) or infers_shapes():
             return None
         self._in_backward.add(get_ident())

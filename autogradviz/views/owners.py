@@ -1,4 +1,4 @@
-"""``owners``: who keeps a tensor or a node alive."""
+"""``owners``: the owners that keep a tensor or a node alive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OwnerPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
-    """Who keeps a tensor or node alive.
+    """The owners of a tensor or node.
 
     Attributes:
         target: the type of the tensor or node.
@@ -61,7 +61,7 @@ class Owners:
 
 
 def owners(target: Any, *, seconds: float = 5.0, most: int = 5) -> Owners:
-    """Return who keeps a tensor or a node alive, through Python and C++.
+    """Return the owners that keep a tensor or a node alive, through Python and C++.
 
     Lists, attributes, closures, the variables of running functions in all threads, tracebacks of
     exceptions, hooks and ``ctx`` are searched, and what PyTorch owns in C++: the ``grad_fn`` of

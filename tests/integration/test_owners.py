@@ -1,4 +1,4 @@
-"""Who keeps a tensor or node alive."""
+"""The owners of tensors and nodes."""
 
 import gc
 import sys

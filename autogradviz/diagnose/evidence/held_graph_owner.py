@@ -1,4 +1,4 @@
-"""What kept a graph of an earlier step alive when the recording ended."""
+"""The owner of a graph of an earlier step that was alive when the recording ended."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who keeps a tensor, a node or a graph alive."""
+"""The owners of tensors, nodes and graphs."""

@@ -1,4 +1,4 @@
-"""Which part of a Python object refers to another one, and which objects are roots.
+"""The part of a Python object that refers to another one, and the objects that are roots.
 
 Nothing here runs code of the program: attributes are read through the slots and dictionaries of
 types, never with ``getattr``, and no object of the program is compared, hashed or printed.
@@ -158,7 +158,7 @@ def local_ids(frame: FrameType) -> list[tuple[str, int]]:
 
 
 class Roots:
-    """What is alive by itself: modules, classes, and the variables of running functions."""
+    """The objects that are alive by themselves: modules, classes, and the variables of running functions."""
 
     def __init__(self) -> None:
         self.module_dicts: Final[dict[int, str]] = {}
@@ -193,7 +193,7 @@ class Roots:
             )
 
     def of(self, value: Any) -> str:
-        """Return what keeps an object alive by itself: "local loss of step()"; "" if nothing."""
+        """Return the root that refers to an object: "local loss of step()"; "" if nothing."""
         return self._locals.get(id(value), "")
 
     def of_owner(self, owner: Any, label: str) -> str:

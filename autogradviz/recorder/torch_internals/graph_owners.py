@@ -1,4 +1,4 @@
-"""What nodes and tensors own in C++, where Python's garbage collector does not look.
+"""The objects that nodes and tensors own in C++, where Python's garbage collector does not look.
 
 A tensor owns its ``grad_fn``; a node owns the next nodes and the tensors that it saved; an
 ``AccumulateGrad`` owns its leaf, and the reducer of ``DistributedDataParallel`` those nodes.
