@@ -158,7 +158,7 @@ def local_ids(frame: FrameType) -> list[tuple[str, int]]:
 
 
 class Roots:
-    """The objects that are alive by themselves: modules, classes, variables of running functions."""
+    """The objects that are alive by themselves: modules, classes, locals of running functions."""
 
     def __init__(self) -> None:
         self.module_dicts: Final[dict[int, str]] = {}
