@@ -38,6 +38,7 @@ _NAMES_BY_MODULE = {
     "views.compiled_region_view": "CompiledRegionView",
     "views.flame_graph_view": "FlameGraphView",
     "views.graph_view": "GraphView graph",
+    "views.owners": "OwnerPath Owners owners",
 }
 """The names that are imported on first access, so that ``import autogradviz`` is fast.
 

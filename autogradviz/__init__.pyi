@@ -73,5 +73,8 @@ from autogradviz.views.compiled_region_view import CompiledRegionView as Compile
 from autogradviz.views.flame_graph_view import FlameGraphView as FlameGraphView
 from autogradviz.views.graph_view import GraphView as GraphView
 from autogradviz.views.graph_view import graph as graph
+from autogradviz.views.owners import OwnerPath as OwnerPath
+from autogradviz.views.owners import Owners as Owners
+from autogradviz.views.owners import owners as owners
 
 def load_ipython_extension(shell: object) -> None: ...

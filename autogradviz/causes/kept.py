@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.causes.entry import Fact, count
+from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import OptimizerStepped, TensorsAlive
 
@@ -87,6 +88,7 @@ def _fact(graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]]
             place,
             "This statement stores the variable:" if stored is not None else "",
             stored,
+            owner_of_old_graph(graph.analysis) if with_graph else "",
         ],
         confidence="hint",
         others=(place,) if stored is not None and stored != place else (),

@@ -23,6 +23,7 @@ from autogradviz.distributed_runs.first_rank_difference import (
     branch_at_difference,
     first_difference,
 )
+from autogradviz.distributed_runs.placement_differences import find_placement_differences
 from autogradviz.distributed_runs.rank_files import describe_ranks
 from autogradviz.distributed_runs.recompute_differences import find_recompute_differences
 from autogradviz.distributed_runs.uneven_pipeline_stages import find_uneven_stages
@@ -104,6 +105,8 @@ def find_problems(
         drafted = _odd_finding(each, by_rank)
         if drafted is not None:
             found.append(RunFinding(finding=drafted, ranks=(each.rank,), searched=each.group))
+    for ranks, finding in find_placement_differences(files):
+        found.append(RunFinding(finding=finding, ranks=ranks, searched=len(files)))
     for rank, finding in find_uneven_stages(files):
         found.append(RunFinding(finding=finding, ranks=(rank,), searched=len(files)))
     not_finite = [each.step for each in odd if each.aspect == "loss" and each.step is not None]

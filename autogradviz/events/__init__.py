@@ -108,10 +108,15 @@ from autogradviz.events.modules_and_state import path_text as path_text
 from autogradviz.events.operators_and_collectives import ArgumentsSeen as ArgumentsSeen
 from autogradviz.events.operators_and_collectives import CollectiveCalled as CollectiveCalled
 from autogradviz.events.operators_and_collectives import CollectiveWaited as CollectiveWaited
+from autogradviz.events.operators_and_collectives import Conversion as Conversion
+from autogradviz.events.operators_and_collectives import (
+    GradientPlacementsChanged as GradientPlacementsChanged,
+)
 from autogradviz.events.operators_and_collectives import OpCalled as OpCalled
 from autogradviz.events.operators_and_collectives import ParametersResharded as ParametersResharded
 from autogradviz.events.operators_and_collectives import ParametersUnsharded as ParametersUnsharded
 from autogradviz.events.operators_and_collectives import Phase as Phase
+from autogradviz.events.operators_and_collectives import PlacementsChanged as PlacementsChanged
 from autogradviz.events.operators_and_collectives import RandomDrawn as RandomDrawn
 from autogradviz.events.operators_and_collectives import WholeParameterSeen as WholeParameterSeen
 from autogradviz.events.recording import DataParallelSeen as DataParallelSeen
@@ -119,6 +124,7 @@ from autogradviz.events.recording import ErrorRaised as ErrorRaised
 from autogradviz.events.recording import GradientBucketSeen as GradientBucketSeen
 from autogradviz.events.recording import MeshSeen as MeshSeen
 from autogradviz.events.recording import OlderSavesHeld as OlderSavesHeld
+from autogradviz.events.recording import OldGraphHeld as OldGraphHeld
 from autogradviz.events.recording import ProcessGroupSeen as ProcessGroupSeen
 from autogradviz.events.recording import RankSeen as RankSeen
 from autogradviz.events.recording import RecorderFailed as RecorderFailed

@@ -9,6 +9,7 @@ from autogradviz.events.field_types import (
     BackwardId,
     EventSeq,
     NodeId,
+    SourceText,
     TensorId,
     ValueText,
     event,
@@ -137,6 +138,17 @@ class TensorsAlive(Event):
     """The memory of some tensors was alive when the recording ended."""
 
     tensor_ids: tuple[TensorId, ...]  # of recorded tensors, also of parameters and inputs
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldGraphHeld(Event):
+    """A node of an earlier step was alive when the recording ended, and this object kept it."""
+
+    node_name: str  # of the oldest such node
+    sequence_nr: int  # of that node
+    owner_root: SourceText  # "global history of module __main__"
+    owner_path: SourceText  # from the root to the node: "list[0] > Tensor.grad_fn"
 
 
 @event()

@@ -33,6 +33,8 @@ from autogradviz.recorder.compile.observe_compilers import CompilerObserver
 from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
+from autogradviz.recorder.owners.held_graph import HeldGraphs
+from autogradviz.recorder.placement_changes import observe_placements
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
@@ -78,6 +80,7 @@ class HookPoints:
         self.pairs = HookPairTable(session)
         self.gradients = GradientTable(session, self.tensors, self.leaves)
         self.steps = StepTable(session, self.tensors, self.gradients)
+        self._held_graphs = HeldGraphs(session, self.steps)
         self.functions = CustomFunctionTable(session, self.tensors, tables.functions)
         graph = engine.make_graph_tables(
             session, leaves=self.leaves, modules=self.modules, saves=self.saves,
@@ -134,6 +137,7 @@ class HookPoints:
         yield observe_sharded_parameters(
             session, self.modules, tensors, self.leaves, self.gradients.sharded
         )
+        yield observe_placements(session, tensors)
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)
         yield released_before_swap(self._release)
@@ -162,6 +166,7 @@ class HookPoints:
         guarded("leaves", self.gradients.report_unread)
         guarded("steps", self.steps.find_optimizers)
         guarded("tensors", self._emit_alive)
+        guarded("owners", self._held_graphs.record)
         if self._session.verifier is not None:
             guarded("verify", self._session.verifier.finish)
         if error is not None:

@@ -48,7 +48,7 @@ PLAIN_NUMBERS = {
     "saved_hash", "seen_hash", "content_hash", "nan_count", "infinity_count", "op_count",
     "caller_lines", "policy_count", "code_line", "recompile_count", "recompile_limit",
     "aot_number", "checkpoint_number", "packed_nbytes", "saved_versions", "rank", "world_size",
-    "local_rank", "pid", "restart_count", "group_ranks", "mesh_shape", "mesh_coordinates",
+    "local_rank", "pid", "restart_count", "group_ranks", "mesh_ranks", "mesh_shape", "mesh_coordinates",
     "step_ops", "step_digest", "group_number", "bucket", "bucket_nbytes", "bucket_cap_nbytes",
     "unsharded_nbytes", "gradient_count", "steps", "node_facts", "edge_facts", "leaf_facts",
     "unverified_count", "strides", "storage_offset",

@@ -27,6 +27,7 @@ from autogradviz.events import (
     NodeStarted,
     OptimizerStepped,
     ParameterSeen,
+    PlacementsChanged,
     RecorderLimited,
     RegionCutOff,
     RequiresGradChanged,
@@ -117,6 +118,9 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     tensors = evidence.analysis.tensors
     # The gradient of a flat leaf without a name is that of the parameters which are views of it.
     flat = {tensors[tensor_id].storage_id for tensor_id in reached - requires.keys()} - {None}
+    # distribute_tensor makes a leaf, which may have the same memory.
+    distributed = {e.tensor_id for e in log.of(PlacementsChanged)
+                   if e.conversion == "distribute_tensor"}  # fmt: skip
     # Without ops it is unknown which parameters FSDP gathers into leaves of its own.
     gathered = (
         set() if "ops" in evidence.recorded
@@ -132,7 +136,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         if required
         and tensor_id in trained
         and tensor_id not in reached
-        and tensors[tensor_id].storage_id not in flat
+        and (tensors[tensor_id].storage_id not in flat or tensor_id in distributed)
         and tensors[tensor_id].shape not in gathered
         and 0 not in tensors[tensor_id].shape  # the part of another rank
     }
@@ -195,6 +199,8 @@ class _Causes:
         log = evidence.analysis.log
         self._owners = {e.tensor_id: e.module_id for e in reversed(log.of(ParameterSeen))}
         self._called_modules = set(log.column(ModuleEntered, "module_id"))
+        self._distributed = {e.tensor_id: e for e in reversed(log.of(PlacementsChanged))
+                             if e.conversion == "distribute_tensor"}  # fmt: skip
         self._without_node = {event.region_id for event in log.of(RegionCutOff)}
         self._regions = {region.region_id: region for region in evidence.analysis.regions}
         self._nodes = {
@@ -209,9 +215,14 @@ class _Causes:
             self._reach = self._find_reach()
         for tensor_id, name in self._missing.items():
             storage_id = self._evidence.analysis.tensors[tensor_id].storage_id
-            if storage_id is None or storage_id in self._flow.gathered:
+            copied = self._distributed.get(tensor_id)
+            if storage_id is None or (storage_id in self._flow.gathered and copied is None):
                 continue
-            cause = self._cause(tensor_id, storage_id)
+            cause = (
+                self._cause(tensor_id, storage_id)
+                if copied is None
+                else _distributed(self._evidence.analysis.location(copied.stack_id))
+            )
             if cause is not None:
                 yield cause, name
 
@@ -330,6 +341,22 @@ class _Causes:
                     seen.add(edge.source)
                     waiting.append(edge.source)
         return None
+
+
+def _distributed(place: SourceLocation | None) -> _Cause:
+    return _Cause(
+        "distribute_tensor made a new leaf of it",
+        (
+            "This line made a DTensor of it:",
+            place,
+            "distribute_tensor detaches: its result is a leaf of its own, and the gradient ends in "
+            "that leaf.",
+        ),
+        place,
+        None,
+        "# once, before the optimizer: self.weight = nn.Parameter(distribute_tensor(weight, mesh));"
+        "\n# in forward: DTensor.from_local(weight, mesh, placements), which passes gradients on",
+    )
 
 
 def _without_input(region: Region, first: Op) -> _Cause:

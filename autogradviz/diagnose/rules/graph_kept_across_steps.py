@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import optimizer_steps
+from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted, StepEnded, TensorReleased
 
@@ -178,6 +179,7 @@ def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: b
             if kept is not None
             else "The saved tensors were freed by backward; the nodes of all steps and the "
             "tensors that they lead to were not. Memory grows in every step.",
+            owner_of_old_graph(analysis),
             *(
                 ("Backward did not free them, because retain_graph was set:", place)
                 if kept is not None and place is not None

@@ -1,0 +1,1 @@
+"""The owners of tensors, nodes and graphs."""

@@ -1,0 +1,186 @@
+"""The objects that nodes and tensors own in C++, where Python's garbage collector does not look.
+
+A tensor owns its ``grad_fn``; a node owns the next nodes and the tensors that it saved; an
+``AccumulateGrad`` owns its leaf, and the reducer of ``DistributedDataParallel`` those nodes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from time import thread_time
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.recorder.torch_internals.saved_slots_of_node import slots_of
+from autogradviz.support.live_objects import live_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_Base: Final = torch._C.TensorBase
+_GRAD_FN: Final = _Base.grad_fn
+_GRAD: Final = _Base._grad
+_VIEWED: Final = _Base._base
+_VERSION: Final = _Base._version
+_PARALLEL: Final = "torch.nn.parallel.distributed"
+_OFTEN: Final = 64  # nodes between looks at the clock
+
+
+def is_node(value: Any) -> bool:
+    """Return whether an object is a node of a graph."""
+    return issubclass(type(value), torch.autograd.graph.Node)  # isinstance asks value.__class__
+
+
+def is_tensor_or_node(value: Any) -> bool:
+    """Return whether an object is a tensor or a node."""
+    return issubclass(type(value), torch.Tensor) or is_node(value)
+
+
+def node_of(tensor: Any) -> Any:
+    """Return the node of a tensor, None if it has none or reading it would run code."""
+    if _Base._is_view(tensor) and _VERSION.__get__(tensor):
+        return None
+    return _GRAD_FN.__get__(tensor)
+
+
+class GraphOwners:
+    """The owners in C++ of all nodes and tensors that live tensors lead to."""
+
+    def __init__(self, target: Any, deadline: float) -> None:
+        """Read what live tensors and a target lead to, until a deadline."""
+        self.held: list[Any] = []
+        """The objects that are owned or own; the only container of them."""
+        self.is_complete = True
+        self._places: dict[int, int] = {}
+        self._owners: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        self._deadline = deadline
+        with DisableTorchFunction():
+            self._read(target)
+
+    def of(self, value: Any) -> Iterator[tuple[Any, str]]:
+        """Yield the owners in C++ of a tensor or node, and the attribute by which each owns it."""
+        for place, label in self._owners.get(id(value), ()):
+            yield self.held[place], label
+
+    def clear(self) -> None:
+        """Forget all objects."""
+        self.held.clear()
+        self._places.clear()
+        self._owners.clear()
+
+    def _add(self, value: Any) -> int:
+        place = self._places.get(id(value))
+        if place is None:
+            place = self._places[id(value)] = len(self.held)
+            self.held.append(value)
+        return place
+
+    def _own(self, owner: int, owned: Any, label: str) -> bool:
+        """Note an owner; return whether the owned object is new."""
+        is_new = id(owned) not in self._places
+        self._add(owned)
+        self._owners[id(owned)].append((owner, label))
+        return is_new
+
+    def _read(self, target: Any) -> None:
+        for tensor in _live_tensors():
+            self._add(tensor)
+        waiting = [target] if is_node(target) else []
+        for place in range(len(self.held)):
+            waiting += self._read_tensor(place)
+        count = 0
+        while waiting:
+            count += 1
+            if count % _OFTEN == 0 and thread_time() > self._deadline:
+                self.is_complete = False
+                return
+            waiting += self._read_node(waiting.pop())
+        self._read_reducers(target)
+
+    def _read_tensor(self, place: int) -> list[Any]:
+        """Note what a tensor owns; return its node, if that is new."""
+        tensor = self.held[place]
+        node = node_of(tensor)
+        base = _VIEWED.__get__(tensor)
+        is_leaf = node is None and not _Base._is_view(tensor)
+        gradient = _GRAD.__get__(tensor) if is_leaf else None  # others warn
+        for label, value in (("._base", base), (".grad", gradient)):
+            if value is not None:
+                self._own(place, value, label)
+        is_new = node is not None and self._own(place, node, ".grad_fn")
+        return [node] if is_new else []
+
+    def _read_node(self, node: Any) -> list[Any]:
+        """Note what a node owns; return the nodes that are new."""
+        place, found = self._add(node), []
+        for number, (target, _) in enumerate(node.next_functions):
+            if target is not None and self._own(place, target, f".next_functions[{number}]"):
+                found.append(target)
+        variable = _leaf_of(node)
+        if variable is not None:
+            self._own(place, variable, ".variable")
+        for name, label in slots_of(type(node)):
+            for tensor in _saved(node, name):
+                if self._own(place, tensor, f" (saved {label})"):
+                    found += self._read_tensor(self._add(tensor))
+        return found
+
+    def _read_reducers(self, target: Any) -> None:
+        """Note the reducers of ``DistributedDataParallel`` that own the node of a leaf."""
+        module = sys.modules.get(_PARALLEL)
+        leaf = _leaf_of(target) if is_node(target) else target
+        if module is None or leaf is None:
+            return
+        for wrapper in live_objects([module.DistributedDataParallel]):
+            if any(each is leaf for each in vars(wrapper).get("_module_parameters", ())):
+                self._own(self._add(wrapper), target, ".reducer (C++)")
+
+
+def accumulating_node(leaf: Any) -> Any:
+    """Return the node that accumulates the gradient of a leaf, None for any other tensor or node.
+
+    PyTorch returns the live one; if there is none, a new one, which nothing else owns.
+    """
+    if is_node(leaf) or node_of(leaf) is not None or not _Base.requires_grad.__get__(leaf):
+        return None
+    with DisableTorchFunction():
+        return torch.autograd.graph.get_gradient_edge(leaf).node
+
+
+def oldest_node(first: int, end: int, deadline: float) -> Any:
+    """Return the live node with the smallest sequence number in a range, None if there is none."""
+    graph = GraphOwners(None, deadline)
+    oldest, oldest_number = None, end
+    for value in graph.held:
+        if is_node(value) and first <= (number := value._sequence_nr()) < oldest_number:
+            oldest, oldest_number = value, number
+    graph.clear()
+    return oldest
+
+
+def _leaf_of(node: Any) -> Any:
+    """Return the leaf of an ``AccumulateGrad``, None for any other node."""
+    return node.variable if type(node).__name__ == "AccumulateGrad" else None
+
+
+def _saved(node: Any, name: str) -> list[Any]:
+    """Return the tensors in a slot of a node that no hooks packed."""
+    try:
+        raw = getattr(node, name)
+    except RuntimeError:  # the graph was freed
+        return []
+    slots = raw if isinstance(raw, (tuple, list)) else (raw,)
+    found = [each.data for each in slots if each is not None and each.unpack_hook is None]
+    return [each for each in found if isinstance(each, torch.Tensor)]
+
+
+def _live_tensors() -> list[Any]:
+    kinds, waiting = [], [torch.Tensor]
+    while waiting:
+        kind = waiting.pop()
+        kinds.append(kind)
+        waiting += type.__subclasses__(kind)
+    return live_objects(kinds)
