@@ -88,7 +88,7 @@ def build_groups(
         _scene_group(index, group, nodes, layouts[index], types, contents, sizes[index])
         for index, group in enumerate(groups)
     ]
-    named = _name_graphs(plain, groups, nodes, folded)
+    named = _name_graphs(_number_namesakes(plain, groups), groups, nodes, folded)
     closed = [
         _with_widths(group, alone=("group", index) in alone) for index, group in enumerate(named)
     ]
@@ -144,6 +144,25 @@ def _scene_group(
         links=layout.links,
         contents=contents.get(group.nodes[0], "") if tree.kind == "compiled" else "",
     )
+
+
+def _number_namesakes(plain: list[SceneGroup], flat: list[FlatGroup]) -> list[SceneGroup]:
+    """Return the groups; those in one group that have the same name are numbered: "proj 1 of 3".
+
+    A module has several boxes if it is called, or entered from outside, several times.
+    """
+    numbered = list(plain)
+    for group in flat:
+        alike: dict[str, list[int]] = {}
+        for child in group.children:
+            if plain[child].kind in {"module", "repeat", "region"}:
+                alike.setdefault(plain[child].label, []).append(child)
+        for label, children in alike.items():
+            for at, child in enumerate(children, 1):
+                if len(children) > 1:
+                    each = f"{label} {at:,} of {len(children):,}"
+                    numbered[child] = replace(plain[child], label=each)
+    return numbered
 
 
 def _name_graphs(
