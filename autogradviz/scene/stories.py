@@ -1,8 +1,8 @@
-"""Stories of findings: the recorded events that show a problem, in the order in which they happened.
+"""Stories of findings: the recorded events that show a problem, in the order they happened in.
 
-"SoftmaxBackward0 saves result", "mul_ writes float32 4×16 in place", "backward starts", "…Error". A
-rule names the events that it judged by; a story adds the backward in which the last of them happened,
-the exception, and the line to change, if no event happened there.
+"softmax saves SoftmaxBackward0.result", "mul_ writes float32 4×16 in place", "backward starts". A
+rule names the events that it judged by; a story adds the backward in which the last of them
+happened, the exception, and the line to change, if no event happened there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from autogradviz.events import (
     StateChanged,
     VersionBumped,
 )
+from autogradviz.scene.text_metrics import elide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 MIN_STATIONS: Final = 3
 MAX_STATIONS: Final = 6
+MAX_MESSAGE: Final = 160
 MAX_STORIES: Final = 20
 """Findings that have a story."""
 
@@ -73,11 +75,13 @@ class StoryTeller:
         error = self._analysis.error
         seqs = list(finding.events)
         if error is not None:
-            first_line = error.message.strip().partition("\n")[0]
+            message = elide(error.message.strip().partition("\n")[0], MAX_MESSAGE)
             name = error.type_name.rpartition(".")[2]
-            yield Station(f"{name}: {first_line}", error.location, error.seq)
+            yield Station(f"{name}: {message}", error.location, error.seq)
             seqs.append(error.seq)
-        starts = [event for event in self._events(BackwardStarted) if event.seq < max(seqs, default=0)]
+        starts = [
+            event for event in self._events(BackwardStarted) if event.seq < max(seqs, default=0)
+        ]
         if starts:
             last = starts[-1]
             yield Station("backward starts", self._analysis.location(last.stack_id), last.seq)
@@ -149,7 +153,9 @@ class StoryTeller:
             text = f"{change.state_name} was {before}, and is {after} in the recomputation"
             yield Station(text, analysis.location(change.stack_id), change.seq)
         for bump in self._events(VersionBumped):
-            text = f"a tensor is written: its version was {bump.version}, and is {bump.seen_version}"
+            text = (
+                f"a tensor is written: its version was {bump.version}, and is {bump.seen_version}"
+            )
             yield Station(text, analysis.location(bump.stack_id), bump.seq)
         for hook in self._events(HookRan):
             yield Station("a hook runs", analysis.location(hook.stack_id), hook.seq)
@@ -166,8 +172,12 @@ class StoryTeller:
 
     def _backward_line(self, seq: int) -> SourceLocation | None:
         """Return the line that called the backward of an event."""
-        starts = [event for event in self._events(BackwardStarted) if event.seq < seq]
-        return self._analysis.location(starts[-1].stack_id) if starts else None
+        last = self._backward_before(seq)
+        return None if last is None else self._analysis.location(last.stack_id)
+
+    def _backward_before(self, seq: int) -> BackwardStarted | None:
+        starts = self._events(BackwardStarted)
+        return next((event for event in reversed(starts) if event.seq < seq), None)
 
     def _events(self, kind: type[E]) -> Sequence[E]:
         return self._analysis.log.of(kind)
