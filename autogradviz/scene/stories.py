@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from autogradviz.analysis.formatting import display_op_name, format_shape, state_text
+from autogradviz.analysis.formatting import display_op_name, format_shape, short_op_name, state_text
 from autogradviz.diagnose.text_formatting import describe_tensor, in_module, slot_name
 from autogradviz.events import (
     BackwardStarted,
@@ -153,9 +153,8 @@ class StoryTeller:
             text = f"{change.state_name} was {before}, and is {after} in the recomputation"
             yield Station(text, analysis.location(change.stack_id), change.seq)
         for bump in self._events(VersionBumped):
-            text = (
-                f"a tensor is written: its version was {bump.version}, and is {bump.seen_version}"
-            )
+            writer = display_op_name(short_op_name(bump.op)) or "something"
+            text = f"{writer} writes a tensor: version {bump.version} becomes {bump.seen_version}"
             yield Station(text, analysis.location(bump.stack_id), bump.seq)
         for hook in self._events(HookRan):
             yield Station("a hook runs", analysis.location(hook.stack_id), hook.seq)
