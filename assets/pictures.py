@@ -137,6 +137,7 @@ def main() -> None:
     record_gpt(2).graph(depth=9).svg(PICTURES / "graph-open.svg")
     mutation.graph().svg(PICTURES / "mutated.svg")
     mutation.graph().svg(PICTURES / "mutated-dark.svg", theme="dark")
+    mutation.export(PICTURES / "story.svg", format="story")
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as name:
         chromium = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
