@@ -107,7 +107,7 @@ def shoot_replay_in_theme(page: Page, report: Path, theme: str) -> None:
     page.goto(report.as_uri())
     page.wait_for_selector(".agv-shell")
     page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first.click()
-    page.select_option(".agv-menu select", "bytes")
+    page.select_option(".agv-menu:not(.agv-step-menu) select", "bytes")
     page.locator(".agv-canvas").focus()
     page.keyboard.press("f")
     strip = page.locator(".agv-scrubber-bar").bounding_box()

@@ -29,7 +29,7 @@ MAX_ROUND: Final = 64
 
 
 class Steps:
-    """The steps by time. What ran after the end of the last step is a step of its own."""
+    """The steps by time. A forward or backward after the last step is a step of its own."""
 
     def __init__(self, analysis: Analysis) -> None:
         events = analysis.log.of(StepEnded)
@@ -108,10 +108,10 @@ def _round_length(updated: Sequence[frozenset[int]]) -> int:
 
 
 def _ran_after(analysis: Analysis, time_ns: int) -> bool:
-    """Return whether an op, apart from those of the optimizer, or a backward started later."""
+    """Return whether a forward or a backward started later; reading the loss is neither."""
     for op in reversed(analysis.ops):
         if op.time_ns <= time_ns:
             break
-        if not analysis.in_optimizer(op.stack_id):
+        if op.sequence_nr is not None and not analysis.in_optimizer(op.stack_id):
             return True
     return any(event.time_ns > time_ns for event in analysis.log.of(BackwardStarted)[-1:])

@@ -51,9 +51,13 @@ def test_steps_after_dropped_ones_are_those_of_the_recorder():
 
 
 def test_what_ran_after_an_unfinished_round_belongs_to_it():
-    assert numbers([CRITIC, GENERATOR, CRITIC], after=[m.op("sin", (9,))]) == [0, 1]
-    assert numbers([CRITIC, GENERATOR], after=[m.op("sin", (9,))]) == [0, 1]
-    assert numbers([CRITIC, CRITIC], after=[m.op("sin", (9,))]) == [0, 1, 2]
+    assert numbers([CRITIC, GENERATOR, CRITIC], after=[m.op("sin", (9,), nr=1)]) == [0, 1]
+    assert numbers([CRITIC, GENERATOR], after=[m.op("sin", (9,), nr=1)]) == [0, 1]
+    assert numbers([CRITIC, CRITIC], after=[m.op("sin", (9,), nr=1)]) == [0, 1, 2]
+
+
+def test_reading_the_loss_after_a_step_is_no_step():
+    assert numbers([CRITIC], after=[m.op("detach", (9,))]) == [0]
 
 
 def test_steps_of_a_round_end_with_its_last_optimizer():
