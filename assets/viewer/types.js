@@ -250,7 +250,7 @@
  */
 
 /**
- * What happened, in order, of one finding.
+ * The events of one finding, in the order they happened in.
  *
  * @typedef {object} SceneStory
  * @property {number} finding index into findings

@@ -34,7 +34,7 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.scene.schema import SceneAnswer, SceneAuditEntry, SceneCauseStep, SceneStory
-from autogradviz.scene.stories import MAX_STORIES, StoryTeller
+from autogradviz.scene.stories import MAX_STORIES, StoryBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,9 +125,9 @@ def with_causes(
         steps.answer(subject, found)
         for (subject, _), found in zip(questions, answered, strict=True)
     )
-    told = findings[:MAX_STORIES]
-    teller = StoryTeller(analysis, told)
-    stories = [steps.story(at, teller.stations(finding)) for at, finding in enumerate(told)]
+    chosen = findings[:MAX_STORIES]
+    builder = StoryBuilder(analysis, chosen)
+    stories = [steps.story(at, builder.stations(finding)) for at, finding in enumerate(chosen)]
     return replace(
         scene,
         summary=replace(scene.summary, audited=True),

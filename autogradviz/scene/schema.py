@@ -281,7 +281,7 @@ class SceneAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneStory:
-    """What happened, in order, of one finding."""
+    """The events of one finding, in the order they happened in."""
 
     finding: int  # index into findings
     steps: tuple[int, ...]  # indices into cause_steps

@@ -45,8 +45,8 @@ class Station(NamedTuple):
     seq: int | None  # of the event; None for the line to change, which comes last
 
 
-class StoryTeller:
-    """Tells what happened, from the events of findings."""
+class StoryBuilder:
+    """Builds the stations of stories from the events of findings."""
 
     def __init__(self, analysis: Analysis, findings: Sequence[Finding]) -> None:
         self._analysis = analysis
@@ -54,8 +54,8 @@ class StoryTeller:
 
     def stations(self, finding: Finding) -> tuple[Station, ...]:
         """Return from three to six stations in order, or none if too little is known."""
-        told = [self._station(seq) for seq in dict.fromkeys(finding.events)]
-        found = {each.seq: each for each in told if each is not None}
+        seen = [self._station(seq) for seq in dict.fromkeys(finding.events)]
+        found = {each.seq: each for each in seen if each is not None}
         few = len(found) < MIN_STATIONS - 1
         found.update({each.seq: each for each in self._context(finding, few=few)})
         ordered = _without_repetitions(sorted(found.values(), key=lambda each: each.seq or 0))
@@ -91,7 +91,7 @@ class StoryTeller:
             yield self._of_op(op)
 
     def _station(self, seq: int) -> Station | None:
-        """Return what happened in an event, None if it is of a kind that is not told."""
+        """Return the station of an event, None for kinds of events that no story has."""
         op = self._analysis.op_at(seq)
         if op is not None:
             return self._of_op(op)
@@ -133,9 +133,9 @@ class StoryTeller:
     @cached_property
     def _others(self) -> dict[int, Station]:
         """The stations of events that are no ops, by event number."""
-        return {each.seq: each for each in self._tell_others() if each.seq in self._wanted}
+        return {each.seq: each for each in self._other_stations() if each.seq in self._wanted}
 
-    def _tell_others(self) -> Iterator[Station]:
+    def _other_stations(self) -> Iterator[Station]:
         analysis = self._analysis
         functions = {region.region_id: region.function for region in analysis.regions}
         for region in analysis.regions:

@@ -116,7 +116,7 @@ def failing():
 
 
 @reproducible
-def told():
+def with_story():
     """Return a failing step with the story of its finding."""
     model = Stack(writes=True)
     try:

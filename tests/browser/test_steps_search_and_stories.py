@@ -94,7 +94,7 @@ def test_commands_run_and_close_the_list(open_page):
 
 
 def test_arrow_keys_go_through_a_story_and_move_graph_time_and_source(open_page, picture):
-    stage = Stage(open_page(), recordings.told())
+    stage = Stage(open_page(), recordings.with_story())
     page, scene = stage.page, stage.scene
     steps = [scene.cause_steps[at] for at in scene.stories[0].steps]
     page.get_by_role("button", name="Tell the story").first.click()
@@ -123,7 +123,7 @@ def test_arrow_keys_go_through_a_story_and_move_graph_time_and_source(open_page,
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_rule_of_axe_is_violated_by_a_story_a_search_or_steps(open_page, axe, scheme):
     page = open_page(color_scheme=scheme, viewport={"width": 1180, "height": 720})
-    stage = Stage(page, recordings.told())
+    stage = Stage(page, recordings.with_story())
     page.evaluate(axe)
     page.get_by_role("button", name="Tell the story").first.click()
     stage.settle()

@@ -16,7 +16,7 @@ from autogradviz.events import BackwardStarted, TensorUnpacked
 from autogradviz.render.html import render_html
 from autogradviz.render.svg import story as pictures
 from autogradviz.render.svg.story import render_frames, render_story
-from autogradviz.scene.stories import MAX_STATIONS, StoryTeller
+from autogradviz.scene.stories import MAX_STATIONS, StoryBuilder
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -44,13 +44,13 @@ def written():
     )
 
 
-def told(trace):
+def stations_of(trace):
     [story] = trace._viewer_scene.stories
     return [trace._viewer_scene.cause_steps[at] for at in story.steps]
 
 
 def test_story_has_save_write_backward_and_exception_in_order():
-    steps = told(written())
+    steps = stations_of(written())
     assert [re.sub(r"Error:.*", "Error", step.text) for step in steps] == [
         "exp saves ExpBackward0.result at version 0 for backward",
         "mul_ writes a tensor: version 0 becomes 1",
@@ -73,7 +73,7 @@ def finding(events, *, nodes=()):
 def test_long_stories_keep_the_first_and_the_last_station():
     analysis = model_of(*(Box(i, "exp", to=[i - 1] if i > 1 else []) for i in range(1, 12)))
     seqs = tuple(op.seq for op in analysis.ops)
-    stations = StoryTeller(analysis, [finding(seqs)]).stations(finding(seqs))
+    stations = StoryBuilder(analysis, [finding(seqs)]).stations(finding(seqs))
     assert len(stations) == MAX_STATIONS
     assert (stations[0].seq, stations[-1].seq) == (seqs[0], seqs[-1])
 
@@ -81,7 +81,7 @@ def test_long_stories_keep_the_first_and_the_last_station():
 def test_too_little_makes_no_story():
     analysis = Analysis(m.make_log(m.began(), m.op("exp", (1,))))
     few = finding((analysis.ops[0].seq,))
-    assert StoryTeller(analysis, [few]).stations(few) == ()
+    assert StoryBuilder(analysis, [few]).stations(few) == ()
 
 
 def test_events_of_other_backwards_are_left_out():
@@ -90,7 +90,7 @@ def test_events_of_other_backwards_are_left_out():
     [unpack] = trace.log.of(TensorUnpacked)
     [op, _] = trace.analysis.ops
     one = finding((op.seq, unpack.seq), nodes=(1,))
-    stations = StoryTeller(trace.analysis, [one]).stations(one)
+    stations = StoryBuilder(trace.analysis, [one]).stations(one)
     assert [each.seq for each in stations[:3]] == [op.seq, start.seq, unpack.seq]
 
 

@@ -1,6 +1,6 @@
 """The story of a finding as pictures: an animated SVG, and a sequence of frames for print.
 
-The graph is drawn once. A ring and a filled disc mark the station that is told, on the graph, on
+The graph is drawn once. A ring and a filled disc mark the station on display, on the graph, on
 the strip of saved memory and in the list of stations. In the animation one station follows the
 other; readers who prefer reduced motion see all numbers, the list, and the last station marked.
 """
@@ -201,7 +201,7 @@ class _Drawing:
     # --- marks ------------------------------------------------------------------------------------
 
     def _shown(self, at: int, content: str) -> str:
-        """Return what is visible only while a station is told."""
+        """Return content that is visible only while a station is on display."""
         return f'<g class="s s{at}">{content}</g>'
 
     def _number(self, at: int) -> str:
@@ -278,7 +278,7 @@ class _Drawing:
 
 
 def _only(chosen: int, at: int, content: str) -> str:
-    """Return what is drawn for the station that a frame shows."""
+    """Return the content of the station that a frame shows, "" for the others."""
     return content if at == chosen else ""
 
 

@@ -103,9 +103,9 @@ export function findingSections(store, findings) {
  * @returns {(HTMLElement | false)[]} buttons
  */
 export function whyOfFinding(store, ref, className = "agv-link") {
-  const told = [...store.scene.stories].some(({ finding }) => finding === ref);
+  const hasStory = [...store.scene.stories].some(({ finding }) => finding === ref);
   return [
-    told && button("Tell the story", className, () => store.tell(ref)),
+    hasStory && button("Tell the story", className, () => store.tell(ref)),
     whyButton(store, `finding ${ref}`, store.scene.findings[ref].title, className),
   ];
 }
