@@ -19,7 +19,6 @@ from autogradviz.events import (
     StateChanged,
     VersionBumped,
 )
-from autogradviz.scene.text_metrics import elide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +74,9 @@ class StoryBuilder:
         error = self._analysis.error
         seqs = list(finding.events)
         if error is not None:
-            message = elide(error.message.strip().partition("\n")[0], MAX_MESSAGE)
+            message = error.message.strip().partition("\n")[0]
+            if len(message) > MAX_MESSAGE:
+                message = f"{message[:MAX_MESSAGE]}…"
             name = error.type_name.rpartition(".")[2]
             yield Station(f"{name}: {message}", error.location, error.seq)
             seqs.append(error.seq)
