@@ -107,7 +107,7 @@ def shoot_replay_in_theme(page: Page, report: Path, theme: str) -> None:
     page.goto(report.as_uri())
     page.wait_for_selector(".agv-shell")
     page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first.click()
-    page.select_option(".agv-menu select", "bytes")
+    page.select_option(".agv-menu:not(.agv-step-menu) select", "bytes")
     page.locator(".agv-canvas").focus()
     page.keyboard.press("f")
     strip = page.locator(".agv-scrubber-bar").bounding_box()
@@ -137,6 +137,7 @@ def main() -> None:
     record_gpt(2).graph(depth=9).svg(PICTURES / "graph-open.svg")
     mutation.graph().svg(PICTURES / "mutated.svg")
     mutation.graph().svg(PICTURES / "mutated-dark.svg", theme="dark")
+    mutation.export(PICTURES / "story.svg", format="story")
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as name:
         chromium = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)

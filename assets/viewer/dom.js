@@ -67,9 +67,10 @@ export function claim(event) {
  */
 export function onArrows(list, move) {
   listen(list, "keydown", (event) => {
-    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    const [, direction] = /^Arrow(Down|Right|Up|Left)$/.exec(event.key) ?? [];
+    if (!direction) return;
     claim(event);
-    move(event.key === "ArrowDown" ? 1 : -1);
+    move(direction === "Down" || direction === "Right" ? 1 : -1);
   });
 }
 

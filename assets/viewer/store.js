@@ -31,7 +31,7 @@ import { findGradientPath } from "./scene/gradient_path.js";
 /**
  * An answer, or the lines of an audit entry. The steps of an answer of Python are in place.
  *
- * @typedef {Omit<import("./types.js").SceneAnswer, "steps"> & {steps: (number | Step)[]}} Trail
+ * @typedef {Omit<import("./types.js").SceneAnswer, "steps"> & {steps: (number | Step)[], isStory?: boolean}} Trail
  */
 
 /** @typedef {(isBefore: boolean, node: number) => unknown} OpenRecording */
@@ -310,6 +310,18 @@ export class Store {
   }
 
   /**
+   * Display what happened, in order: each step also sets the time.
+   *
+   * @param {number} finding
+   */
+  tell(finding) {
+    const found = this.scene.stories.find((each) => each.finding === finding);
+    const target = this.scene.findings[finding].title;
+    const question = "What happened, in order; ↓ goes on";
+    if (found) this.showTrail({ steps: found.steps, target, question, isStory: true });
+  }
+
+  /**
    * Display an answer or an audit entry on the graph, the first step selected.
    *
    * @param {Partial<Trail> | null} trail
@@ -323,6 +335,7 @@ export class Store {
   /** @param {Partial<Trail> | null} trail */
   setTrail(trail) {
     const { cause_steps } = this.scene;
+    if (this.trail?.isStory) this.set("time", null);
     this.trail = trail;
     this.station = 0;
     /** @type {Step[]} */
@@ -341,7 +354,8 @@ export class Store {
    */
   goTo(station) {
     this.station = station;
-    const { nodes, filename, lineno } = this.stations[station] ?? { nodes: [] };
+    const { nodes, filename, lineno, time_ns } = this.stations[station] ?? { nodes: [] };
+    if (this.trail?.isStory) this.set("time", time_ns < 0 ? null : time_ns);
     if (lineno) this.set("line", { filename: filename ?? "", lineno });
     const [index] = nodes;
     if (index !== undefined) {

@@ -250,6 +250,14 @@
  */
 
 /**
+ * The events of one finding, in the order they happened in.
+ *
+ * @typedef {object} SceneStory
+ * @property {number} finding index into findings
+ * @property {number[]} steps indices into cause_steps
+ */
+
+/**
  * One entry of the audit: the effect of one line by one mechanism.
  *
  * @typedef {object} SceneAuditEntry
@@ -657,6 +665,7 @@
  * @property {SceneCauseStep[]} cause_steps
  * @property {SceneAuditEntry[]} audit_entries
  * @property {SceneAnswer[]} answers
+ * @property {SceneStory[]} stories
  */
 
 export {};

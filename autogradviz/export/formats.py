@@ -110,6 +110,13 @@ FORMATS: Final = {
             signature=b"digraph autograd {",
             writer="autogradviz.export.graph_formats:write_dot",
         ),
+        Format(
+            name="story",
+            description="the story of the first finding, as an animated picture for documents",
+            suffixes=(".story.svg",),
+            signature=b'data-autogradviz="story"',
+            writer="autogradviz.export.story:write_story",
+        ),
     )
 }
 """Our formats by name."""

@@ -65,6 +65,7 @@ def render_run_html(payload: bytes, opened: Mapping[int, bytes], *, title: str) 
         style=read_style() + read_run_style(),
         page_style=PAGE_STYLE,
         kind=kind,
+        stories="",
         payload=base64.b64encode(payload).decode(),
         others=ranks,
         script=script,

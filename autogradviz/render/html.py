@@ -10,6 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.render.assets import read_global_script, read_style
+from autogradviz.render.svg.story import render_frames
 from autogradviz.scene.payload import pack, to_payload
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ $report
 <main id="viewer"><h1>$title</h1></main>
 <noscript>
 <p>This report of a PyTorch autograd recording requires JavaScript.</p>
+<style>#stories { display: block; }</style>
 </noscript>
+<div id="stories">$stories</div>
 <script type="$kind" id="payload">$payload</script>
 $others
 <script>$script</script>
@@ -49,7 +52,16 @@ html, body { height: 100%; margin: 0; background: #fff; color-scheme: light dark
 h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; }
 #viewer > .agv { height: 100%; min-height: 420px; border: 0; border-radius: 0; }
 noscript { display: block; padding: 24px; font: 14px/1.5 system-ui, sans-serif; }
+#stories { display: none; color-scheme: light; background: #fff; }
+@media print {
+  html, body { height: auto; }
+  #viewer:has(~ #stories svg) { display: none; }
+  #stories { display: block; }
+}
 """
+
+MAX_STORIES: Final = 3
+"""Findings whose stories a printed report shows."""
 
 _MOUNT: Final = """
 {
@@ -90,6 +102,8 @@ def render_html(
 ) -> str:
     """Return an HTML page that shows a scene and makes no network requests.
 
+    On paper, and without JavaScript, the page shows the stories of the first findings.
+
     Args:
         scene: the scene to show.
         before: the scene that it is compared with.
@@ -107,6 +121,10 @@ def render_html(
         style=read_style(),
         page_style=PAGE_STYLE,
         kind=kind,
+        stories="\n".join(
+            render_frames(scene, story, f"story-{at}")
+            for at, story in enumerate(scene.stories[:MAX_STORIES])
+        ),
         payload=embed(scene),
         others=f'<script type="{kind}" id="before">{earlier}</script>',
         script=script,

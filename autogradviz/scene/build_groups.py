@@ -88,7 +88,7 @@ def build_groups(
         _scene_group(index, group, nodes, layouts[index], types, contents, sizes[index])
         for index, group in enumerate(groups)
     ]
-    named = _name_graphs(plain, groups, nodes, folded)
+    named = _name_graphs(_number_namesakes(plain, groups, folded), groups, nodes, folded)
     closed = [
         _with_widths(group, alone=("group", index) in alone) for index, group in enumerate(named)
     ]
@@ -144,6 +144,39 @@ def _scene_group(
         links=layout.links,
         contents=contents.get(group.nodes[0], "") if tree.kind == "compiled" else "",
     )
+
+
+def _number_namesakes(
+    plain: list[SceneGroup], flat: list[FlatGroup], folded: FoldedGraph
+) -> list[SceneGroup]:
+    """Return the groups; those in one group that have the same name are told apart.
+
+    A module has several boxes if it is called, or entered from outside, several times: "proj (1 of
+    3)". The graph of a checkpoint's recomputation is named as such.
+    """
+    numbered = list(plain)
+    for group in flat:
+        alike: dict[str, list[int]] = {}
+        for child in group.children:
+            if plain[child].kind in {"module", "repeat", "region"}:
+                alike.setdefault(plain[child].label, []).append(child)
+        for label, children in alike.items():
+            if len(children) == 1:
+                continue
+            again = [child for child in children if _is_recomputed(flat[child], folded)]
+            first = [child for child in children if child not in again]
+            for at, child in enumerate(first, 1):
+                of = f" ({at:,} of {len(first):,})" if len(first) > 1 else ""
+                numbered[child] = replace(plain[child], label=label + of)
+            for child in again:
+                numbered[child] = replace(plain[child], label=f"{label} (recomputation)")
+    return numbered
+
+
+def _is_recomputed(group: FlatGroup, folded: FoldedGraph) -> bool:
+    """Return whether a recomputation created all nodes of a group whose ops are known."""
+    ops = [op for op in (folded.nodes[node].op for node in group.nodes) if op is not None]
+    return bool(ops) and all(op.recompute_id is not None for op in ops)
 
 
 def _name_graphs(

@@ -20,14 +20,21 @@ from autogradviz.events import (
     BackwardStarted,
     ErrorRaised,
     GradAccumulated,
+    HookRan,
     NodeStarted,
     OptimizerStepped,
+    RecomputeStarted,
+    RegionCutOff,
+    RegionEntered,
     RequiresGradChanged,
+    StateChanged,
     TensorSaved,
     TensorUnpacked,
+    VersionBumped,
     field_names,
 )
-from autogradviz.scene.schema import SceneAnswer, SceneAuditEntry, SceneCauseStep
+from autogradviz.scene.schema import SceneAnswer, SceneAuditEntry, SceneCauseStep, SceneStory
+from autogradviz.scene.stories import MAX_STORIES, StoryBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Finding
     from autogradviz.events import Event
     from autogradviz.scene.schema import Scene
+    from autogradviz.scene.stories import Station
 
 MAX_PARAMETERS: Final = 300
 """Parameters whose answers are stored."""
@@ -91,8 +99,9 @@ MARKS: Final = {
 """By mechanism, what a line with its mark does, and the mark."""
 
 _TIMED: Final[tuple[type[Event], ...]] = (
-    BackwardStarted, ErrorRaised, GradAccumulated, NodeStarted, OptimizerStepped,
-    RequiresGradChanged, TensorSaved, TensorUnpacked,
+    BackwardStarted, ErrorRaised, GradAccumulated, HookRan, NodeStarted, OptimizerStepped,
+    RecomputeStarted, RegionCutOff, RegionEntered, RequiresGradChanged, StateChanged, TensorSaved,
+    TensorUnpacked, VersionBumped,
 )  # fmt: skip
 """Kinds of events that steps refer to, apart from ops."""
 
@@ -116,9 +125,13 @@ def with_causes(
         steps.answer(subject, found)
         for (subject, _), found in zip(questions, answered, strict=True)
     )
+    chosen = findings[:MAX_STORIES]
+    builder = StoryBuilder(analysis, chosen)
+    stories = [steps.story(at, builder.stations(finding)) for at, finding in enumerate(chosen)]
     return replace(
         scene,
         summary=replace(scene.summary, audited=True),
+        stories=tuple(story for story in stories if story.steps),
         cause_steps=tuple(steps.rows),
         audit_entries=entries,
         answers=answers,
@@ -207,6 +220,14 @@ class _Steps:
             alternatives=len(found.alternatives),
             to_record=found.to_record,
         )
+
+    def story(self, finding: int, stations: Sequence[Station]) -> SceneStory:
+        """Return the row of a finding's story."""
+        rows = tuple(
+            self._number(text, location, () if seq is None else (seq,))
+            for text, location, seq in stations
+        )
+        return SceneStory(finding=finding, steps=rows)
 
     def _number(self, text: str, location: SourceLocation | None, events: tuple[int, ...]) -> int:
         """Return the number of a step, which is stored if it is a new one."""

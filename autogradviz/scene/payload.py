@@ -81,6 +81,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "cause_steps": schema.SceneCauseStep,
     "audit_entries": schema.SceneAuditEntry,
     "answers": schema.SceneAnswer,
+    "stories": schema.SceneStory,
 }
 
 

@@ -280,6 +280,14 @@ class SceneAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneStory:
+    """The events of one finding, in the order they happened in."""
+
+    finding: int  # index into findings
+    steps: tuple[int, ...]  # indices into cause_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneAuditEntry:
     """One entry of the audit: the effect of one line by one mechanism."""
 
@@ -695,3 +703,4 @@ class Scene:
     cause_steps: tuple[SceneCauseStep, ...] = ()
     audit_entries: tuple[SceneAuditEntry, ...] = ()
     answers: tuple[SceneAnswer, ...] = ()
+    stories: tuple[SceneStory, ...] = ()

@@ -1,11 +1,19 @@
-"""The training steps of a recording."""
+"""The training steps of a recording, as its readers count them.
+
+NOTE [ Rounds of several optimizers ]
+The recorder ends a step whenever an optimizer has stepped after a backward, since it cannot know
+what follows. A loop that steps several optimizers, such as that of a GAN, ends two or more of these
+in each round. Which tensors each of them updated is recorded, so a round is the shortest sequence
+that repeats, if it repeats or if its optimizers share no tensor. Where older steps were dropped, it
+is unknown with which of them a round begins, and the steps are those of the recorder.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.events import BackwardStarted, NormRead, StepEnded
+from autogradviz.events import BackwardStarted, NormRead, OptimizerStepped, StepEnded
 from autogradviz.scene.schema import SceneStep
 
 if TYPE_CHECKING:
@@ -16,15 +24,24 @@ if TYPE_CHECKING:
 
 MIN_STEPS: Final = 2
 
+MAX_ROUND: Final = 64
+"""Maximum number of steps of optimizers in a round."""
+
 
 class Steps:
-    """The steps by time. What ran after the end of the last step is a step of its own."""
+    """The steps by time. A forward or backward after the last step is a step of its own."""
 
     def __init__(self, analysis: Analysis) -> None:
-        ended = [(event.step, event.time_ns) for event in analysis.log.of(StepEnded)]
-        last_ns = ended[-1][1] if ended else -1
+        events = analysis.log.of(StepEnded)
+        last_ns = events[-1].time_ns if events else -1
+        first = events[0].step if events else 0
+        length = 1 if first else _round_length(_updated(analysis, events))
+        ends = [events[at].time_ns for at in range(length - 1, len(events), length)]
         if _ran_after(analysis, last_ns):
-            ended.append((ended[-1][0] + 1 if ended else 0, analysis.end_ns))
+            ends.append(analysis.end_ns)
+        elif len(events) % length:
+            ends.append(last_ns)
+        ended = list(enumerate(ends, first))
         self._ends = [time_ns for _, time_ns in ended]
         losses = self._loss_norms(analysis)
         self.rows: tuple[SceneStep, ...] = tuple(
@@ -64,11 +81,37 @@ class Steps:
         return found
 
 
+def _updated(analysis: Analysis, events: Sequence[StepEnded]) -> list[frozenset[int]]:
+    """Return the tensors that optimizers updated in each step of the recorder."""
+    ends = [event.time_ns for event in events]
+    found: list[set[int]] = [set() for _ in events]
+    for time_ns, tensor_ids in analysis.log.fields(OptimizerStepped, "time_ns", "tensor_ids"):
+        at = bisect_left(ends, time_ns)
+        if at < len(found):
+            found[at].update(tensor_ids)
+    return [frozenset(each) for each in found]
+
+
+def _round_length(updated: Sequence[frozenset[int]]) -> int:
+    """Return the number of steps in a round; see NOTE [ Rounds of several optimizers ]."""
+    count = len(updated)
+    if not all(updated) or len(set(updated)) == 1:
+        return 1
+    for length in range(2, min(count, MAX_ROUND) + 1):
+        round_ = updated[:length]
+        if any(updated[at] != updated[at - length] for at in range(length, count)):
+            continue
+        distinct = sum(map(len, round_)) == len(frozenset().union(*round_))
+        if distinct or 2 * length <= count:
+            return length
+    return 1
+
+
 def _ran_after(analysis: Analysis, time_ns: int) -> bool:
-    """Return whether an op, apart from those of the optimizer, or a backward started later."""
+    """Return whether a forward or a backward started later; reading the loss is neither."""
     for op in reversed(analysis.ops):
         if op.time_ns <= time_ns:
             break
-        if not analysis.in_optimizer(op.stack_id):
+        if op.sequence_nr is not None and not analysis.in_optimizer(op.stack_id):
             return True
     return any(event.time_ns > time_ns for event in analysis.log.of(BackwardStarted)[-1:])

@@ -116,6 +116,35 @@ def failing():
 
 
 @reproducible
+def with_story():
+    """Return a failing step with the story of its finding."""
+    model = Stack(writes=True)
+    try:
+        with autogradviz.record(model) as trace:
+            model(torch.ones(2, 8)).backward()
+    except RuntimeError:
+        return trace._viewer_scene
+    raise AssertionError
+
+
+@reproducible
+def adversarial():
+    """Return two rounds of two optimizers, which are two steps."""
+    nets = nn.ModuleDict({"generator": nn.Linear(2, 4), "critic": nn.Linear(4, 1)})
+    optimizers = {name: torch.optim.Adam(net.parameters()) for name, net in nets.items()}
+
+    def step():
+        for _ in range(2):
+            fake = nets["generator"](torch.ones(3, 2))
+            for name, given in (("critic", fake.detach()), ("generator", fake)):
+                optimizers[name].zero_grad()
+                nets["critic"](given).square().mean().backward()
+                optimizers[name].step()
+
+    return record(nets, step)
+
+
+@reproducible
 def diverging():
     model = Growing()
     x = torch.ones(2, 8, requires_grad=True)

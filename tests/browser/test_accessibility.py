@@ -104,6 +104,20 @@ def test_graph_of_a_narrow_viewer_fits_and_the_modules_open_on_demand(open_page,
     stage.page.screenshot(path=picture(f"modules-{width}-light"))
 
 
+def test_low_cell_of_a_notebook_shows_graph_finding_and_all_views(open_page, picture):
+    stage = Stage(open_page(viewport={"width": 900, "height": 440}), recordings.failing())
+    page = stage.page
+    page.evaluate("change('height', 420)")
+    stage.settle()
+    bottom = page.locator(".agv-scrubber").bounding_box()["y"]
+    for shown in (".agv-rail button >> nth=-1", ".agv-card .agv-fix", ".agv-tree .agv-selected"):
+        box = page.locator(shown).first.bounding_box()
+        assert box["y"] + box["height"] <= bottom + 1, shown
+    rail = page.locator(".agv-rail").first
+    assert rail.evaluate("rail => rail.scrollHeight <= rail.clientHeight + 1")
+    page.screenshot(path=picture("low-light"))
+
+
 VIOLATIONS = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
   violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`))"""
 HOST = {"page-has-heading-one", "landmark-one-main", "region", "html-has-lang", "document-title"}

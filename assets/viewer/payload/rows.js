@@ -52,7 +52,9 @@ export function unpackColumn(text) {
   const content = JSON.parse(text.slice(1));
   if (text[0] === "c") {
     const [value, count] = content;
-    return Array.from({ length: count }, () => (Array.isArray(value) ? [...value] : value));
+    return Array.isArray(value)
+      ? Array.from({ length: count }, () => [...value])
+      : new Array(count).fill(value);
   }
   if (text[0] === "d") return sumDifferences(content);
   const [lengths, differences] = content;

@@ -15,6 +15,9 @@ import { searchEntries } from "./search_entries.js";
 
 const MAX_RESULTS = 12;
 
+/** An id, of which a page with several viewers has several. */
+const RESULTS = "agv-results";
+
 /** @type {Record<string, string>} */
 const CLASSES = { node: "agv-backward", parameter: "agv-leaf", tensor: "agv-saved" };
 
@@ -40,10 +43,15 @@ export class Search {
         "aria-label": "Search",
         role: "combobox",
         "aria-expanded": "false",
+        "aria-controls": RESULTS,
         spellcheck: "false",
       },
     });
-    this.results = h("div", { class: "agv-results agv-float", attrs: { role: "listbox" } });
+    const attrs = { role: "listbox", "aria-label": "Results", id: RESULTS };
+    this.list = h("div", { attrs });
+    this.status = h("div", { class: "agv-muted agv-result-end", attrs: { role: "status" } });
+    this.hints = h("div", "", ...FILTERS.map(filterRow));
+    this.results = h("div", "agv-results agv-float", this.list, this.status, this.hints);
     this.results.hidden = true;
     this.element = h(
       "div",
@@ -169,13 +177,10 @@ export class Search {
     );
     const rest = this.found.length - rows.length;
     const more = rest ? `and ${rest} more` : this.found.length ? "" : "no results";
-    const note = [this.note, more].filter(Boolean).join(" · ");
-    const hints = this.found.length ? [] : FILTERS.map(filterRow);
-    this.results.replaceChildren(
-      ...rows,
-      h("div", { class: "agv-muted agv-result-end", attrs: { role: "status" } }, note),
-      ...hints,
-    );
+    this.list.replaceChildren(...rows);
+    this.status.textContent = [this.note, more].filter(Boolean).join(" · ");
+    this.list.hidden = !rows.length;
+    this.hints.hidden = rows.length > 0;
     this.results.hidden = false;
     this.input.setAttribute("aria-expanded", "true");
   }

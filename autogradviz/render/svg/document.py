@@ -60,7 +60,7 @@ def render_svg(
         parts.append(draw_banner(page, scene.findings[0]))
     if scene.nodes:
         left = (width - placement.width) / 2
-        graph = _draw_graph(scene, placement, colors)
+        graph = draw_graph(scene, placement, colors)
         parts.append(f'<g transform="translate({svg.num(left)} {svg.num(page.y)})">{graph}</g>')
         page.y += placement.height + 24
         parts.append(draw_legend(page, scene, placement))
@@ -96,7 +96,7 @@ def _check_size(scene: Scene, opened: set[int]) -> None:
         raise GraphTooLargeError(message)
 
 
-def _draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
+def draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
     """Return frames, then lines, then headers and boxes, then the labels of lines."""
     saved: dict[int, list[SavedTensorBadge]] = {}
     for badge in scene.saved_badges:

@@ -89,7 +89,7 @@ export function findingSections(store, findings) {
           show,
           count > 1 ? `Show this finding, ${at + 1} of ${count}` : "Show this finding",
         ),
-        whyOfFinding(store, at),
+        ...whyOfFinding(store, at),
       ),
     );
     return h("section", "agv-section", card);
@@ -100,10 +100,14 @@ export function findingSections(store, findings) {
  * @param {Store} store
  * @param {number} ref index of a finding
  * @param {string} [className]
- * @returns {HTMLElement}
+ * @returns {(HTMLElement | false)[]} buttons
  */
-export function whyOfFinding(store, ref, className) {
-  return whyButton(store, `finding ${ref}`, store.scene.findings[ref].title, className);
+export function whyOfFinding(store, ref, className = "agv-link") {
+  const hasStory = [...store.scene.stories].some(({ finding }) => finding === ref);
+  return [
+    hasStory && button("Tell the story", className, () => store.tell(ref)),
+    whyButton(store, `finding ${ref}`, store.scene.findings[ref].title, className),
+  ];
 }
 
 /**

@@ -207,7 +207,7 @@ function findingCard(store, finding, at) {
       "div",
       "agv-buttons",
       node !== undefined && button("Show in the graph", "agv-button", show),
-      whyOfFinding(store, at, "agv-button"),
+      ...whyOfFinding(store, at, "agv-button"),
       finding.region >= 0 && button("Compare forward and recomputation", "agv-button", compare),
     ),
   );

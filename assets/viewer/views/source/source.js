@@ -291,9 +291,9 @@ class SourcePage {
       });
       const show = () => store.reveal({ kind: "node", index: own[0] });
       const count = /** @type {HTMLElement} */ (cells.children[cells.children.length - 1]);
-      const label = `Show line ${number} in the graph`;
-      if (count?.textContent)
-        count.replaceChildren(button(label, "agv-link", show, count.textContent));
+      const text = count?.textContent;
+      const label = `${text}: show line ${number} in the graph`;
+      if (text) count.replaceChildren(button(label, "agv-link", show, text));
     }
     if (this.compiled.size && part) cells.append(compilerCell(store, this.compiled.get(key)));
     else if (this.compiled.has(key)) cells.append(compilerCell(store, this.compiled.get(key)));

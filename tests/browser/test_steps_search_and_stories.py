@@ -1,0 +1,142 @@
+"""The menu of steps, filters and commands of the search, and the stories of findings."""
+
+from __future__ import annotations
+
+import pytest
+import recordings
+from test_accessibility import HOST, VIEWS, VIOLATIONS
+from viewer_page import Stage
+
+STEP_MENU = ".agv-step-menu select"
+SEARCH = ".agv-search input"
+STATIONS = ".agv-trail [role=option]"
+
+
+def violations(stage):
+    return [each for each in stage.page.evaluate(VIOLATIONS) if each.split(":")[0] not in HOST]
+
+
+def time_text(page):
+    return page.text_content(".agv-scrubber")
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def test_a_round_of_two_optimizers_is_one_step_in_the_menu(open_page):
+    stage = Stage(open_page(), recordings.adversarial())
+    assert stage.page.locator(f"{STEP_MENU} option").all_text_contents() == [
+        "all steps", "step 0", "step 1",
+    ]  # fmt: skip
+
+
+def test_all_views_follow_the_step_of_the_menu(open_page, picture):
+    stage = Stage(open_page(), recordings.retained())
+    page, scene = stage.page, stage.scene
+    whole = page.text_content(".agv-top-bar, header")
+    page.select_option(STEP_MENU, label="step 1")
+    stage.settle()
+    assert "drawn nodes" in page.text_content(".agv-top-bar, header") != whole
+    step_group = next(g for g in scene.groups if g.kind == "step" and g.label == "step 1")
+    assert stage.selected()["id"] == step_group.index
+    assert "step 1" in stage.tree()
+    stage.show("tensors")
+    stage.settle()
+    in_step = page.locator(".agv-saved-table tbody tr").count()
+    assert in_step > 0
+    page.screenshot(path=picture("steps-light"))
+
+
+# --- search ---------------------------------------------------------------------------------------
+
+
+def search(stage, text):
+    stage.page.fill(SEARCH, text)
+    stage.settle()
+    return stage.page.text_content(".agv-results [role=status]")
+
+
+def test_filters_combine_and_mark_nodes_in_the_tree(open_page, picture):
+    stage = Stage(open_page(), recordings.plain())
+    scene = stage.scene
+    expected = [n for n in scene.nodes if n.op == "relu" and ".1." in f".{n.module}."]
+    note = search(stage, "op:relu module:1")
+    assert note.startswith(f"{len(expected)} node")
+    assert "marked in all views" in note
+    everywhere = [node for node in scene.nodes if "relu" in f"{node.op} {node.name}".lower()]
+    assert search(stage, "op:relu").startswith(f"{len(everywhere)} node")
+    stage.page.screenshot(path=picture("search-light"))
+    none = search(stage, "op:relu saved>1GB")
+    assert none.startswith("0 nodes")
+    assert "no results" in none
+
+
+def test_a_filter_that_does_not_exist_is_named(open_page):
+    stage = Stage(open_page(), recordings.plain())
+    assert "no filter: size>1mb" in search(stage, "size>1MB")
+
+
+def test_commands_run_and_close_the_list(open_page):
+    stage = Stage(open_page(), recordings.plain())
+    search(stage, ">show timeline")
+    stage.page.keyboard.press("Enter")
+    stage.settle()
+    assert stage.page.get_attribute(".agv", "data-view") == "timeline"
+    assert stage.page.input_value(SEARCH) == ""
+    search(stage, ">color by bytes")
+    stage.page.keyboard.press("Enter")
+    stage.settle()
+    assert stage.page.input_value(".agv-menu:not(.agv-step-menu) select") == "bytes"
+    assert stage.page.is_hidden(".agv-results")
+
+
+# --- stories --------------------------------------------------------------------------------------
+
+
+def test_arrow_keys_go_through_a_story_and_move_graph_time_and_source(open_page, picture):
+    stage = Stage(open_page(), recordings.with_story())
+    page, scene = stage.page, stage.scene
+    steps = [scene.cause_steps[at] for at in scene.stories[0].steps]
+    page.get_by_role("button", name="Tell the story").first.click()
+    stage.settle()
+    assert page.locator(STATIONS).count() == len(steps)
+    seen = []
+    for key in ("ArrowDown", "ArrowRight", "ArrowUp"):
+        line = page.text_content(".agv-trail .agv-source")
+        seen.append((time_text(page), stage.selected(), line))
+        page.keyboard.press(key)
+        stage.settle()
+    texts, selections, lines = zip(*seen, strict=True)
+    assert len(set(texts)) == len(texts)
+    assert [each["id"] for each in selections[:2]] == [
+        scene.nodes[step.nodes[0]].node_id for step in steps[:2]
+    ]
+    assert steps[0].line.strip() in lines[0]
+    assert steps[1].line.strip() in lines[1]
+    assert page.get_attribute(f"{STATIONS} >> nth=1", "aria-selected") == "true"
+    page.screenshot(path=picture("story-light"))
+    page.get_by_role("button", name="Close").first.click()
+    stage.settle()
+    assert "everything ran" in time_text(page) or "stopped" in time_text(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_rule_of_axe_is_violated_by_a_story_a_search_or_steps(open_page, axe, scheme):
+    page = open_page(color_scheme=scheme, viewport={"width": 1180, "height": 720})
+    stage = Stage(page, recordings.with_story())
+    page.evaluate(axe)
+    page.get_by_role("button", name="Tell the story").first.click()
+    stage.settle()
+    assert violations(stage) == []
+    for text in ("op:mul", "nothing", ">"):
+        search(stage, text)
+        assert violations(stage) == [], text
+    stage = Stage(page, recordings.adversarial())
+    page.evaluate(axe)
+    page.select_option(STEP_MENU, label="step 1")
+    for view in (*VIEWS, "compare"):
+        if not page.locator(f".agv-rail [data-view={view}]").count():
+            continue
+        stage.show(view)
+        stage.settle()
+        assert violations(stage) == [], view
