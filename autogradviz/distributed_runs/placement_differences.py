@@ -102,8 +102,10 @@ def _readings(file: RankFile) -> list[_Reading]:
                 calls[event.conversion, event.sequence_nr] = event
             if event.conversion == "from_local":
                 found.append(_Reading(event, None))
-        elif event.conversion == "to_local" and ("to_local", event.sequence_nr) in calls:
-            found.append(_Reading(calls["to_local", event.sequence_nr], event))
+        elif isinstance(event, GradientPlacementsChanged) and event.conversion == "to_local":
+            call = calls.get(("to_local", event.sequence_nr))
+            if call is not None:
+                found.append(_Reading(call, event))
     return found
 
 

@@ -26,7 +26,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "reentrant-captured-graph", "reentrant-detached-output", "reentrant-hook-repeated",
         "reentrant-needs-backward", "reentrant-nested-results", "reentrant-no-grad-input",
         "reentrant-side-channel", "saved-tensors-read-twice", "selective-backward-twice",
-        "selective-cache-mutated",
+        "selective-cache-mutated", "selective-policy-never-met",
     ),
     300: (  # torch.compile
         "compiled-budget-ignored", "compiled-buffers-donated", "compiled-checkpoint-eager",
@@ -42,6 +42,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "gradient-of-non-leaf", "gradient-refused", "gradient-vanishing", "gradient-zero",
         "gradients-discarded", "gradients-mixed", "gradients-not-cleared", "leaf-frozen-early",
         "leaf-never-thawed", "loss-term-constant", "not-finite", "operation-refused",
+        "partial-value-used",
     ),
     500: (  # optimizers
         "clip-after-step", "clip-before-unscale", "clip-without-gradients",
@@ -58,7 +59,8 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
     800: (  # runs of several ranks
         "collective-mismatch", "collective-missing", "ddp-unused-parameter",
         "pipeline-stages-uneven", "rank-diverged", "rank-not-finite-first", "rank-slow",
-        "recompute-diverged-on-rank", "replicas-drifted",
+        "recompute-diverged-on-rank", "replicas-drifted", "gradient-times-mesh-size",
+        "replicated-gradient-differs", "replicated-value-differs",
     ),
 }  # fmt: skip
 

@@ -163,7 +163,7 @@ def _is_rounding(comparison: _Comparison, run: Run) -> bool:
     """Return whether gradients that differ are no farther from float64 than the eager ones."""
     try:
         with torch.compiler.set_stance("force_eager"):
-            wide = run_wide(comparison.program, lambda: None, backward=True)
+            wide = run_wide(comparison.program, backward=True)
     except NotApplicableError:
         return False
     for _, name in comparison.differs(run):

@@ -20,11 +20,11 @@ from autogradviz.support.live_objects import live_objects
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_Base: Final = torch._C.TensorBase
-_GRAD_FN: Final = _Base.grad_fn
-_GRAD: Final = _Base._grad
-_VIEWED: Final = _Base._base
-_VERSION: Final = _Base._version
+_Base: Any = torch._C.TensorBase  # its attributes are read through their descriptors
+_GRAD_FN: Final[Any] = _Base.grad_fn
+_GRAD: Final[Any] = _Base._grad
+_VIEWED: Final[Any] = _Base._base
+_VERSION: Final[Any] = _Base._version
 _PARALLEL: Final = "torch.nn.parallel.distributed"
 _OFTEN: Final = 64  # nodes between looks at the clock
 
