@@ -1191,7 +1191,11 @@ def operator_without_a_gradient_formula_under_another_mode():
 @program
 def operator_without_a_gradient_formula_on_meta():
     a = torch.rand(3)
-    with bare_operators() as ops, torch._C._IncludeDispatchKeyGuard(torch.DispatchKey.Meta):
+    keys = torch._C._dispatch_tls_local_include_set()
+    keys = keys | torch._C.DispatchKeySet(torch.DispatchKey.Meta)
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    # PyTorch 2.11 does not leave the context of _IncludeDispatchKeyGuard.
+    with bare_operators() as ops, torch._C._ForceDispatchKeyGuard(keys, excluded):
         b = ops.elsewhere(a)
     return [b]
 
