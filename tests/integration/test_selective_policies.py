@@ -100,7 +100,6 @@ def titles(trace):
          {"aten.linear.default", "aten.matmul.default"}),
         (WithAttribute(aten.mm.default), {"aten.mm.default"}, set()),
     ],
-    ids=str,
 )  # fmt: skip
 def test_named_operators_are_read(policy, named, decomposed):
     found = named_ops(policy)
@@ -123,7 +122,7 @@ def test_list_of_operators_is_matched_with_its_bytes():
     assert titles(trace) == []
 
 
-@pytest.mark.parametrize("policy", [with_packets_of_ops, with_text_of_ops], ids=str)
+@pytest.mark.parametrize("policy", [with_packets_of_ops, with_text_of_ops])
 def test_names_that_a_policy_converts_are_matched(policy):
     trace = record(policy)
     assert "aten.addmm.default" in rows(trace, "matched")
@@ -138,7 +137,6 @@ def test_names_that_a_policy_converts_are_matched(policy):
         (with_table, "aten.mm.default", "aten.addmm.default"),
         (with_variable, "aten.linear.default", "aten.addmm.default"),
     ],
-    ids=str,
 )
 def test_names_without_effect_are_found_with_their_relatives(policy, names, instead):
     trace = record(policy)
