@@ -4,10 +4,9 @@ from autogradviz._version import __version__ as __version__
 
 _NAMES_BY_MODULE = {
     "analysis": (
-        "Analysis CompiledOp CompiledRegion MemoryPrediction PhaseTimes Recomputation Region "
-        "SavedBytes SavedTensor SourceLocation TensorHistory"
+        "Analysis CompiledOp CompiledRegion MemoryPrediction PhaseTimes PolicyOp Recomputation "
+        "Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory"
     ),
-    "analysis.selective_policies": "PolicyOp SelectivePolicy",
     "breakpoints.stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",
     "causes": "Audit AuditEntry Certificate Explanation ExplanationStep",

@@ -6,10 +6,12 @@ from autogradviz.analysis import CompiledOp as CompiledOp
 from autogradviz.analysis import CompiledRegion as CompiledRegion
 from autogradviz.analysis import MemoryPrediction as MemoryPrediction
 from autogradviz.analysis import PhaseTimes as PhaseTimes
+from autogradviz.analysis import PolicyOp as PolicyOp
 from autogradviz.analysis import Recomputation as Recomputation
 from autogradviz.analysis import Region as Region
 from autogradviz.analysis import SavedBytes as SavedBytes
 from autogradviz.analysis import SavedTensor as SavedTensor
+from autogradviz.analysis import SelectivePolicy as SelectivePolicy
 from autogradviz.analysis import SourceLocation as SourceLocation
 from autogradviz.analysis import TensorHistory as TensorHistory
 from autogradviz.breakpoints.stop import LiveSave as LiveSave

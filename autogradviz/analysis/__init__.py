@@ -15,6 +15,7 @@ from autogradviz.analysis.compiled_save_places import ModuleNames
 from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
+from autogradviz.analysis.selective_policies import PolicyOp, SelectivePolicy
 from autogradviz.analysis.types import (
     Edge,
     Graph,
@@ -69,6 +70,7 @@ __all__ = [
     "PairStatus",
     "Parameter",
     "PhaseTimes",
+    "PolicyOp",
     "RaisedError",
     "Recompile",
     "Recomputation",
@@ -78,6 +80,7 @@ __all__ = [
     "SavedBytes",
     "SavedMemory",
     "SavedTensor",
+    "SelectivePolicy",
     "SlotRun",
     "SourceLocation",
     "Span",

@@ -48,6 +48,11 @@ class PolicyOp:
         relatives: of an operator that was never met, those that ran instead, as far as the policy
             does not name them either.
         location: the line of its first call.
+
+    Example:
+        >>> op = autogradviz.PolicyOp(op="aten.mm", status="never met", named=True)
+        >>> (op.calls, op.relatives)
+        (0, ())
     """
 
     op: str
@@ -76,6 +81,7 @@ class SelectivePolicy:
             "" without one; with ``respect_saved_tensors_hooks=True`` (PyTorch 2.14) it does.
 
     Example:
+        >>> import functools
         >>> from torch.utils.checkpoint import create_selective_checkpoint_contexts as contexts
         >>> keep = functools.partial(contexts, [torch.ops.aten.mm.default])
         >>> with autogradviz.record() as selective:

@@ -1,4 +1,4 @@
-"""What a table was measured with: a line below it, and whether that is still true.
+"""Conditions in which a table was measured: a line below it, and whether that is still true.
 
 The line contains a digest of the sources that the figures depend on. A test compares it with that
 of the present sources, so that no document quotes figures of older code.

@@ -43,7 +43,7 @@ WORK = (
 )
 GUARDED = {
     "backward", "checkpoint", "compile", "custom functions", "hooks", "increment_version",
-    "leaves", "modes", "nodes", "random", "ranks", "release", "saved tensors",
+    "leaves", "modes", "nodes", "owners", "random", "ranks", "release", "saved tensors",
     "selective checkpoint", "state", "steps", "tensors",
 }  # fmt: skip
 EVERY = 0

@@ -100,6 +100,7 @@ def titles(trace):
          {"aten.linear.default", "aten.matmul.default"}),
         (WithAttribute(aten.mm.default), {"aten.mm.default"}, set()),
     ],
+    ids=["packets", "text", "text of ops", "table", "variable", "partial", "attribute"],
 )  # fmt: skip
 def test_named_operators_are_read(policy, named, decomposed):
     found = named_ops(policy)

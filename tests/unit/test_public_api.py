@@ -131,6 +131,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "save",
         "saved_bytes",
         "saved_tensors",
+        "selective_policies",
         "snapshot",
         "storage_histories",
         "title",

@@ -15,8 +15,8 @@ import { searchEntries } from "./search_entries.js";
 
 const MAX_RESULTS = 12;
 
-/** An id, of which a page with several viewers has several. */
-const RESULTS = "agv-results";
+/** Number of lists on the page: element ids must differ. */
+let lists = 0;
 
 /** @type {Record<string, string>} */
 const CLASSES = { node: "agv-backward", parameter: "agv-leaf", tensor: "agv-saved" };
@@ -36,6 +36,7 @@ export class Search {
     /** @type {Entry[]} */
     this.found = [];
     this.active = 0;
+    const id = `agv-results-${++lists}`;
     this.input = h("input", {
       attrs: {
         type: "text",
@@ -43,11 +44,11 @@ export class Search {
         "aria-label": "Search",
         role: "combobox",
         "aria-expanded": "false",
-        "aria-controls": RESULTS,
+        "aria-controls": id,
         spellcheck: "false",
       },
     });
-    const attrs = { role: "listbox", "aria-label": "Results", id: RESULTS };
+    const attrs = { role: "listbox", "aria-label": "Results", id };
     this.list = h("div", { attrs });
     this.status = h("div", { class: "agv-muted agv-result-end", attrs: { role: "status" } });
     this.hints = h("div", "", ...FILTERS.map(filterRow));

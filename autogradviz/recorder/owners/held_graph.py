@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.training_steps import StepTable
     from autogradviz.recorder.session import Session
 
-_SECONDS: Final = 2.0  # for each of two searches
+_SECONDS: Final = 1.0  # for each of two searches
 _EARLIER: Final = 2  # ended steps; the graph of the last one may be in a variable
 
 
