@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { isHeldAt, peakIn, stepAt } from "../../assets/viewer/scene/steps.js";
-import { compareSteps } from "../../assets/viewer/views/compare/step_rows.js";
+import { compareSteps } from "../../assets/viewer/views/compare/two_step_rows.js";
 
 const STEPS = [
   { number: 3, start_ns: 0, end_ns: 10 },

@@ -1,9 +1,9 @@
 // @ts-check
 /** The glyphs by name. */
 
-import { CLOSE, COMPARE, FAILED, FIT, MINUS, PLUS, drawGlyph, glyphElement } from "./draw_glyph.js";
+import { CLOSE, COMPARE, FAILED, FIT, MINUS, PLUS, drawGlyph, glyphElement } from "./glyphs.js";
 
-/** @typedef {import("./draw_glyph.js").Glyph} Glyph */
+/** @typedef {import("./glyphs.js").Glyph} Glyph */
 
 /** @satisfies {Record<string, Glyph>} */
 export const GLYPHS = {

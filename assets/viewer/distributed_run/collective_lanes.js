@@ -1,7 +1,7 @@
 // @ts-check
 /** The collectives of a process group: a column for each number, a row for ranks that are alike. */
 
-import { CLOSE, drawGlyph } from "../canvas/draw_glyph.js";
+import { CLOSE, drawGlyph } from "../canvas/glyphs.js";
 import { roundRect, widthOf, write } from "../canvas/text.js";
 import { mix } from "../canvas/theme.js";
 import { h } from "../dom.js";

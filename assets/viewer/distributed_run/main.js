@@ -2,14 +2,14 @@
 /** The viewer of runs: mounts the scene of a run in an element of a notebook or of a report. */
 
 import "./run.css";
-import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/draw_glyph.js";
+import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/glyphs.js";
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, h, listen } from "../dom.js";
 import { formatCount, plural } from "../scene/format.js";
 import { MODES, formatValue, isNorm, scale } from "./cell_image.js";
 import { HARMFUL, makeCollectiveLanes } from "./collective_lanes.js";
 import { decodeRun } from "./decode_run.js";
-import { HeatRows } from "./heat_rows.js";
+import { HeatRows } from "./heat_map.js";
 import { makeOpDifference, makeTabs } from "./rank_op_difference.js";
 import { RunState } from "./run_state.js";
 import { makeSidePanel } from "./rank_panel.js";

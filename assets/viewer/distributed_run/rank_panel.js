@@ -1,7 +1,7 @@
 // @ts-check
 /** The panel on the right: the selected rank, and the findings of the run. */
 
-import { CLOSE, FAILED, glyphElement } from "../canvas/draw_glyph.js";
+import { CLOSE, FAILED, glyphElement } from "../canvas/glyphs.js";
 import { button, h, listHead, propertyList } from "../dom.js";
 import { formatBytes, plural } from "../scene/format.js";
 import { block, explanationOf, findingSource, fixBlock } from "../views/findings/parts.js";

@@ -11,9 +11,14 @@ import { icon } from "../../canvas/icons.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
 import { contentsText, savedText } from "../../scene/saved_bytes.js";
 import { storageDetails } from "./storage.js";
-import { makeTrail, whyButton } from "./trail.js";
+import { makeTrail, whyButton } from "./why_trail.js";
 import { recordingDetails } from "./recording.js";
-import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tables.js";
+import {
+  MAX_ROWS,
+  moreNote,
+  parameterSection,
+  savedTensorSection,
+} from "./saved_and_parameter_tables.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 

@@ -3,7 +3,7 @@
 
 import { button, h } from "../../dom.js";
 import { findingSource, fixBlock } from "../../views/findings/parts.js";
-import { whyButton } from "./trail.js";
+import { whyButton } from "./why_trail.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { stackOf } from "../../scene/call_costs.js";

@@ -2,8 +2,8 @@
 /** Details of the recording, displayed while nothing is selected. */
 
 import { findingSections, nodeLink, titleSection } from "./parts.js";
-import { MAX_ROWS, moreNote } from "./tables.js";
-import { whyButton } from "./trail.js";
+import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
+import { whyButton } from "./why_trail.js";
 import { h, propertyList, section } from "../../dom.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
 

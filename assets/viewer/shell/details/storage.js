@@ -4,7 +4,7 @@
 import { button, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, formatPlace } from "../../scene/format.js";
 import { stackList } from "./parts.js";
-import { whyButton } from "./trail.js";
+import { whyButton } from "./why_trail.js";
 import { describeEvent } from "../../views/tensors/event_markers.js";
 
 /** @typedef {import("../../store.js").Store} Store */

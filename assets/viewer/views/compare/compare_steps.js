@@ -5,7 +5,7 @@ import { choice, h, listen, propertyList } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format.js";
 import { panel } from "../panel.js";
 import { rowsPanel, totals } from "./compare.js";
-import { compareSteps } from "./step_rows.js";
+import { compareSteps } from "./two_step_rows.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 

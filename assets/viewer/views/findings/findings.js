@@ -4,7 +4,7 @@
 import { button, h, listHead, onArrows } from "../../dom.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts.js";
 import { whyOfFinding } from "../../shell/details/parts.js";
-import { placeLinks } from "../../shell/details/trail.js";
+import { placeLinks } from "../../shell/details/why_trail.js";
 import { formatPlace } from "../../scene/format.js";
 import { GLYPHS, icon } from "../../canvas/icons.js";
 

@@ -2,7 +2,7 @@
 /** Tables of the saved tensors and parameters of a node or group. */
 
 import { button, h, section } from "../../dom.js";
-import { whyButton } from "./trail.js";
+import { whyButton } from "./why_trail.js";
 import { formatBytes, formatCount, formatNorm, savedTensorLabel } from "../../scene/format.js";
 
 /** @typedef {import("../../types.js").SavedTensorBadge} SavedTensorBadge */
