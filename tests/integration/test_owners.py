@@ -32,7 +32,7 @@ def weight():
 
 
 def paths(target, root):
-    found = autogradviz.owners(target, most=8)
+    found = autogradviz.owners(target, seconds=60, most=8)
     assert found.is_complete
     return [each.path for each in found.paths if each.root.startswith(root)]
 
