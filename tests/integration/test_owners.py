@@ -151,7 +151,7 @@ def test_variables_of_other_threads_are_roots(weight):
     thread.start()
     ready.wait()
     try:
-        roots = [path.root for path in autogradviz.owners(found[0]).paths]
+        roots = [path.root for path in autogradviz.owners(found[0], seconds=60).paths]
         assert any(r.startswith("local out of load()") and "thread loader" in r for r in roots)
     finally:
         done.set()
@@ -164,7 +164,7 @@ def test_hooks_are_owners(weight):
     doubled.register_hook(lambda gradient: gradient * held.sum())
     KEPT.append(doubled.sum())
     del doubled
-    found = [str(path) for path in autogradviz.owners(held.grad_fn).paths]
+    found = [str(path) for path in autogradviz.owners(held.grad_fn, seconds=60).paths]
     assert any("hooks of a node" in path and "<lambda> (closure)" in path for path in found)
     KEPT.clear()
 
