@@ -164,7 +164,7 @@ class NotFiniteValues:
     def first_in_backward(self) -> Op | None:
         """Return the first operator of backward that gave a birth."""
         seq = next((e.event for e in self.ledger.born if e.phase == "backward"), None)
-        return next((op for op in self._analysis.ops if op.seq == seq), None)
+        return None if seq is None else self._analysis.op_at(seq)
 
     def saved_origin(self, op: Op) -> Op | None:
         """Return the operator of forward that gave the saved value of which backward made NaN."""
@@ -175,7 +175,7 @@ class NotFiniteValues:
         """Return the first operator of forward that made finite values of those of another one."""
         later = (e for e in self.ledger if e.event > origin.seq and e.phase == origin.phase)
         seq = next((e.event for e in later if e.kind == "healed"), None)
-        return next((op for op in self._analysis.ops if op.seq == seq), None)
+        return None if seq is None else self._analysis.op_at(seq)
 
     @cached_property
     def ledger(self) -> NotFiniteLedger:

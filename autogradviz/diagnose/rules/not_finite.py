@@ -157,7 +157,7 @@ def _from_saved(
 
 
 def _healed(contents: NotFiniteValues, op: Op | None) -> list[Any]:
-    """Return that forward left out what an operator gave, if it gave NaN or infinity."""
+    """Return the text about the operator of forward that removed the NaN of another one."""
     given = None if op is None else contents.output(op)
     healer = None if op is None or given is None else contents.healer(op)
     if op is None or healer is None:

@@ -44,17 +44,14 @@ def _keeps_nothing(policy: SelectivePolicy) -> bool:
 
 def _nothing_draft(evidence: Evidence, policy: SelectivePolicy) -> Draft:
     named = [op for op in policy.ops if op.named]
-    lines = (_written(evidence, op.op, policy.policy) for op in named)
-    line = next(filter(None, lines), policy.location)
+    line = _line_that_names(evidence, policy, named)
     ran = [op for op in policy.ops if op.calls]
     return Draft(
         title=f"The selective checkpoint policy {policy.policy} keeps nothing",
         culprit=line,
         victim=ran[0].location or policy.location,
         explanation=[
-            f"This line names an operator for the policy of selective checkpointing "
-            f"({policy.policy}):",
-            line,
+            *_introduction(policy, line),
             f"It decided {next(iter(ran[0].decisions))} about every operator that ran in "
             f"{policy.function}, so that the region is checkpointed as without a policy:",
             policy.location,
@@ -78,8 +75,7 @@ def _is_covered(name: PolicyOp, policy: SelectivePolicy) -> bool:
 def _draft(evidence: Evidence, policy: SelectivePolicy, names: list[PolicyOp]) -> Draft:
     instead = list(dict.fromkeys(each for op in names for each in op.relatives))
     ran = [op for op in policy.ops if op.op in instead]
-    lines = (_written(evidence, op.op, policy.policy) for op in names)
-    line = next(filter(None, lines), policy.location)
+    line = _line_that_names(evidence, policy, names)
     dropped = sum(op.dropped_nbytes for op in ran)
     where = f"{policy.regions:,} checkpointed region{'s' * (policy.regions > 1)}"
     listed = join_names([op.op for op in names])
@@ -88,9 +84,7 @@ def _draft(evidence: Evidence, policy: SelectivePolicy, names: list[PolicyOp]) -
         culprit=line,
         victim=ran[0].location or policy.location,
         explanation=[
-            f"This line names an operator for the policy of selective checkpointing "
-            f"({policy.policy}):",
-            line,
+            *_introduction(policy, line),
             f"In {where} of {policy.function}, "
             f"{join_names(instead)} ran instead, and the policy decided as for what it does not "
             "name:",
@@ -102,6 +96,21 @@ def _draft(evidence: Evidence, policy: SelectivePolicy, names: list[PolicyOp]) -
         confidence="hint",
         evidence=(*evidence.analysis.regions[:1],),
     )
+
+
+def _line_that_names(
+    evidence: Evidence, policy: SelectivePolicy, ops: list[PolicyOp]
+) -> SourceLocation | None:
+    """Return the line that writes the first name with one, that of ``checkpoint`` without."""
+    lines = (_written(evidence, op.op, policy.policy) for op in ops)
+    return next(filter(None, lines), policy.location)
+
+
+def _introduction(
+    policy: SelectivePolicy, line: SourceLocation | None
+) -> tuple[str, SourceLocation | None]:
+    text = "This line names an operator for the policy of selective checkpointing "
+    return f"{text}({policy.policy}):", line
 
 
 def _reason(op: PolicyOp) -> str:
