@@ -19,7 +19,8 @@ _NAMES_BY_MODULE = {
     "diagnose.evidence.not_finite_values": "NotFiniteEntry NotFiniteLedger",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
-        "MemorySnapshotError MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "
+        "MemorySnapshotError MissingExtraError "
+        "MissingProgramError NativeBuildError NotAGraphError NotATraceError "
         "NothingToReproduceError OutputExistsError ProgramNotFoundError RecordingStateError "
         "UnknownFormatError UnknownRegionError UnknownSlugError UnknownTargetError "
         "UnsupportedTorchError"

@@ -8,6 +8,7 @@ the snapshot was taken, ``device_traces`` what the allocator did before, if
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +17,7 @@ from autogradviz.errors import MemorySnapshotError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 Snapshot: TypeAlias = "Mapping[str, Any]"
 
@@ -53,7 +54,7 @@ def read_snapshot(source: Snapshot | str | os.PathLike[str]) -> Snapshot:
         MemorySnapshotError: if it is not a snapshot.
     """
     snapshot: Any = source
-    if not isinstance(source, dict):
+    if not isinstance(source, Mapping):
         try:
             with Path(source).open("rb") as file:
                 snapshot = _OnlyPlainData(file).load()
@@ -62,7 +63,7 @@ def read_snapshot(source: Snapshot | str | os.PathLike[str]) -> Snapshot:
         except Exception as error:
             message = f"{source} is not a snapshot of PyTorch's memory: {error}"
             raise MemorySnapshotError(message) from error
-    if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
+    if not isinstance(snapshot, Mapping) or not isinstance(snapshot.get("segments"), list):
         message = "not a snapshot of PyTorch's memory: it has no segments"
         raise MemorySnapshotError(message)
     return snapshot

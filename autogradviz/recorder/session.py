@@ -120,9 +120,7 @@ class Session:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that are on, "ops", "stacks", "fingerprints", "norms", "annotate_memory", "verify".
-
-        The last one is the engine.
+        """The options that are on, such as "ops" and "verify"; the engine is the last one.
 
         That is "native", or "python" with the reason: "python: it was chosen".
         """

@@ -26,16 +26,16 @@ class StandInAllocator(TorchDispatchMode):
         for tensor in older:
             self._see(tensor, None)
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ARG002
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor):
-                self._see(tensor, sys._getframe(1))  # noqa: SLF001
+                self._see(tensor, sys._getframe(1))
         return result
 
     def _see(self, tensor, frame):
         storage = tensor.untyped_storage()
-        address = torch._C._data_address(tensor)  # noqa: SLF001
+        address = torch._C._data_address(tensor)
         address -= tensor.storage_offset() * tensor.element_size()
         if not address or (address in self._in_use and self._in_use[address][1]() is storage):
             return

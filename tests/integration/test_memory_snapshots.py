@@ -282,9 +282,9 @@ def test_lazy_clones_stay_lazy_and_gradients_are_those_without():
     def step():
         torch.manual_seed(0)
         x = torch.rand(20, requires_grad=True)
-        lazy = torch._lazy_clone(x.detach())  # noqa: SLF001
+        lazy = torch._lazy_clone(x.detach())
         (x * lazy).exp().sum().backward()
-        return x.grad, torch._C._is_cow_tensor(lazy)  # noqa: SLF001
+        return x.grad, torch._C._is_cow_tensor(lazy)
 
     plain, was_lazy = step()
     with autogradviz.record(annotate_memory=True) as trace:
