@@ -343,7 +343,7 @@ class Trace:
         *,
         moment: Literal["peak", "end"] = "peak",
     ) -> MemoryReconciliation:
-        """Return what the recording says about the memory in use in a snapshot.
+        """Return the memory in use in a snapshot, explained by the recording.
 
         Needs ``record(annotate_memory=True)``. ``print`` shows the allocated bytes by module and
         line: saved tensors, parameters, gradients, and what is not in the recording.

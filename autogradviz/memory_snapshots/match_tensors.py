@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """What a recording says about one allocation."""
+    """The tensor of a recording to which one allocation belongs."""
 
     role: str  # "saved", "parameter" or "gradient"
     module: str
@@ -80,7 +80,7 @@ class TensorOwners:
                 self._of[id(found)] = owner
 
     def of(self, allocation: Allocation) -> Owner | None:
-        """Return what the recording says about an allocation, None if it does not know it."""
+        """Return the owner of an allocation, None if the recording does not know it."""
         return self._of.get(id(allocation))
 
     def _owners(self) -> Iterator[tuple[int, Owner, bool]]:

@@ -126,7 +126,7 @@ def _row_text(row: MemoryRow) -> str:
 def reconcile_snapshot(
     analysis: Analysis, source: Snapshot | str | os.PathLike[str], *, moment: Moment = "peak"
 ) -> MemoryReconciliation:
-    """Return what a recording says about the memory in use in a snapshot.
+    """Return the memory in use in a snapshot, explained by a recording.
 
     Args:
         analysis: of the recording.

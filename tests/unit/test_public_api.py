@@ -106,6 +106,7 @@ def public(thing):
 def test_completion_on_a_trace_lists_only_public_names():
     assert public(autogradviz.Trace(make_log())) == [
         "analysis",
+        "annotate_memory_snapshot",
         "audit",
         "certificate",
         "checkpoints",
@@ -126,6 +127,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "plot_saved_by_module",
         "plot_timeline",
         "predict_memory",
+        "reconcile_memory_snapshot",
         "redacted",
         "reproduce",
         "save",
