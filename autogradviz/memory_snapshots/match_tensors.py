@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis, SavedTensor
+    from autogradviz.analysis.saved_memory import CountedStorage
     from autogradviz.memory_snapshots.allocations import Allocation, Snapshot
 
 
@@ -56,12 +57,14 @@ class TensorOwners:
         for each in sorted(analysis.saved.values(), key=lambda save: save.saved_seq):
             if each.is_held_in_place:
                 self._saves[each.tensor.storage_id].append(each)
-        self._packed_at = {
+        self._packed_at: dict[tuple[int | None, int | None], int | None] = {
             (each.region_id, each.position): each.node_id
             for each in analysis.saved.values()
             if each.recompute_id is None and each.region_id is not None
         }
-        self._counted = {each.storage_id: each for each in analysis.saved_memory.storages}
+        self._counted: dict[int | None, CountedStorage] = {
+            each.storage_id: each for each in analysis.saved_memory.storages
+        }
         self._parameters = {
             event.tensor_id: event.parameter_name for event in analysis.log.of(ParameterSeen)
         }

@@ -118,7 +118,8 @@ class SlotTable:
             found = (thread, stack_id)
             if sequence_nr is not None:
                 found = self._creators.place_of(sequence_nr, thread)
-            place = found[0], self._session.stacks.user_lines.get(found[1], "")
+            stacks: Any = self._session.stacks
+            place = found[0], stacks.user_lines.get(found[1], "")
             note = self._addresses.node_saved
             self._session.guarded("addresses", note, node, saved, sequence_nr, place)
         return NodeSlots(self._ref, tuple(saved)) if saved else None

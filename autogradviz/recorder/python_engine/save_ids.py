@@ -46,7 +46,8 @@ class SaveIds:
         found = version_of(tensor)
         version = None if found == NO_ID else found
         if self._session.addresses is not None:
-            line = self._session.stacks.user_lines.get(stack_id, "")
+            stacks: Any = self._session.stacks
+            line = stacks.user_lines.get(stack_id, "")
             note = self._session.addresses.packed
             state = self._local.state
             self._session.guarded("addresses", note, tensor, packed_by, state, line)

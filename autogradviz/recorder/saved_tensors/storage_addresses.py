@@ -36,7 +36,7 @@ def _storage_address(tensor: torch.Tensor) -> int:
         start: int = data_address(tensor)
     except (RuntimeError, NotImplementedError):  # sparse, functorch's wrappers
         return 0
-    return start and start - tensor.storage_offset() * tensor.element_size()
+    return start and start - int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _is_on_cuda(tensor: torch.Tensor) -> bool:

@@ -236,7 +236,7 @@ engine: Final[Any] = torch.autograd.Variable._execution_engine
 is_functorch_wrapped_tensor: Final = torch._C._functorch.is_functorch_wrapped_tensor
 foreach_norm: Final = torch._foreach_norm
 data_address: Final[Any] = torch._C._data_address  # type: ignore[attr-defined]
-is_copied_on_write: Final[Any] = torch._C._is_cow_tensor
+is_copied_on_write: Final[Any] = torch._C._is_cow_tensor  # type: ignore[attr-defined]
 increment_version: Final = torch._C._increment_version
 """PyTorch's own, also while a recording has wrapped it."""
 
