@@ -73,7 +73,7 @@ def test_saved_bytes_of_a_step_are_those_of_the_allocator():
     (row,) = [row for row in saved_rows(table) if row.allocated == hidden]
     assert (row.module, row.allocations, row.recorded) == ("", 1, hidden)
     assert row.line == f"{__file__}:{line_of('hidden = torch.tanh(self.up(x))')}"
-    assert row.slots == "AddmmBackward0.mat1, TanhBackward0.result"
+    assert row.slots == "TanhBackward0.result, AddmmBackward0.mat1"
     sizes = trace.saved_bytes()
     assert sum(row.recorded for row in saved_rows(table)) == sizes.at_peak
     assert all(row.allocated == row.recorded for row in table.rows if row.role)
