@@ -30,7 +30,7 @@ from autogradviz.scene.compiled.saved_value_ribbons import (
     Ribbon,
     ribbon_path,
 )
-from autogradviz.scene.compiled.source_line_columns import arrange_columns
+from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, arrange_columns
 from autogradviz.scene.display_text import plural, range_label
 from autogradviz.scene.schema import (
     SceneCompiledItem,
@@ -94,6 +94,7 @@ def draw_region(
     index: int,
     first_slot: int,
     detail: CompiledDetail,
+    most_blocks: int = MAX_BLOCKS,
 ) -> None:
     """Append one picture of a region to the tables.
 
@@ -103,8 +104,9 @@ def draw_region(
         index: its index among the scene's regions.
         first_slot: index of its first slot among the scene's slots.
         detail: one column for each block, or for each line.
+        most_blocks: maximum number of columns of a picture by blocks.
     """
-    _Picture(tables, region, index, first_slot, detail).draw()
+    _Picture(tables, region, index, first_slot, detail).draw(most_blocks)
 
 
 class _Picture:
@@ -129,8 +131,8 @@ class _Picture:
             each for each in list(checkpoints)[1::2] if each is not None
         }  # every second checkpoint has its own style
 
-    def draw(self) -> None:
-        arranged = arrange_columns(self._region, self._detail)
+    def draw(self, most_blocks: int) -> None:
+        arranged = arrange_columns(self._region, self._detail, most_blocks)
         places = place_columns(self._region, arranged, self._detail, self._odd)
         forward = max((len(place.forward) for place in places), default=0)
         backward = max((len(place.backward) for place in places), default=0)
