@@ -379,6 +379,28 @@ def test_region_that_several_nodes_run_opens_once():
     assert opened == [True, False]
 
 
+@pytest.mark.parametrize("container", ["h", "net.h"])
+def test_identical_compiled_blocks_are_folded(container):
+    nodes = [
+        m.node(
+            at,
+            "CompiledFunctionBackward",
+            nr=at,
+            to=[at - 1] if at > 1 else [],
+            module=f"{container}.{at - 1}",
+        )
+        for at in (1, 2, 3)
+    ]
+    trace = analysis_of(*MLP, more=[*nodes, *map(run_of, (1, 2, 3)), m.backward(1, roots=(3,))])
+    groups = [(g.kind, g.label, g.repeat, g.open) for g in build_scene(trace, ()).groups]
+    assert groups[:4] == [
+        ("root", "h.0–2", 3, True),
+        ("module", "h.0", 1, True),
+        ("compiled", "f [0/0]", 1, True),
+        ("repeat", "h.1–2", 2, False),
+    ]
+
+
 def test_wide_region_opens_with_neighboring_columns_merged():
     wide = graph_with_a_region(*[Op("mm", 3 + i) for i in range(60)])
     scene = build_scene(wide, ())

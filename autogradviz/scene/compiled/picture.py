@@ -250,14 +250,18 @@ class _Picture:
             label = column.block
             if column.last_block != column.block:
                 label = range_label(column.block, column.last_block)
-            self._mark("text", "strong", first.x, 15, text=_fit(label, width - 14, 12.0))
-            room = width - 20 - text_width(label, 12.0, bold=True)
+            named = text_width(label, 12.0, bold=True)
+            room = width - 20 - named
+            label_room = width - 14 if room < 0 else named
+            fit = _fit(label, width - 14, 12.0)
+            self._mark("text", "strong", first.x, 15, width=label_room, text=fit)
             note = self._block_note(column, room, checkpointed=checkpointed)
             self._mark(
                 "text",
                 "recompute-text" if checkpointed else "muted",
-                first.x + text_width(label, 12.0, bold=True) + 6,
+                first.x + named + 6,
                 15,
+                width=max(room, 0.0),
                 text=note,
             )
 
@@ -396,7 +400,7 @@ class _Picture:
                 self._mark("rect", style, x + 0.5, y, width=20, height=12)
             if style.startswith("chip"):
                 self._mark("rect", f"bar {style[5:]}", x + 0.5, y, width=5, height=12)
-            self._mark("text", "muted", x + 27, y + 9.6, text=label)
+            self._mark("text", "muted", x + 27, y + 9.6, width=width - 31, text=label)
             x += width
         return y + 18
 
