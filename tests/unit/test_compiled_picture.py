@@ -379,25 +379,25 @@ def test_region_that_several_nodes_run_opens_once():
     assert opened == [True, False]
 
 
-@pytest.mark.parametrize("container", ["h", "net.h"])
-def test_identical_compiled_blocks_are_folded(container):
-    nodes = [
-        m.node(
-            at,
-            "CompiledFunctionBackward",
-            nr=at,
-            to=[at - 1] if at > 1 else [],
-            module=f"{container}.{at - 1}",
-        )
+def test_identical_compiled_blocks_are_folded():
+    blocks = [
+        [
+            m.module(at, f"h.{at}", "Block"),
+            m.entered_module(at, at, nr=at),
+            m.exited_module(at, nr=at + 1),
+            m.node(at, "CompiledFunctionBackward", nr=at, to=[at - 1] if at > 1 else []),
+            run_of(at),
+        ]
         for at in (1, 2, 3)
     ]
-    trace = analysis_of(*MLP, more=[*nodes, *map(run_of, (1, 2, 3)), m.backward(1, roots=(3,))])
-    groups = [(g.kind, g.label, g.repeat, g.open) for g in build_scene(trace, ()).groups]
-    assert groups[:4] == [
-        ("root", "h.0–2", 3, True),
-        ("module", "h.0", 1, True),
-        ("compiled", "f [0/0]", 1, True),
-        ("repeat", "h.1–2", 2, False),
+    more = [*itertools.chain.from_iterable(blocks), m.backward(1, roots=(3,))]
+    groups = build_scene(analysis_of(*MLP, more=more), ()).groups
+    assert [(g.kind, g.label, g.repeat, g.open) for g in groups[:5]] == [
+        ("root", "h", 1, True),
+        ("repeat", "h.1–3", 3, True),
+        ("module", "h.1", 1, True),
+        ("compiled", "forward [0/0]", 1, True),
+        ("repeat", "h.2–3", 2, False),
     ]
 
 
