@@ -223,6 +223,7 @@ def test_names_imported_on_first_access_are_the_names_that_type_checkers_see():
     assert {*seen} == {*autogradviz.__all__}
 
 
+@pytest.mark.ci(reason="starts an interpreter for each module")
 def test_functions_keep_their_names_when_modules_of_the_same_name_are_imported():
     code = (
         "import autogradviz.recording.record_context, autogradviz.explanations.read_pages\n"
