@@ -31,7 +31,7 @@ const OWN_NAMES =
   "tooltip descending reveal share element peak store camera pen low high isWritten elements " +
   "differences stations station showTrail setTrail chooseEntry showEntry showLine goTo askHost " +
   "chosen times surface targetX recomputeRangeNs proven setPressed tracks observer " +
-  "active trail family range labels current breaks items points parts main axis frame results align distance profile level anchor packed prediction siblings hasSide";
+  "active trail family range labels current ctx charts makeBar showStep costCells newest drawStatus breaks items points parts main axis frame results align distance profile level anchor packed prediction siblings hasSide";
 
 // The same for the viewer of runs.
 const RUN_NAMES =
@@ -132,7 +132,7 @@ const scripts = [
   ...(await bundle("live", "live/main.js", whole)),
 ];
 for (const { path, text } of scripts) {
-  if (path.endsWith(".css")) writeFileSync(path, text);
+  if (path.endsWith(".css")) writeFileSync(path, text.replace(/(--[\w-]+): /g, "$1:"));
   else if (!text.includes(start)) throw new Error(`the bundle does not contain ${start}`);
   else writeFileSync(path, text.replace(start, "var autogradviz=(function agvBundle(){"));
 }

@@ -19,11 +19,13 @@ _NAMES_BY_MODULE = {
     "diagnose.evidence.not_finite_values": "NotFiniteEntry NotFiniteLedger",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
-        "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "
+        "MemorySnapshotError MissingExtraError "
+        "MissingProgramError NativeBuildError NotAGraphError NotATraceError "
         "NothingToReproduceError OutputExistsError ProgramNotFoundError RecordingStateError "
         "UnknownFormatError UnknownRegionError UnknownSlugError UnknownTargetError "
         "UnsupportedTorchError"
     ),
+    "memory_snapshots": "MemoryReconciliation MemoryRow",
     "event_log": "Log RankSummary",
     "explanations.read_pages": "Page explain",
     "recording.enable": "disable enable",

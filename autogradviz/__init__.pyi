@@ -45,6 +45,7 @@ from autogradviz.errors import AlreadyRecordingError as AlreadyRecordingError
 from autogradviz.errors import AutogradvizError as AutogradvizError
 from autogradviz.errors import AutogradvizWarning as AutogradvizWarning
 from autogradviz.errors import GraphTooLargeError as GraphTooLargeError
+from autogradviz.errors import MemorySnapshotError as MemorySnapshotError
 from autogradviz.errors import MissingExtraError as MissingExtraError
 from autogradviz.errors import MissingProgramError as MissingProgramError
 from autogradviz.errors import NativeBuildError as NativeBuildError
@@ -63,6 +64,8 @@ from autogradviz.event_log import Log as Log
 from autogradviz.event_log import RankSummary as RankSummary
 from autogradviz.explanations.read_pages import Page as Page
 from autogradviz.explanations.read_pages import explain as explain
+from autogradviz.memory_snapshots import MemoryReconciliation as MemoryReconciliation
+from autogradviz.memory_snapshots import MemoryRow as MemoryRow
 from autogradviz.recording.enable import disable as disable
 from autogradviz.recording.enable import enable as enable
 from autogradviz.recording.record_context import record as record

@@ -175,6 +175,18 @@ class UnknownRegionError(AutogradvizError, ValueError):
     slug = "unknown-region"
 
 
+class MemorySnapshotError(AutogradvizError, ValueError):
+    """A file is no snapshot of PyTorch's CUDA allocator, or the recording has no addresses.
+
+    Example:
+        >>> trace.reconcile_memory_snapshot({"segments": []})
+        Traceback (most recent call last):
+        autogradviz.errors.MemorySnapshotError: ...
+    """
+
+    slug = "memory-snapshot"
+
+
 class UnknownTargetError(AutogradvizError, ValueError):
     """No parameter or node of the trace has that name or number.
 

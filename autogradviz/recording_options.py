@@ -29,6 +29,7 @@ class RecordingOptions:
 
     fingerprints: bool = False
     norms: bool = False
+    annotate_memory: bool = False
     verify: bool | str = False
     ops: bool = True
     stacks: bool = True

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose import Finding
     from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger
     from autogradviz.event_log import Log
+    from autogradviz.memory_snapshots import MemoryReconciliation
     from autogradviz.render.live_widget import LiveWidget
     from autogradviz.render.widget import TraceWidget
     from autogradviz.reproduce.reproduction import Reproduction
@@ -308,6 +309,64 @@ class Trace:
         from autogradviz.analysis.phase_times import measure_phases
 
         return measure_phases(self.analysis)
+
+    def annotate_memory_snapshot(
+        self, snapshot: Mapping[str, Any] | str | os.PathLike[str]
+    ) -> dict[str, Any]:
+        """Return a snapshot of PyTorch's CUDA allocator with annotations for memory_viz.
+
+        Needs ``record(annotate_memory=True)``. Each allocation that holds a saved tensor, a
+        parameter or a gradient is annotated: with module, line and slots, or with its name. Pickle
+        the result, and open it at https://pytorch.org/memory_viz.
+
+        Args:
+            snapshot: what ``torch.cuda.memory._snapshot()`` returned, or the path of the file that
+                ``_dump_snapshot`` wrote. It is not changed; nothing in the file is executed.
+
+        Raises:
+            MemorySnapshotError: if it is not a snapshot, or if the recording has no addresses.
+
+        Example:
+            >>> with autogradviz.record(model, annotate_memory=True) as trace:
+            ...     model(x).sum().backward()
+            >>> empty = {"segments": [], "device_traces": []}
+            >>> trace.annotate_memory_snapshot(empty) == empty
+            True
+        """
+        from autogradviz.memory_snapshots import annotate_snapshot
+
+        return annotate_snapshot(self.analysis, snapshot)
+
+    def reconcile_memory_snapshot(
+        self,
+        snapshot: Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        moment: Literal["peak", "end"] = "peak",
+    ) -> MemoryReconciliation:
+        """Return the memory in use in a snapshot, explained by the recording.
+
+        Needs ``record(annotate_memory=True)``. ``print`` shows the allocated bytes by module and
+        line: saved tensors, parameters, gradients, and what is not in the recording.
+
+        Args:
+            snapshot: as for ``annotate_memory_snapshot``.
+            moment: "peak", when most was allocated, which needs the history of the allocator
+                (``torch.cuda.memory._record_memory_history``), or "end", when the snapshot was
+                taken.
+
+        Raises:
+            MemorySnapshotError: if it is not a snapshot, or if the recording has no addresses.
+            ValueError: if there is no such moment.
+
+        Example:
+            >>> with autogradviz.record(model, annotate_memory=True) as trace:
+            ...     model(x).sum().backward()
+            >>> trace.reconcile_memory_snapshot({"segments": [], "device_traces": []}).allocated
+            0
+        """
+        from autogradviz.memory_snapshots import reconcile_snapshot
+
+        return reconcile_snapshot(self.analysis, snapshot, moment=moment)
 
     def predict_memory(
         self,

@@ -225,6 +225,14 @@ def main() -> None:
     missing = sorted(set(supported) - {each.version for each in pythons})
     if missing:
         print(f"no interpreter with headers was found for Python {', '.join(missing)}")
+    for minor in without_engine(source.SUPPORTED_TORCH, engines):
+        print(f"NO ENGINE for PyTorch {minor}, which is supported: pip can fetch no wheel of it")
+
+
+def without_engine(supported: Iterable[str], engines: list[dict[str, Any]]) -> list[str]:
+    """Return the supported minor versions of PyTorch that no engine serves."""
+    served = {release.rpartition(".")[0] for each in engines for release in each["torch"]}
+    return [minor for minor in supported if minor not in served]
 
 
 def _supported_releases(supported: Iterable[str]) -> list[str]:

@@ -84,6 +84,7 @@ from autogradviz.events.definitions import ModuleSeen as ModuleSeen
 from autogradviz.events.definitions import ParameterSeen as ParameterSeen
 from autogradviz.events.definitions import SourceLineRead as SourceLineRead
 from autogradviz.events.definitions import StackSeen as StackSeen
+from autogradviz.events.definitions import StorageAddressSeen as StorageAddressSeen
 from autogradviz.events.definitions import StridesSeen as StridesSeen
 from autogradviz.events.definitions import TensorSeen as TensorSeen
 from autogradviz.events.field_types import registered

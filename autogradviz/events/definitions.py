@@ -83,6 +83,17 @@ class StridesSeen(Event):
     storage_offset: int  # in elements
 
 
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageAddressSeen(Event):
+    """The memory of a saved tensor, a parameter or a gradient has this address."""
+
+    tensor_id: TensorId  # of a gradient, that of its parameter
+    role: str  # "saved", "parameter" or "gradient"
+    address: int  # of the first byte of the storage
+    wall_ns: int  # wall clock, nanoseconds since 1970; a snapshot of the allocator has the same
+
+
 @event(defines=("tensor_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedTensorSeen(Event):

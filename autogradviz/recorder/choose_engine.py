@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def choose_engine(
-    name: EngineName, *, reads_contents: bool, stops: bool = False, verifies: bool = False
+    name: EngineName,
+    *,
+    reads_contents: bool,
+    stops: bool = False,
+    verifies: bool = False,
+    annotates: bool = False,
 ) -> Engine:
     """Return the engine that is to observe PyTorch.
 
@@ -27,6 +32,7 @@ def choose_engine(
         reads_contents: hashes or norms of contents are recorded.
         stops: some events are to open the debugger.
         verifies: gradients are verified.
+        annotates: addresses of saved tensors are recorded.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
@@ -40,6 +46,8 @@ def choose_engine(
         problem = "the native engine cannot open a debugger (break_on)"
     if verifies:
         problem = "the native engine does not verify gradients (verify)"
+    if annotates:
+        problem = "the native engine does not read addresses (annotate_memory)"
     if problem is None:
         status = build.status()
         if status.usable:

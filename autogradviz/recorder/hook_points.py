@@ -38,6 +38,7 @@ from autogradviz.recorder.placement_changes import observe_placements
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+from autogradviz.recorder.saved_tensors.storage_addresses import AddressTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
 from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable, observe_requires_grad
 from autogradviz.recorder.tensors.version_changes_without_op import (
@@ -75,6 +76,9 @@ class HookPoints:
         self.tensors, self.versions, self.recent = tables.tensors, tables.versions, tables.recent
         self.leaves = LeafTable(session, self.tensors)
         self.modules = ModuleTable(session, self.tensors, self.leaves)
+        if session.with_addresses:
+            session.addresses = AddressTable(session, self.tensors, self.leaves)
+            session.addresses.module_name = self.modules.name_of
         self.saves = SaveTable(session, self.tensors, tables.saves, tables.contents)
         self.tracer = HookTracer(session, self.tensors, self.saves, tables.contents)
         self.pairs = HookPairTable(session)
@@ -167,6 +171,8 @@ class HookPoints:
         guarded("steps", self.steps.find_optimizers)
         guarded("tensors", self._emit_alive)
         guarded("owners", self._held_graphs.record)
+        if self._session.addresses is not None:
+            guarded("addresses", self._session.addresses.finish)
         if self._session.verifier is not None:
             guarded("verify", self._session.verifier.finish)
         if error is not None:

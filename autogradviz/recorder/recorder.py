@@ -72,6 +72,7 @@ class Recorder:
             reads_contents=options.fingerprints or options.norms,
             stops=bool(options.break_on),
             verifies=bool(options.verify),
+            annotates=options.annotate_memory,
         )
         self.session = Session(
             engine,
@@ -80,6 +81,7 @@ class Recorder:
             fingerprints=options.fingerprints,
             norms=options.norms,
         )
+        self.session.with_addresses = options.annotate_memory
         if options.break_on:
             self.session.stops = StopTable(self.session, options.break_on)
         if options.verify:

@@ -71,6 +71,9 @@ class Session:
         """The ``StopTable``, if some events are to open the debugger."""
         self.verifier: Any = None
         """The ``Verifier``, if gradients are verified."""
+        self.addresses: Any = None
+        """The ``AddressTable``, if the addresses of saved tensors are recorded."""
+        self.with_addresses = False
         self.log = Log()
         self.sequence = engine.sequence
         self.threads = engine.threads
@@ -117,12 +120,14 @@ class Session:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that are on, "ops", "stacks", "fingerprints", "norms", "verify"; the engine.
+        """The options that are on, such as "ops" and "verify"; the engine is the last one.
 
         That is "native", or "python" with the reason: "python: it was chosen".
         """
         names = ("ops", "stacks", "fingerprints", "norms")
         enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
+        if self.with_addresses:
+            enabled += ("annotate_memory",)
         if self.verifier is not None:
             enabled += ("verify",)
         return (*enabled, self.engine.description)

@@ -37,6 +37,11 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         norms: also record the sum and the L2 norm of the outputs of every op, by which
             ``autogradviz.compare(single, run)`` compares a parallel run with a run of one process.
             Reads every output twice on its device and waits for it at each op.
+        annotate_memory: record the addresses of saved tensors, parameters and gradients, for
+            ``trace.annotate_memory_snapshot`` and ``trace.reconcile_memory_snapshot``. Since
+            PyTorch 2.14, saved tensors on CUDA are also annotated with module, line and slot at
+            once, in the history that ``torch.cuda.memory._record_memory_history`` has started.
+            Needs the Python engine.
         verify: verify every gradient when its node runs, or those of one module,
             ``verify="layers.3"``: the op of the node runs again on copies of the inputs that it
             had, and its derivative is compared with what the node returned.
@@ -102,6 +107,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         *,
         fingerprints: bool = False,
         norms: bool = False,
+        annotate_memory: bool = False,
         verify: bool | str = False,
         ops: bool = True,
         stacks: bool = True,
@@ -114,6 +120,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         options = RecordingOptions(
             fingerprints=fingerprints,
             norms=norms,
+            annotate_memory=annotate_memory,
             verify=verify,
             ops=ops,
             stacks=stacks,

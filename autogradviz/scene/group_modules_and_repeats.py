@@ -61,9 +61,10 @@ def group_nodes(
     while not root.nodes and len(root.groups) == 1 and root.groups[0].region is None:
         root = root.groups[0]
         root.kind = "root"
-    _inline_trivial_groups(root)
+    compiled = compiled or {}
+    _inline_trivial_groups(root, compiled)
     split_cycles(root, folded)
-    keys = _BlockKeys(folded)
+    keys = _BlockKeys(folded, compiled)
     _join_runs(root, keys, never_join)
     fold_loops(root, keys.loop_key, never_join)
     _paginate(root)
@@ -174,16 +175,18 @@ def _start_new_call_group(root: GroupTree, path: Sequence[Part], last: Sequence[
         tree = tree.by_part[part]
 
 
-def _inline_trivial_groups(tree: GroupTree) -> None:
+def _inline_trivial_groups(tree: GroupTree, compiled: Mapping[int, str]) -> None:
     """Inline groups that add no information or would create a cycle between groups.
 
-    A module of one node becomes that node. A container (``nn.ModuleList``) is never called itself:
+    A module of one node becomes that node, unless it is a numbered block whose node is a compiled
+    region: identical ones are joined. A container (``nn.ModuleList``) is never called itself:
     if other nodes were created between those of its modules, the modules replace the container.
     """
     kept: list[GroupTree] = []
     for group in tree.groups:
-        _inline_trivial_groups(group)
-        if group.region is not None:
+        _inline_trivial_groups(group, compiled)
+        is_compiled = _is_numbered(group) and not compiled.keys().isdisjoint(group.nodes)
+        if group.region is not None or is_compiled:
             kept.append(group)
         elif not group.groups and len(group.nodes) == 1:
             tree.nodes += group.nodes
@@ -280,10 +283,14 @@ def _paginate(tree: GroupTree) -> None:
 
 
 class _BlockKeys:
-    """Keys that are equal for identical blocks: ops, shapes, states, slots, leaves, edges."""
+    """Keys that are equal for identical blocks: ops, shapes, states, slots, leaves, edges.
 
-    def __init__(self, folded: FoldedGraph) -> None:
+    A compiled region counts as many ops: a block with it is compared even if it is one node.
+    """
+
+    def __init__(self, folded: FoldedGraph, compiled: Mapping[int, str]) -> None:
         self._folded = folded
+        self._compiled = compiled
         self._targets: list[list[tuple[int, int]]] = [[] for _ in folded.nodes]
         self._loop_keys: dict[int, int] = {}  # by node
         self._numbers: dict[object, int] = {}
@@ -293,7 +300,7 @@ class _BlockKeys:
     def of(self, tree: GroupTree) -> object:
         """Return the key of a block, None if it has too few nodes."""
         nodes = sorted(tree.all_nodes())
-        if len(nodes) < MIN_BLOCK_NODES:
+        if len(nodes) < MIN_BLOCK_NODES and self._compiled.keys().isdisjoint(nodes):
             return None
         position = {node: i for i, node in enumerate(nodes)}
         return tree.region is None, tuple(
@@ -324,4 +331,4 @@ class _BlockKeys:
             for leaf in self._folded.leaves[index]
             if leaf.parameter is not None
         )
-        return node.name, node.state, shapes, saved, leaves
+        return node.name, node.state, shapes, saved, leaves, self._compiled.get(index)

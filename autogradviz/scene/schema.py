@@ -607,7 +607,8 @@ class SceneCompiledMark:
 
     A rectangle has a position and a size. A path has its data in ``text`` and, if it is a line,
     its thickness in ``width``. A text has its start or its middle at ``x`` and its baseline at
-    ``y``. The style determines colors and font.
+    ``y``; its ``width`` is the available space, 0 if it is unlimited. The style determines
+    colors and font.
     """
 
     picture: int  # index into compiled_pictures

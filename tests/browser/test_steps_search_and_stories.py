@@ -120,6 +120,7 @@ def test_arrow_keys_go_through_a_story_and_move_graph_time_and_source(open_page,
     assert "everything ran" in time_text(page) or "stopped" in time_text(page)
 
 
+@pytest.mark.ci(reason="tests with axe in two themes")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_rule_of_axe_is_violated_by_a_story_a_search_or_steps(open_page, axe, scheme):
     page = open_page(color_scheme=scheme, viewport={"width": 1180, "height": 720})

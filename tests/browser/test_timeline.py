@@ -261,6 +261,7 @@ async (payload) => {
 """
 
 
+@pytest.mark.ci(reason="opens a report of every program")
 @pytest.mark.parametrize(
     "kind",
     ["retained", "plain", "checkpointed", "reentrant", "failing", "dense", "audited", "compiled"],

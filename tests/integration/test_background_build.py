@@ -86,6 +86,7 @@ def finished():
     return library
 
 
+@pytest.mark.ci(reason="starts interpreters")
 def test_first_recording_starts_a_build_and_says_so_once(compiler, capfd):
     compiler.wait_for_go()
     assert [started(), started()] == [f"python: {background_build.STARTED}"] * 2

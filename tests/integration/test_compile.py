@@ -127,6 +127,7 @@ def compiled_backwards(*, recorded):
     return (graphs, [str(each.message) for each in warned], net[0].weight.grad), trace
 
 
+@pytest.mark.ci(reason="compiles for minutes")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_backwards_inside_compiled_code_are_unchanged_by_recording(compiled):
     with torch._dynamo.config.patch(compiled_autograd=compiled):

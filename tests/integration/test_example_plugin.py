@@ -52,6 +52,7 @@ def run(site, tmp_path):
     return run
 
 
+@pytest.mark.ci(reason="installs a package")
 def test_installed_example_adds_a_finding_its_page_and_a_format(run, tmp_path):
     page = read_page(PAGE)
     (tmp_path / "example.py").write_text(page.example + PRINT)
@@ -71,6 +72,7 @@ def test_installed_example_adds_a_finding_its_page_and_a_format(run, tmp_path):
     assert '"operator-counts" (.csv): how often each operator ran' in listed
 
 
+@pytest.mark.ci(reason="installs a package")
 def test_installed_example_is_not_used_if_plugins_are_off(run, tmp_path):
     (tmp_path / "example.py").write_text(read_page(PAGE).example + PRINT)
     ran = run("example.py", enabled="0")

@@ -289,3 +289,22 @@ def test_contents_are_read_below_the_modes_of_the_user():
     first = trace.diagnose()[0]
     assert first.confidence == "likely"
     assert first.culprit.text == "with Counting() as mode:"
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_other_parameters_in_a_recomputation_need_no_fingerprints(late):
+    layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+    h = torch.rand(2, 4)
+    with autogradviz.record(layers) as trace:
+        for layer in layers:
+            if late:
+                h = checkpoint(lambda t: layer(t).sin(), h, use_reentrant=False)  # noqa: B023
+            else:
+                h = checkpoint(lambda t, layer=layer: layer(t).sin(), h, use_reentrant=False)
+        h.sum().backward()
+    found = [each for each in trace.diagnose() if each.slug == "checkpoint-different-values"]
+    assert len(found) == late
+    for finding in found:
+        assert finding.culprit.text.startswith("h = checkpoint(lambda t: layer(t)")
+        assert "read 0.weight" in str(finding.explanation)
+        assert "2.weight when recomputed" in str(finding.explanation)

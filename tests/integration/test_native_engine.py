@@ -587,6 +587,7 @@ def test_failing_compiler_is_reported(tmp_path):
     assert list(tmp_path.rglob("*.so")) == []
 
 
+@pytest.mark.ci(reason="starts interpreters")
 def test_missing_compiler_is_reported(tmp_path):
     failed = run_cli("build", cache=tmp_path, CXX="/no/such/compiler")
     assert failed.returncode == 2
@@ -601,6 +602,7 @@ def test_read_only_cache_is_reported(tmp_path):
     assert "cannot be written" in failed.stderr
 
 
+@pytest.mark.ci(reason="starts interpreters")
 def test_cache_below_a_file_is_reported(tmp_path):
     (tmp_path / "file").write_text("x")
     failed = run_cli("build", cache=tmp_path / "file")
@@ -632,6 +634,7 @@ def test_other_versions_have_other_builds(monkeypatch, tmp_path):
     assert "2.12.0" in build.status().reason
 
 
+@pytest.mark.ci(reason="starts interpreters")
 def test_clean_removes_all_builds(tmp_path):
     folder = tmp_path / "native" / "0123"
     folder.mkdir(parents=True)

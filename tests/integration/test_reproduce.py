@@ -94,6 +94,7 @@ def test_program_raises_the_same_exception(step, engine, runner):
     assert "autogradviz" not in found.text.partition("\n")[2]
 
 
+@pytest.mark.ci(reason="reduces a whole program")
 def test_shapes_that_do_not_fit_raise_the_same_exception(runner):
     trace = record_failure(wrong_shapes)
     found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)

@@ -1,7 +1,8 @@
 """Measure ``trace.reproduce()``: ``python -m tests.planted_bugs.reproductions --seed N --count M``.
 
 Takes the programs of ``tests/cases`` that raise, and planted bugs that raise. Prints in which share
-the written program raises the same, and the median number of its statements.
+the written program raises the same, the median number of its statements, the median and the worst
+time, and why the other programs do not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from pathlib import Path
 from time import monotonic
 
@@ -62,6 +64,31 @@ def raising(options, folder):
             yield path.stem, path.with_suffix(".agv")
 
 
+def reason(row):
+    """Return why a program does not raise the same, in a few words."""
+    if not row["statements"]:
+        return "the program could not be written"
+    if not row["got"]:
+        return "the program raises nothing"
+    kinds = [row[name].partition(":")[0] for name in ("expected", "got")]
+    return f"{kinds[1]} instead of {kinds[0]}" if kinds[0] != kinds[1] else "another message"
+
+
+def summary(rows):
+    """Return the share of programs that raise the same, their sizes and times, and reasons."""
+    same = [row for row in rows if row["same"]]
+    lines = [f"the same: {len(same)} of {len(rows)} ({len(same) / max(1, len(rows)):.0%})"]
+    if same:
+        lines.append(
+            f"statements: {statistics.median(row['statements'] for row in same):g} (median)"
+        )
+    if rows:
+        times = [row["seconds"] for row in rows]
+        lines.append(f"seconds: {statistics.median(times):.1f} (median), {max(times):.1f} (worst)")
+    missed = Counter(reason(row) for row in rows if not row["same"])
+    return "\n".join([*lines, *(f"{count:4d} {why}" for why, count in missed.most_common())])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
@@ -86,11 +113,7 @@ def main():
         })  # fmt: skip
         verdict = "same" if found.same else f"{found.expected[:90]!r}, not {found.got[:90]!r}"
         print(f"{name[:50]:50s} {found.statements:4d} {verdict}", flush=True)
-    same = [row for row in rows if row["same"]]
-    print(f"the same: {len(same)} of {len(rows)}")
-    if same:
-        print(f"statements: {statistics.median(row['statements'] for row in same):g} (median)")
-        print(f"seconds: {statistics.median(row['seconds'] for row in same):.1f} (median)")
+    print(summary(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 0

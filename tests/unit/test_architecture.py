@@ -30,6 +30,7 @@ LAYERS = {
     "analysis": 2,
     "recorder": 2,
     "diagnose": 3,
+    "memory_snapshots": 3,
     "causes": 4,
     "scene": 5,
     "render": 6,

@@ -171,3 +171,8 @@ def test_interpreters_have_headers_and_one_of_each_version_is_used():
 def test_headers_that_a_compiler_read():
     listed = "engine.so: /a/module.cpp /w/include/c10/b.h \\\n /w/include/ATen/a.h /usr/x.h\n"
     assert build_engines._used_headers(listed, Path("/w/include")) == ["ATen/a.h", "c10/b.h"]
+
+
+def test_supported_release_without_an_engine_is_named():
+    engines = [{"torch": ["2.14.1", "2.14.0"]}, {"torch": ["2.13.0"]}]
+    assert build_engines.without_engine(("2.13", "2.14", "2.15"), engines) == ["2.15"]

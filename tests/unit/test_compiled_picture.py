@@ -19,7 +19,7 @@ from autogradviz.render.svg.document import render_svg
 from autogradviz.scene.build_scene import build_scene
 from autogradviz.scene.compiled.recomputed_bytes_alive import recomputed_alive
 from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, arrange_columns
-from autogradviz.scene.compiled.tables import build_region_scene
+from autogradviz.scene.compiled.tables import READABLE_WIDTH, build_region_scene
 from autogradviz.scene.layout.coordinates import place
 from autogradviz.views.compiled_region_view import CompiledRegionView, choose_region
 
@@ -364,7 +364,7 @@ def test_region_that_says_more_than_the_graph_is_open_in_the_first_picture(graph
     assert not region_group(small).open
 
 
-def test_region_that_several_nodes_run_opens_once_and_a_region_that_is_too_large_not_at_all():
+def test_region_that_several_nodes_run_opens_once():
     several = analysis_of(
         *MLP,
         more=[
@@ -377,8 +377,44 @@ def test_region_that_several_nodes_run_opens_once_and_a_region_that_is_too_large
     )
     opened = [g.open for g in build_scene(several, ()).groups if g.kind == "compiled"]
     assert opened == [True, False]
+
+
+def test_identical_compiled_blocks_are_folded():
+    blocks = [
+        [
+            m.module(at, f"h.{at}", "Block"),
+            m.entered_module(at, at, nr=at),
+            m.exited_module(at, nr=at + 1),
+            m.node(at, "CompiledFunctionBackward", nr=at, to=[at - 1] if at > 1 else []),
+            run_of(at),
+        ]
+        for at in (1, 2, 3)
+    ]
+    more = [*itertools.chain.from_iterable(blocks), m.backward(1, roots=(3,))]
+    groups = build_scene(analysis_of(*MLP, more=more), ()).groups
+    assert [(g.kind, g.label, g.repeat, g.open) for g in groups[:5]] == [
+        ("root", "h", 1, True),
+        ("repeat", "h.1–3", 3, True),
+        ("module", "h.1", 1, True),
+        ("compiled", "forward [0/0]", 1, True),
+        ("repeat", "h.2–3", 2, False),
+    ]
+
+
+def test_wide_region_opens_with_neighboring_columns_merged():
     wide = graph_with_a_region(*[Op("mm", 3 + i) for i in range(60)])
-    assert not region_group(build_scene(wide, ())).open
+    scene = build_scene(wide, ())
+    assert region_group(scene).open
+    [initial] = [picture for picture in scene.compiled_pictures if picture.initial]
+    assert initial.detail == "blocks"
+    assert initial.width <= READABLE_WIDTH
+
+
+def test_lines_outside_of_blocks_are_merged_before_blocks():
+    ops = [Op("mm", 30), Op("exp", 31), *block("h.0"), Op("mm", 40), Op("sum", 41)]
+    columns = arrange_columns(region_of(*ops), "blocks", 3).columns
+    assert [column.block for column in columns] == ["", "h.0", ""]
+    assert [column.lines for column in columns][::2] == [2, 2]
 
 
 def test_closed_region_says_how_many_ops_it_has():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from make_scene import Box, scene_of, tower
@@ -118,6 +119,7 @@ def overlap(a, b, slack=0.01):
     )
 
 
+@pytest.mark.ci(reason="lays out many random graphs")
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**9))
 def test_boxes_do_not_overlap_and_no_line_crosses_a_box(seed):

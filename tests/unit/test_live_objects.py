@@ -43,6 +43,7 @@ def tuples():
     sys.setswitchinterval(interval)
 
 
+@pytest.mark.ci(reason="a stress test of threads")
 def test_tuples_of_other_threads_are_not_disturbed(tuples):
     kept = Kind()
     for _ in range(30):

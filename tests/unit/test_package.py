@@ -113,6 +113,7 @@ def test_unpacked_wheel_runs(wheel):
     assert "The loss has no graph" in page
 
 
+@pytest.mark.ci(reason="builds the package twice")
 def test_wheel_built_from_the_source_distribution_has_the_same_files(sdist, wheel, tmp_path):
     with zipfile.ZipFile(build("wheel", sdist, tmp_path)) as archive:
         assert set(archive.namelist()) == files(wheel)

@@ -36,7 +36,7 @@ export function makeSidePanel(state, actions) {
   state.listeners.push(fill);
   fill();
   const cards = findings.map((finding, at) => findingCard(state, finding, at === 0));
-  const none = h("p", "agv-empty-text", "No problems were found in this run.");
+  const none = h("p", "agv-empty-text", "No findings in this run.");
   return h(
     "aside",
     { class: "agv-run-side", attrs: { tabindex: 0, "aria-label": "Findings" } },

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from autogradviz.analysis import OpPair, Recomputation, Region, SavedTensor, SourceLocation
 
 _UNINITIALIZED: Final = frozenset(
@@ -34,6 +36,30 @@ def first_value_mismatch(
             and _outputs_differ(pair)
             and pair.forward is not None
             and excluded.isdisjoint(t.storage_id for t in pair.forward.written)
+        ),
+        None,
+    )
+
+
+def first_other_parameter(again: Recomputation, parameters: Container[int]) -> OpPair | None:
+    """Return the first op that read one parameter in the forward and another one when recomputed.
+
+    Args:
+        again: the recomputation.
+        parameters: the ids of the tensors that are parameters.
+    """
+    return next(
+        (
+            pair
+            for pair in again.pairs
+            if pair.forward is not None
+            and pair.recompute is not None
+            and any(
+                first.tensor_id != second.tensor_id
+                and first.tensor_id in parameters
+                and second.tensor_id in parameters
+                for first, second in zip(pair.forward.inputs, pair.recompute.inputs, strict=False)
+            )
         ),
         None,
     )

@@ -1,6 +1,6 @@
 """A region computed other values when it was recomputed, with the same shapes.
 
-Needs fingerprints (``record(fingerprints=True)``): nothing else tells.
+Needs fingerprints (``record(fingerprints=True)``), unless the recomputation reads other parameters.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from autogradviz.diagnose.blame.recompute_cause_record import cause_lines, confi
 from autogradviz.diagnose.evidence.recompute_value_diff import (
     first_affected_line,
     first_changed_save,
+    first_other_parameter,
     first_value_mismatch,
 )
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_op, describe_region
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from autogradviz.analysis import Op, OpPair, Recomputation, Region
     from autogradviz.diagnose.blame.recompute_cause_record import Cause
@@ -36,9 +37,11 @@ def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
         for again in region.recomputations:
             if evidence.written_after(region, again.started_seq) is not None:
                 continue  # checkpoint-captured-tensor-mutated
-            pair = first_value_mismatch(again, excluded=changed_twice)
-            if pair is None:
-                pair = _op_of_changed_save(region, again)
+            pair = (
+                first_other_parameter(again, evidence.analysis.parameters)
+                or first_value_mismatch(again, excluded=changed_twice)
+                or _op_of_changed_save(region, again)
+            )
             # Equal results need no cause; searching for one reads all of the user's files.
             cause = None
             if pair is None and _results_differ(region, again):
@@ -46,7 +49,7 @@ def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
                 pair = again.pairs[again.first_difference or 0] if cause is not None else None
             if pair is not None:
                 cause = cause or find_cause(evidence, region, again)
-                yield _draft(region, again, pair, cause)
+                yield _draft(evidence, region, again, pair, cause)
 
 
 def _op_of_changed_save(region: Region, again: Recomputation) -> OpPair | None:
@@ -71,9 +74,12 @@ def _results_differ(region: Region, again: Recomputation) -> bool:
     return bool(known) and first.output_hashes != last.output_hashes
 
 
-def _draft(region: Region, again: Recomputation, pair: OpPair, cause: Cause | None) -> Draft:
+def _draft(
+    evidence: Evidence, region: Region, again: Recomputation, pair: OpPair, cause: Cause | None
+) -> Draft:
     op = pair.forward or pair.recompute
     assert op is not None
+    names = evidence.analysis.parameters
     culprit = cause.culprit if cause is not None else None
     return Draft(
         title=with_cause(
@@ -88,7 +94,7 @@ def _draft(region: Region, again: Recomputation, pair: OpPair, cause: Cause | No
             *cause_lines(cause),
             f"The first op that differs: {describe_op(op)}",
             op,
-            _inputs(pair.forward, pair.recompute),
+            _inputs(pair.forward, pair.recompute, names),
             "Checkpoint compares shapes, not values, so nothing was raised.",
         ],
         fix=cause.fix
@@ -100,11 +106,15 @@ def _draft(region: Region, again: Recomputation, pair: OpPair, cause: Cause | No
     )
 
 
-def _inputs(first: Op | None, second: Op | None) -> str:
+def _inputs(first: Op | None, second: Op | None, names: Mapping[int, tuple[str, ...]]) -> str:
     if first is None:
         return "Only the recomputation called it."
     if second is None:
         return "It was not called again, and its saved tensor was recomputed with other content."
+    read, again = ([names[t.tensor_id][0] for t in op.inputs if t.tensor_id in names]
+                   for op in (first, second))  # fmt: skip
+    if read != again:
+        return f"It read {', '.join(read)} in the forward, and {', '.join(again)} when recomputed."
     if first.input_hashes != second.input_hashes:
         return "Its inputs held other values already: they changed in between."
     return "Its inputs held the same values: the op itself returned another result."

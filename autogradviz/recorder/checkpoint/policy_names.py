@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import functools
 import re
+from collections import ChainMap
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ import torch
 from autogradviz.recorder.torch_internals.private_api import OpOverload, has_kernel_for_dispatch_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _OPS: Final = type(torch.ops)
 _NAMESPACE: Final = type(torch.ops.aten)
@@ -116,7 +117,7 @@ def _parts_of_function(function: FunctionType) -> Iterator[Any]:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     names = {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
     yield from names.values()
-    yield from _parts_of_code(function.__code__, {**function.__globals__, **names})
+    yield from _parts_of_code(function.__code__, ChainMap(names, function.__globals__))
 
 
 def _is_filled(cell: Any) -> bool:
@@ -127,28 +128,33 @@ def _is_filled(cell: Any) -> bool:
     return True
 
 
-def _parts_of_code(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+def _parts_of_code(code: CodeType, names: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the constants of code, and the globals and ``torch`` attributes that it reads."""
     value: Any = None
     variables: dict[str, Any] = {}  # "aten = torch.ops.aten" inside the function
-    for step in dis.get_instructions(code):
-        name = str(step.argval)
-        if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and _is_torch(value):
+    for opname, name in _steps(code):
+        if opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and _is_torch(value):
             value = getattr(value, name, None)
             continue
         yield value
-        if step.opname == "STORE_FAST" and _is_torch(value):
+        if opname == "STORE_FAST" and _is_torch(value):
             variables[name] = value
         value = None
-        if step.opname.startswith("LOAD_FAST"):
+        if opname.startswith("LOAD_FAST"):
             value = variables.get(name)
-        elif step.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
+        elif opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
             value = names.get(name)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _parts_of_code(constant, names)
         else:
             yield constant
+
+
+@functools.lru_cache(maxsize=128)
+def _steps(code: CodeType) -> tuple[tuple[str, str], ...]:
+    """Return name and argument of each instruction: code never changes, what it reads may."""
+    return tuple((step.opname, str(step.argval)) for step in dis.get_instructions(code))
 
 
 def _is_torch(value: Any) -> bool:
@@ -158,6 +164,7 @@ def _is_torch(value: Any) -> bool:
     return isinstance(value, (_OPS, _NAMESPACE, _PACKET))
 
 
+@functools.lru_cache(maxsize=1024)
 def _is_decomposed(op: Any) -> bool:
     """Return whether PyTorch decomposes all overloads of an operator before any mode sees them."""
     if isinstance(op, _PACKET):

@@ -55,6 +55,8 @@ class ModuleCallTable:
             self._session.stacks.mark(1, state)
             calls.append(call_id)
             state.modules.append(module_id)
+            if self._session.addresses is not None:
+                self._session.addresses.module_changed(number, state)
         except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
             self._session.fail("modules", error)
             return None
@@ -77,6 +79,8 @@ class ModuleCallTable:
                 call_id = calls.pop()
                 state.modules.pop()
                 self._emit_exited(state.number, None, call_id, get_sequence_nr(), output is None)
+            if self._session.addresses is not None:
+                self._session.addresses.module_changed(get_sequence_nr(), state)
             if not calls:
                 self._recent.remember(output)
         except Exception as error:  # noqa: BLE001

@@ -96,6 +96,14 @@ class CreatorTable:
             return []
         return found if isinstance(found, list) else [found]
 
+    def place_of(self, sequence_nr: int, thread: int) -> tuple[int, int | None]:
+        """Return thread and stack of the op that created a node; those of a Function if it did."""
+        created = self._created(sequence_nr)
+        if not created:
+            return thread, self.custom.get(sequence_nr)
+        _, _, thread, stack_id, *_ = created[-1]
+        return thread, stack_id
+
     def op_names(self, sequence_nr: int) -> list[str]:
         """Return the names of the ops that created a node, one for each thread."""
         return [row[_OP] for row in self._created(sequence_nr)]

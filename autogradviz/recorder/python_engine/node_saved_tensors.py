@@ -81,6 +81,7 @@ class SlotTable:
         self._emit_saved = session.emitter(TensorSaved)
         self._emit_released = session.emitter(TensorReleased)
         self._emit_unpacked = session.emitter(TensorUnpacked)
+        self._addresses = session.addresses
         self._ref = session.ref(self)
         self.held: Final[dict[int, int]] = {}
         """The tensor of each save without hooks that a node holds."""
@@ -113,6 +114,14 @@ class SlotTable:
                 self._read_slot(
                     saved, name, None, raw, node_id, sequence_nr, label, thread, stack_id
                 )
+        if saved and self._addresses is not None:
+            found = (thread, stack_id)
+            if sequence_nr is not None:
+                found = self._creators.place_of(sequence_nr, thread)
+            stacks: Any = self._session.stacks
+            place = found[0], stacks.user_lines.get(found[1], "")
+            note = self._addresses.node_saved
+            self._session.guarded("addresses", note, node, saved, sequence_nr, place)
         return NodeSlots(self._ref, tuple(saved)) if saved else None
 
     def _read_slot(

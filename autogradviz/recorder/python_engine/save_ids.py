@@ -45,6 +45,12 @@ class SaveIds:
             stack_id = self._session.stack_id()
         found = version_of(tensor)
         version = None if found == NO_ID else found
+        if self._session.addresses is not None:
+            stacks: Any = self._session.stacks
+            line = stacks.user_lines.get(stack_id, "")
+            note = self._session.addresses.packed
+            state = self._local.state
+            self._session.guarded("addresses", note, tensor, packed_by, state, line)
         saved_id = self.next_id()
         self._emit(
             self._local.state.number, stack_id, saved_id, None, sequence_nr, None,

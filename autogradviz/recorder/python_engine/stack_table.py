@@ -15,6 +15,7 @@ from autogradviz.events import NO_ID, FrameSeen, StackSeen
 from autogradviz.recorder import engine_interface
 from autogradviz.recorder.user_code_frames import (
     RECORDER_FOLDER,
+    is_user_code,
     line_at,
     places_of_frame,
     places_of_traceback,
@@ -48,6 +49,8 @@ class StackTable:
         self._short: dict[tuple[int, ...], int] = {}  # by the frames up to a mark
         self._callers: dict[tuple[int, ...], int] = {}  # the callers of marked frames
         self._frames: dict[tuple[int, int], int] = {}
+        self.user_lines: dict[int, str] = {}
+        """The innermost line of the user in each stack, "train.py:31", by id."""
         self._codes: dict[int, CodeType] = {}  # keeps the addresses unique that keys consist of
         self._count = 0
         self._frame_count = 0
@@ -131,7 +134,9 @@ class StackTable:
     def prune(self) -> None:
         """Forget all stacks if code that is generated at run time has made too many of them."""
         if len(self._ids) > engine_interface.MAX_STACKS:
-            for table in (self._ids, self._short, self._callers, self._frames):
+            for table in (
+                self._ids, self._short, self._callers, self._frames, self.user_lines,
+            ):  # fmt: skip
                 table.clear()
             self._codes.clear()
             self._source.forget()
@@ -166,6 +171,11 @@ class StackTable:
         stack_id = self._ids[key] = self._count
         self._count += 1
         self._emit_stack(self._local.state.number, stack_id, frame_ids)
+        for place in places:
+            if is_user_code(place[0]):
+                name = place[0].co_filename.replace("\\", "/").rpartition("/")[2]
+                self.user_lines[stack_id] = f"{name}:{line_at(place)}"
+                break
         return stack_id
 
     def _frame(self, place: Place) -> int:

@@ -26,6 +26,7 @@ class SaveTable:
     def __init__(
         self, session: Session, tensors: TensorIds, ids: Saves, fingerprints: ContentHashes
     ) -> None:
+        self._session = session
         self._local = session.threads.local
         self._intern = tensors.intern
         self._ids = ids
@@ -57,6 +58,9 @@ class SaveTable:
     ) -> int:
         """Record one save of a tensor, given by itself or by its id; return the id of the save."""
         if isinstance(tensor, torch.Tensor):
+            if self._session.addresses is not None:
+                note = self._session.addresses.kept
+                self._session.guarded("addresses", note, tensor, packed_by)
             tensor = self._intern(tensor)
         saved_id = self._ids.next_id()
         self._emit_saved(

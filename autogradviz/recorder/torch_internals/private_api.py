@@ -92,6 +92,8 @@ NEEDED: Final = (
     PrivateName("autograd.function._SingleLevelFunction.apply", _VERIFY),
     PrivateName("Tensor._is_zerotensor", "reading contents"),
     PrivateName("_foreach_norm", "gradient norms"),
+    PrivateName("_C._data_address", "record(annotate_memory=True)"),
+    PrivateName("_C._is_cow_tensor", "record(annotate_memory=True)"),
     # the graph and the engine
     PrivateName("_C._autograd._get_sequence_nr", "matching operators with nodes"),
     PrivateName("_C._functions.AccumulateGrad._sequence_nr", _WALK),
@@ -233,6 +235,8 @@ engine: Final[Any] = torch.autograd.Variable._execution_engine
 """The engine itself, past the function that observes backwards."""
 is_functorch_wrapped_tensor: Final = torch._C._functorch.is_functorch_wrapped_tensor
 foreach_norm: Final = torch._foreach_norm
+data_address: Final[Any] = torch._C._data_address  # type: ignore[attr-defined]
+is_copied_on_write: Final[Any] = torch._C._is_cow_tensor  # type: ignore[attr-defined]
 increment_version: Final = torch._C._increment_version
 """PyTorch's own, also while a recording has wrapped it."""
 

@@ -30,7 +30,7 @@ from autogradviz.scene.compiled.saved_value_ribbons import (
     Ribbon,
     ribbon_path,
 )
-from autogradviz.scene.compiled.source_line_columns import arrange_columns
+from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, arrange_columns
 from autogradviz.scene.display_text import plural, range_label
 from autogradviz.scene.schema import (
     SceneCompiledItem,
@@ -94,6 +94,7 @@ def draw_region(
     index: int,
     first_slot: int,
     detail: CompiledDetail,
+    most_blocks: int = MAX_BLOCKS,
 ) -> None:
     """Append one picture of a region to the tables.
 
@@ -103,8 +104,9 @@ def draw_region(
         index: its index among the scene's regions.
         first_slot: index of its first slot among the scene's slots.
         detail: one column for each block, or for each line.
+        most_blocks: maximum number of columns of a picture by blocks.
     """
-    _Picture(tables, region, index, first_slot, detail).draw()
+    _Picture(tables, region, index, first_slot, detail).draw(most_blocks)
 
 
 class _Picture:
@@ -129,8 +131,8 @@ class _Picture:
             each for each in list(checkpoints)[1::2] if each is not None
         }  # every second checkpoint has its own style
 
-    def draw(self) -> None:
-        arranged = arrange_columns(self._region, self._detail)
+    def draw(self, most_blocks: int) -> None:
+        arranged = arrange_columns(self._region, self._detail, most_blocks)
         places = place_columns(self._region, arranged, self._detail, self._odd)
         forward = max((len(place.forward) for place in places), default=0)
         backward = max((len(place.backward) for place in places), default=0)
@@ -248,14 +250,18 @@ class _Picture:
             label = column.block
             if column.last_block != column.block:
                 label = range_label(column.block, column.last_block)
-            self._mark("text", "strong", first.x, 15, text=_fit(label, width - 14, 12.0))
-            room = width - 20 - text_width(label, 12.0, bold=True)
+            named = text_width(label, 12.0, bold=True)
+            room = width - 20 - named
+            label_room = width - 14 if room < 0 else named
+            fit = _fit(label, width - 14, 12.0)
+            self._mark("text", "strong", first.x, 15, width=label_room, text=fit)
             note = self._block_note(column, room, checkpointed=checkpointed)
             self._mark(
                 "text",
                 "recompute-text" if checkpointed else "muted",
-                first.x + text_width(label, 12.0, bold=True) + 6,
+                first.x + named + 6,
                 15,
+                width=max(room, 0.0),
                 text=note,
             )
 
@@ -394,7 +400,7 @@ class _Picture:
                 self._mark("rect", style, x + 0.5, y, width=20, height=12)
             if style.startswith("chip"):
                 self._mark("rect", f"bar {style[5:]}", x + 0.5, y, width=5, height=12)
-            self._mark("text", "muted", x + 27, y + 9.6, text=label)
+            self._mark("text", "muted", x + 27, y + 9.6, width=width - 31, text=label)
             x += width
         return y + 18
 

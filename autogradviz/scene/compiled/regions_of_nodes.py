@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.compiled_graphs.view_ops import is_view
 
@@ -11,10 +11,6 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.compiled_region_types import CompiledRegion
     from autogradviz.scene.schema import SceneCompiledPicture, SceneCompiledRegion
-
-
-MAX_OPENED_OPS: Final = 5_000
-"""Regions with more ops are not opened in the first picture."""
 
 
 def region_of_nodes(
@@ -64,12 +60,11 @@ def dominating_nodes(
         node_count: number of drawn nodes.
 
     Returns:
-        None of them if the graph has more nodes than the regions have ops, or if the regions are
-        too large to be read at once.
+        None of them if the graph has more nodes than the regions have ops.
     """
     first = {region_of[node]: node for node in sorted(region_of, reverse=True)}
     ops = sum(len(regions[at].forward_ops) + len(regions[at].backward_ops) for at in first)
-    return sorted(first.values()) if node_count <= ops <= MAX_OPENED_OPS else []
+    return sorted(first.values()) if node_count <= ops else []
 
 
 def region_contents(region: CompiledRegion) -> str:

@@ -74,12 +74,16 @@ def is_view(op: CompiledOp) -> bool:
     return is_view_target(op.target)
 
 
-def arrange_columns(region: CompiledRegion, detail: CompiledDetail) -> Columns:
+def arrange_columns(
+    region: CompiledRegion, detail: CompiledDetail, most_blocks: int = MAX_BLOCKS
+) -> Columns:
     """Return the columns of a region.
 
     Args:
         region: the region.
         detail: "lines" for one column for each line, "blocks" for one for each numbered module.
+        most_blocks: maximum number of columns by blocks. If there are more, lines outside of
+            blocks are merged first.
     """
     lines = _by_line(region)
     groups: list[list[Column]] = []
@@ -102,7 +106,13 @@ def arrange_columns(region: CompiledRegion, detail: CompiledDetail) -> Columns:
     place = {
         op.name: at for at, twins in enumerate(drawn) for twin in twins for op in twin.backward
     }
-    return _limit(columns, place, MAX_BLOCKS if detail == "blocks" else MAX_LINES)
+    if detail == "lines":
+        return _limit(columns, place, MAX_LINES)
+    if len(columns) > most_blocks:
+        columns, place = _merge(
+            columns, place, [at if column.block else -1 for at, column in enumerate(columns)]
+        )
+    return _limit(columns, place, most_blocks)
 
 
 def _by_line(region: CompiledRegion) -> list[Column]:
@@ -240,6 +250,15 @@ def _limit(columns: list[Column], place: dict[str, int], limit: int) -> Columns:
     """Merge neighbors until at most ``limit`` columns are left."""
     size = -(-len(columns) // limit)
     if size > 1:
-        columns = [_join(columns[at : at + size]) for at in range(0, len(columns), size)]
-        place = {name: at // size for name, at in place.items()}
+        columns, place = _merge(columns, place, [at // size for at in range(len(columns))])
     return Columns(columns=columns, backward_column=place)
+
+
+def _merge(
+    columns: list[Column], place: dict[str, int], keys: Sequence[int]
+) -> tuple[list[Column], dict[str, int]]:
+    """Join neighbors with the same key."""
+    runs = [list(run) for _, run in groupby(range(len(columns)), key=keys.__getitem__)]
+    run_of = {at: number for number, run in enumerate(runs) for at in run}
+    joined = [_join([columns[at] for at in run]) for run in runs]
+    return joined, {name: run_of[at] for name, at in place.items()}

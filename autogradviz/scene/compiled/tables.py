@@ -14,7 +14,7 @@ from autogradviz.analysis.formatting import (
 )
 from autogradviz.scene.compiled.picture import Tables, draw_region
 from autogradviz.scene.compiled.recompile_tree import guard_tree
-from autogradviz.scene.compiled.source_line_columns import slot_hook
+from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, slot_hook
 from autogradviz.scene.display_text import plural
 from autogradviz.scene.schema import (
     SceneCompiledRegion,
@@ -34,10 +34,15 @@ if TYPE_CHECKING:
         GraphBreak,
         Recompile,
     )
+    from autogradviz.scene.schema import SceneCompiledPicture
 
 PLANNED: Final = "planned: inductor fuses these ops into kernels"
 READABLE_WIDTH: Final = 1150.0
-"""A region whose columns for single lines are wider than this is first shown by blocks."""
+"""A region whose columns for single lines are wider than this is first shown by blocks, of which
+neighbors are merged until they are not wider."""
+
+FEWER_BLOCKS: Final = (MAX_BLOCKS, 8, 6, 4)
+"""Maximum numbers of columns that are tried."""
 
 
 def build_compiled_tables(
@@ -80,8 +85,8 @@ def build_compiled_tables(
 def draw_pictures(tables: Tables, region: CompiledRegion, index: int, first_slot: int) -> None:
     """Append the pictures of a region by lines and by blocks; equal ones are drawn once."""
     pictures = tables.pictures
-    draw_region(tables, region, index, first_slot, "blocks")
-    blocks, marks, items = pictures[-1], len(tables.marks), len(tables.items)
+    blocks = _draw_blocks(tables, region, index, first_slot)
+    marks, items = len(tables.marks), len(tables.items)
     draw_region(tables, region, index, first_slot, "lines")
     lines = pictures[-1]
     if (lines.width, lines.height) == (blocks.width, blocks.height):
@@ -90,6 +95,20 @@ def draw_pictures(tables: Tables, region: CompiledRegion, index: int, first_slot
         pictures[-2:] = [blocks, replace(lines, initial=True)]
         return
     pictures[blocks.index] = replace(blocks, initial=True)
+
+
+def _draw_blocks(
+    tables: Tables, region: CompiledRegion, index: int, first_slot: int
+) -> SceneCompiledPicture:
+    """Append the picture of a region by blocks, with as many columns as are readable at once."""
+    marks, items = len(tables.marks), len(tables.items)
+    for most in FEWER_BLOCKS:
+        draw_region(tables, region, index, first_slot, "blocks", most)
+        blocks = tables.pictures[-1]
+        if blocks.width <= READABLE_WIDTH or most == FEWER_BLOCKS[-1]:
+            break
+        del tables.pictures[-1], tables.marks[marks:], tables.items[items:]
+    return blocks
 
 
 def describe_region(

@@ -12,7 +12,7 @@ export const STATUS_LABELS = {
   added: ["+", "only in recompute"],
   removed: ["−", "only in forward"],
   cached: ["↻", "cached by the policy"],
-  not_rerun: ["□", "not rerun"],
+  not_rerun: ["□", "not recomputed"],
 };
 
 /**

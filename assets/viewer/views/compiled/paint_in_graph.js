@@ -113,7 +113,11 @@ export function paintRegion(pen, scene, box, savedForm) {
           color: plain && hue !== palette.recompute ? text : hue,
           weight: BOLD.includes(kind) || has("backward") ? 600 : 400,
           align: center ? "center" : "left",
-          room: inside ? (center ? inside.width - 6 : inside.x + inside.width - mark.x) : undefined,
+          room: inside
+            ? center
+              ? inside.width - 6
+              : inside.x + inside.width - mark.x
+            : mark.width || undefined,
         },
       );
       continue;

@@ -46,7 +46,7 @@ export class Findings {
     this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
     this.audit.replaceChildren(...audit_entries.map((each, at) => this.#auditRow(each, at)));
     for (const [list, none] of /** @type {[HTMLElement, string][]} */ ([
-      [this.list, "No problems were found in this recording."],
+      [this.list, "No findings in this recording."],
       [this.audit, summary.audited ? "No line needs a look." : "This file has no audit."],
     ])) {
       if (list.childElementCount) list.setAttribute("role", "listbox");

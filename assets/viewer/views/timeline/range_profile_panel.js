@@ -133,7 +133,7 @@ export class RangeProfilePanel {
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
     const released = rows.reduce((sum, row) => sum + row.released, 0);
     return [
-      ["wall time", formatDuration(end - start)],
+      ["duration", formatDuration(end - start)],
       ["forward ops", ofPhase("forward")],
       ["backward nodes", ofPhase("backward")],
       ["recomputed", ofPhase("recompute")],

@@ -1,0 +1,10 @@
+"""Snapshots of PyTorch's CUDA allocator, read beside a recording."""
+
+from autogradviz.memory_snapshots.annotate import annotate_snapshot
+from autogradviz.memory_snapshots.reconcile import (
+    MemoryReconciliation,
+    MemoryRow,
+    reconcile_snapshot,
+)
+
+__all__ = ["MemoryReconciliation", "MemoryRow", "annotate_snapshot", "reconcile_snapshot"]
