@@ -32,11 +32,12 @@ RAISED = ("RuntimeError", "CheckpointError", "NotImplementedError")
 
 def candidates(programs, names, seed, folder):
     """Yield the path of each mutant, its operator, program and planted lines, in random order."""
-    rng = random.Random(seed)
+    rng, known = random.Random(seed), set()
     for number in range(10_000):
         name, program = names[number % len(names)], rng.choice(programs)
         made = mutate(program.read_text(encoding="utf-8"), name, rng)
-        if made is not None:
+        if made is not None and made[0] not in known:
+            known.add(made[0])
             path = folder / f"m{number:04d}_{name}_{program.stem}.py"
             path.write_text(made[0], encoding="utf-8")
             yield path, name, program, made[1]
