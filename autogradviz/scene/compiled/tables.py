@@ -41,7 +41,7 @@ READABLE_WIDTH: Final = 1150.0
 """A region whose columns for single lines are wider than this is first shown by blocks, of which
 neighbors are merged until they are not wider."""
 
-FEWER_BLOCKS: Final = (MAX_BLOCKS, 8, 6, 4)
+FEWER_BLOCKS: Final = (MAX_BLOCKS, 8, 6)
 """Maximum numbers of columns that are tried."""
 
 
