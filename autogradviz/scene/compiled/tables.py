@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PLANNED: Final = "planned: inductor fuses these ops into kernels"
 READABLE_WIDTH: Final = 1150.0
 """A region whose columns for single lines are wider than this is first shown by blocks, of which
-neighbors are merged until they are not wider."""
+neighbors are merged, down to six."""
 
 FEWER_BLOCKS: Final = (MAX_BLOCKS, 8, 6)
 """Maximum numbers of columns that are tried."""
