@@ -72,7 +72,7 @@ def printed(cell):
     return "".join(o.text for o in cell.outputs if o.get("name") == "stdout")
 
 
-@pytest.mark.one_in(3, reason="starts a kernel for each notebook")
+@pytest.mark.one_in(6, reason="starts a kernel for each notebook", in_ci=3)
 @needs_documented_torch
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_tutorials_print_what_they_show(tutorial, tmp_path):
