@@ -63,6 +63,7 @@ struct BeforeHook {
 // Prepare for a pack hook: its calls are recorded.
 BeforeHook begin_hook(ThreadContext& thread) {
   BeforeHook before{thread.depth, thread.sequence_nr, thread.call};
+  if (thread.call != nullptr) thread.call->quiet.pause();
   thread.depth = 0;
   thread.call = nullptr;
   // The node of the operator exists already: the first call in the hook is not one in its forward.
@@ -76,7 +77,9 @@ void end_hook(ThreadContext& thread, const BeforeHook& before, int64_t raised) {
   thread.depth = before.depth;
   thread.sequence_nr = before.sequence_nr;
   thread.call = before.call;
-  if (raised == NO_ID || thread.call == nullptr) return;
+  if (thread.call == nullptr) return;
+  thread.call->quiet.resume();
+  if (raised == NO_ID) return;
   const auto& inputs = thread.call->inputs;
   bool input = std::find(inputs.begin(), inputs.end(), raised) != inputs.end();
   thread.call->skipped = input;

@@ -12,7 +12,7 @@
 
 #include "fingerprints.h"
 #include "output_norms.h"
-#include "unobserved_compiled_regions.h"
+#include "quiet_observers.h"
 #include "op_arguments.h"
 #include "recording_state.h"
 
@@ -61,6 +61,8 @@ struct OpInfo {
   uint64_t hashes[3] = {};  // of its name and each phase; zero if it does not count in a step
   c10::SmallVector<uint16_t, 2> needed;  // random numbers are drawn only if none of these is zero
   std::unordered_map<int, bool> transparent_on;  // by backend
+  bool may_be_quiet = false;  // its kernels run no Python but pack hooks, and nothing of them runs later
+  int nested = 0;  // calls that its kernel made when it was last observed
 };
 
 // FNV-1a.
@@ -135,6 +137,8 @@ struct OpContext : at::ObserverContext {
   bool skipped = false;
   bool hidden = false;  // PyTorch makes an object of a subclass with it
   bool traced = false;  // it only traces, with all that it calls
+  int nested = 0;  // calls that its kernel has made
+  QuietKernel quiet;
   Origin origin = Origin::eager;
   int64_t result = NO_ID;
   int64_t arguments = NO_ID;
@@ -234,6 +238,7 @@ class OpRegistry {
         plain != "_scaled_dot_product_flash_attention_for_cpu";
     bool writes = qualified.overload_name != "out" &&
         std::any_of(info.tensors.begin(), info.tensors.end(), [](const auto& each) { return each.second; });
+    info.may_be_quiet = space == "aten." && info.group < 0;
     info.repeats = (space == "aten." || space == "prims.") && !writes && !info.draws && info.group < 0;
     return &info;
   }
@@ -513,6 +518,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   leave_out(recording->observer_call_ns);
   if (thread.depth > 0) {
     ++thread.depth;
+    if (thread.call != nullptr) ++thread.call->nested;
     return nullptr;
   }
   if (thread.suspended) return nullptr;
@@ -544,7 +550,8 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   if (is_transparent(*op, arguments)) return nullptr;
   std::vector<Fingerprint> contents;
   WrapperScope wrappers;
-  if (recording->with_fingerprints || has_wrapper(*op, arguments)) {
+  bool wrapped = has_wrapper(*op, arguments);
+  if (recording->with_fingerprints || wrapped) {
     lock.unlock();
     if (recording->with_fingerprints) contents = read_inputs(*op, arguments);
     for (auto [position, written] : op->tensors)
@@ -608,8 +615,10 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
         : NO_ID;
     put_collective(*recording, *op, *context, arguments, thread.number, stack);
   }
+  bool nests = op->nested > 0;
   lock.unlock();
   keep_codes(new_codes);
+  if (nests && op->may_be_quiet && !wrapped) context->quiet.begin();
   thread.depth = 1;
   thread.call = context.get();
   return context;
@@ -751,6 +760,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   static thread_local std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;
   OpContext& context = *static_cast<OpContext*>(base);
+  bool was_quiet = context.quiet.end();
   size_t count = recording->with_stacks ? read_own_stack(*recording, places) : 0;
   if (context.op->is_detach) context.hidden = makes_subclass(*recording);
   std::vector<Fingerprint> contents;
@@ -770,6 +780,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
         ? recording->intern_stack(places.data(), count, thread.number, ended_ns, new_codes)
         : NO_ID;
     put_call(*recording, thread, context, call.outputs(), contents, norms, ended_ns, stack, in_clone);
+    if (!was_quiet) context.op->nested = context.nested;
   }
   keep_codes(new_codes);
   check_due(*recording);
