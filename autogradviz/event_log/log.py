@@ -11,12 +11,12 @@ The oldest rows of a long recording are compressed to a twentieth of their size
 
 from __future__ import annotations
 
-from itertools import chain, compress, repeat, starmap
+from itertools import chain, repeat, starmap
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from autogradviz.event_log.compressed_rows import CompressedRows
-from autogradviz.event_log.log_segments import Segments, rows_of_segment
+from autogradviz.event_log.log_segments import Segments
 from autogradviz.event_log.uncompressed_rows import Rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.support.fast_dataclass_constructor import maker
@@ -169,11 +169,11 @@ class Log:
     def remove_segment(self, segment: Segment, kept: Iterable[type[Event]] = ()) -> None:
         """Remove a segment, but append the rows of some of its kinds to those not compressed."""
         kinds = tuple(kept)
-        rows_by_kind = list(rows_of_segment(segment, kinds)) if kinds else ()
+        columns_by_kind = list(segment.columns(kinds)) if kinds else ()
         with self._moving:
-            for kind, rows in rows_by_kind:
+            for kind, columns in columns_by_kind:
                 recent = self._recent[kind]
-                recent.append(chain.from_iterable(rows))
+                recent.append(chain.from_iterable(zip(*columns, strict=True)))
                 recent.sort()
             self._segments.remove(segment)
         for kind in segment.counts:
@@ -187,7 +187,9 @@ class Log:
         """
         stop = self._recent[kind].find(seq, stop=among)
         if stop:
-            self._replace(kind, stop)
+            with self._moving:
+                self._recent[kind].replace(stop)
+            self._discard_read(kind)
         return stop
 
     def keep_only(self, kind: type[Event], among: int, kept: Iterable[bool]) -> int:
@@ -201,15 +203,11 @@ class Log:
         Returns:
             The number of dropped rows.
         """
-        rows = list(compress(self._recent[kind].rows(among), kept))
-        if len(rows) < among:
-            self._replace(kind, among, rows)
-        return among - len(rows)
-
-    def _replace(self, kind: type[Event], among: int, kept: Sequence[Row] = ()) -> None:
         with self._moving:
-            self._recent[kind].replace(among, kept)
-        self._discard_read(kind)
+            dropped = self._recent[kind].keep_only(among, kept)
+        if dropped:
+            self._discard_read(kind)
+        return dropped
 
     def _discard_read(self, kind: type[Event]) -> None:
         self._columns.pop(kind, None)

@@ -11,7 +11,7 @@ quarter of the list, because each deletion moves the rest.
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import chain
+from itertools import chain, compress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -77,9 +77,28 @@ class Rows:
 
     def replace(self, count: int, kept: Sequence[Row] = ()) -> None:
         """Replace the oldest rows by fewer ones."""
+        self._replace(self._place(count), list(chain.from_iterable(kept)))
+
+    def keep_only(self, count: int, kept: Iterable[bool]) -> int:
+        """Keep some of the oldest rows, and return the number of those that are dropped.
+
+        Args:
+            count: the number of rows from which some are dropped.
+            kept: whether to keep each of them, the oldest first.
+        """
         stop = self._place(count)
-        self._first = stop - len(kept) * self._width
-        self._values[self._first : stop] = chain.from_iterable(kept)
+        each = iter(self._values[self._first : stop])
+        rows = zip(*[each] * self._width, strict=True)
+        values = list(chain.from_iterable(compress(rows, kept)))
+        dropped = count - len(values) // self._width
+        if dropped:
+            self._replace(stop, values)
+        return dropped
+
+    def _replace(self, stop: int, values: list[Any]) -> None:
+        """Replace all values before a place by fewer ones."""
+        self._first = stop - len(values)
+        self._values[self._first : stop] = values
         if self._first * _SKIPPED >= len(self._values):
             del self._values[: self._first]
             self._first = 0
