@@ -171,7 +171,7 @@ bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build
 
 # PYTHONS="python3.10 python3.12" names the interpreters whose headers are used.
-PYTHONS ?= python3.10 python3.11 python3.12 python3.13
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 engines: $(VENV)/.releasing ## build the native engines that wheels carry, from headers: a minute of CPU time each
 	$(BIN)/python release/build_engines.py $(addprefix --python ,$(PYTHONS))
 

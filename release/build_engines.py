@@ -204,15 +204,15 @@ def main() -> None:
     parser.add_argument("--python", action="append", help="an interpreter (default: python3.10 …)")
     parser.add_argument("--release", action="append", help="of PyTorch (default: all supported)")
     options = parser.parse_args()
-    source = load("extension_source")
+    source, versions = load("extension_source"), load("supported_versions")
     folder = OUTPUT / "engines"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    first, last = (minor for _, minor in source.SUPPORTED_PYTHON)
+    first, last = (minor for _, minor in versions.SUPPORTED_PYTHON)
     supported = [f"3.{minor}" for minor in range(first, last + 1)]
     programs = options.python or [f"python{version}" for version in supported]
     pythons = [each for each in interpreters(programs) if each.version in supported]
-    releases = options.release or _supported_releases(source.SUPPORTED_TORCH)
+    releases = options.release or _supported_releases(versions.SUPPORTED_TORCH)
     engines: list[dict[str, Any]] = []
     for release in releases:
         for python in pythons:
@@ -225,7 +225,7 @@ def main() -> None:
     missing = sorted(set(supported) - {each.version for each in pythons})
     if missing:
         print(f"no interpreter with headers was found for Python {', '.join(missing)}")
-    for minor in without_engine(source.SUPPORTED_TORCH, engines):
+    for minor in without_engine(versions.SUPPORTED_TORCH, engines):
         print(f"NO ENGINE for PyTorch {minor}, which is supported: pip can fetch no wheel of it")
 
 

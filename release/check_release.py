@@ -8,15 +8,15 @@ Every step runs in this checkout, or in an empty environment that is removed aft
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
-import venv
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import empty_environment
+from empty_environment import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,40 +29,6 @@ assert importlib.util.find_spec("torch") is None
 trace = autogradviz.load(sys.argv[1])
 print(len(trace.log), "events read without PyTorch")
 """
-_WITH_TORCH: Final = """
-import sys, torch, autogradviz
-model = torch.nn.Linear(4, 4)
-with autogradviz.record(model) as trace:
-    model(torch.ones(2, 4)).sum().backward()
-trace.save(sys.argv[1])
-print(trace)
-from autogradviz.recorder.native import build
-print(build.status().reason)
-assert build.unsupported() or build.status().usable, "the first recording used the Python engine"
-"""
-
-
-def run(*command: str | Path, cwd: Path = ROOT, path: str | None = None) -> str:
-    """Run a program and return what it printed; exit with its output if it fails.
-
-    Args:
-        command: the program and its arguments.
-        cwd: the folder that it runs in.
-        path: the value of PATH, if not the one of this process.
-    """
-    environment = dict(os.environ) if path is None else {**os.environ, "PATH": path}
-    ran = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if ran.returncode != 0:
-        sys.exit(f"\n{ran.stdout}\nfailed: {' '.join(map(str, command))}")
-    return ran.stdout
 
 
 def check_tree() -> str:
@@ -120,38 +86,25 @@ def distributions(folder: Path) -> tuple[Path, list[Path]]:
     return next(path for path in wheels if "manylinux" in path.name), found
 
 
-def make_environment(folder: Path, *requirements: str | Path) -> Path:
-    """Make an environment with packages, and return its Python."""
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "-q")
-    run(*pip, *requirements)
-    return python
-
-
-def requirements_without_torch() -> list[str]:
-    """Return the packages that ours needs, except PyTorch."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    block = text.partition("\ndependencies = [")[2].partition("]")[0]
-    return [name for name in re.findall(r'"([^"]+)"', block) if not name.startswith("torch")]
-
-
 def check_with_torch(wheel: Path, torch: str, trace: Path) -> str:
     """Return what the wheel did in an empty environment with PyTorch and no compiler."""
     with tempfile.TemporaryDirectory() as folder:
-        python = make_environment(Path(folder) / "environment", torch, "numpy", wheel)
-        only = str(python.parent)  # no compiler
-        output = run(python, "-I", "-c", _WITH_TORCH, trace, cwd=Path(folder), path=only)
-        run(python.parent / "autogradviz", "demo", "-o", "demo", cwd=Path(folder), path=only)
+        python = empty_environment.make(Path(folder) / "environment", wheel, torch)
+        first = empty_environment.check_prebuilt(python, trace)
+        without_compiler = empty_environment.variables(python, compiler=False)
+        demo = (python.parent / "autogradviz", "demo", "-o", "demo")
+        run(*demo, cwd=Path(folder), environment=without_compiler)
         pages = len(list((Path(folder) / "demo").rglob("*.html")))
-    return f"{output.splitlines()[-1]}; the demo wrote {pages} reports"
+    return (
+        f"Python {first.python}, PyTorch {first.torch}: {first.engine}, {first.status}; the demo"
+        f" wrote {pages} reports"
+    )
 
 
 def check_without_torch(wheel: Path, trace: Path) -> str:
     """Return what the wheel did in an empty environment without PyTorch."""
     with tempfile.TemporaryDirectory() as folder:
-        python = make_environment(Path(folder) / "environment", *requirements_without_torch())
-        run(python, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps", wheel)
+        python = empty_environment.make(Path(folder) / "environment", wheel, None)
         output = run(python, "-I", "-c", _WITHOUT_TORCH, trace, cwd=Path(folder))
         run(python.parent / "autogradviz", "show", trace, cwd=Path(folder))
     return output.strip()

@@ -76,14 +76,25 @@ def is_length(state: str) -> bool:
     return _LENGTH.fullmatch(state) is not None
 
 
-def state_text(state: str) -> str:
-    """Return a recorded state in words: "2 keys, first 0" for "len 2, 0 first"."""
-    match = _LENGTH.fullmatch(state)
-    if match is None:
-        return state
+def state_texts(before: str, after: str) -> tuple[str, str]:
+    """Return two recorded states of one object in words: "1 key" and "2 keys".
+
+    What else is known of containers, such as "2 keys, first 0", is there if they are as long.
+    """
+    found = _LENGTH.fullmatch(before), _LENGTH.fullmatch(after)
+    is_mapping = any(match is not None and match[2] is not None for match in found)
+    lengths = [match[1] for match in found if match is not None]
+    brief = len(set(lengths)) > 1
+    first, second = (
+        state if match is None else _container_text(match, is_mapping=is_mapping, brief=brief)
+        for state, match in zip((before, after), found, strict=True)
+    )
+    return first, second
+
+
+def _container_text(match: re.Match[str], *, is_mapping: bool, brief: bool) -> str:
     count, first, content = match.groups()
-    noun = "item" if first is None else "key"
-    words = f"{count} {noun}{'' if count == '1' else 's'}"
-    if first is not None:
-        return f"{words}, first {first}"
-    return words if content is None else f"{words}, content {content}"
+    words = f"{count} {'key' if is_mapping else 'item'}{'' if count == '1' else 's'}"
+    if brief or (first is None and content is None):
+        return words
+    return f"{words}, content {content}" if first is None else f"{words}, first {first}"

@@ -13,7 +13,7 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     format_shape,
     source_line,
-    state_text,
+    state_texts,
 )
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.scene.display_text import plural
@@ -202,11 +202,12 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
     for event in analysis.log.of(StateChanged):
         if event.region_id in region_index:
             filename, lineno, _ = source_line(analysis.location(event.stack_id))
+            before, after = state_texts(event.before, event.after)
             changes[event.region_id, event.state_name] = SceneChange(
                 region=region_index[event.region_id],
                 name=event.state_name,
-                before=state_text(event.before),
-                after=state_text(event.after),
+                before=before,
+                after=after,
                 by_forward=event.in_forward,
                 filename=filename,
                 lineno=lineno,

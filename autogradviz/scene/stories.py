@@ -10,7 +10,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from autogradviz.analysis.formatting import display_op_name, format_shape, short_op_name, state_text
+from autogradviz.analysis.formatting import (
+    display_op_name,
+    format_shape,
+    short_op_name,
+    state_texts,
+)
 from autogradviz.diagnose.text_formatting import describe_tensor, in_module, slot_name
 from autogradviz.events import (
     BackwardStarted,
@@ -150,7 +155,7 @@ class StoryBuilder:
                     text = _unpacking(self._slot(saved), unpack)
                     yield Station(text, self._backward_line(unpack.seq), unpack.seq)
         for change in self._events(StateChanged):
-            before, after = state_text(change.before), state_text(change.after)
+            before, after = state_texts(change.before, change.after)
             text = f"{change.state_name} was {before}, and is {after} in the recomputation"
             yield Station(text, analysis.location(change.stack_id), change.seq)
         for bump in self._events(VersionBumped):

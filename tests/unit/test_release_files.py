@@ -62,7 +62,7 @@ def test_versions_that_ci_runs_are_supported():
     versions = load(GITHUB / "workflows" / "tests.yml")["jobs"]["versions"]
     pairs = versions["strategy"]["matrix"]["include"]
     minors = {each["torch"].rpartition(".")[0] for each in pairs}
-    assert set(load_source("extension_source").SUPPORTED_TORCH) <= minors
+    assert set(load_source("supported_versions").SUPPORTED_TORCH) <= minors
 
 
 def test_templates_ask_for_the_recording_and_a_reproduction():

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from autogradviz.analysis.formatting import is_length, state_text
+from autogradviz.analysis.formatting import is_length, state_texts
 
 
 @pytest.mark.parametrize(
-    ("recorded", "words"),
+    ("before", "after", "words"),
     [
-        ("len 0", "0 items"),
-        ("len 1", "1 item"),
-        ("len 2, 0 first", "2 keys, first 0"),
-        ("len 2, 'a, b' first", "2 keys, first 'a, b'"),
-        ("len 3, content 0a1b2c", "3 items, content 0a1b2c"),
-        ("None", "None"),
-        ("'len 2'", "'len 2'"),
+        ("len 1", "len 0", ("1 item", "0 items")),
+        ("len 1", "len 2, 0 first", ("1 key", "2 keys")),
+        ("len 2, 0 first", "len 2, 'a, b' first", ("2 keys, first 0", "2 keys, first 'a, b'")),
+        ("len 3, content 0a", "len 3, content 1b", ("3 items, content 0a", "3 items, content 1b")),
+        ("len 3, content 0a", "len 4, content 1b", ("3 items", "4 items")),
+        ("None", "len 2, 0 first", ("None", "2 keys, first 0")),
+        ("None", "'len 2'", ("None", "'len 2'")),
     ],
 )
-def test_length_of_a_container_is_in_words(recorded, words):
-    assert state_text(recorded) == words
-    assert is_length(recorded) == recorded.startswith("len")
+def test_lengths_of_a_container_are_in_words(before, after, words):
+    assert state_texts(before, after) == words
+    assert [is_length(state) for state in (before, after)] == [
+        state.startswith("len") for state in (before, after)
+    ]

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import is_length, state_text
+from autogradviz.analysis.formatting import is_length, state_texts
 from autogradviz.diagnose.blame.cause_without_state_change import (
     find_unrecorded_cause,
     find_unrestored_rng,
@@ -151,10 +151,10 @@ def _cause_of(
         culprit=culprit,
         lines=(
             f"State changed between forward and recomputation: {best.state_name} {_before(best)} "
-            f"when forward started and {state_text(best.after)} when recomputation started.",
+            f"when forward started and {_after(best)} when recomputation started.",
             _writer_sentence(evidence, best, culprit),
             *[
-                f"  also {c.state_name}: {state_text(c.before)} → {state_text(c.after)}"
+                f"  also {c.state_name}: {' → '.join(state_texts(c.before, c.after))}"
                 for c in others[:4]
             ],
             *_threads(evidence, best),
@@ -195,13 +195,17 @@ def _title(change: StateChanged) -> str:
         return f"{name} was in another state in recomputation"
     if _same_value(change):
         return f"{name} was another object, or written, before recomputation"
-    return f"{name} {_before(change)} in forward, {state_text(change.after)} in recomputation"
+    return f"{name} {_before(change)} in forward, {_after(change)} in recomputation"
 
 
 def _before(change: StateChanged) -> str:
     """Return "had 1 item", or "was None"."""
     verb = "had" if is_length(change.before) and is_length(change.after) else "was"
-    return f"{verb} {state_text(change.before)}"
+    return f"{verb} {state_texts(change.before, change.after)[0]}"
+
+
+def _after(change: StateChanged) -> str:
+    return state_texts(change.before, change.after)[1]
 
 
 def _writer_sentence(

@@ -26,13 +26,12 @@ import torch
 from autogradviz.errors import NativeBuildError
 from autogradviz.recorder.native import prebuilt
 from autogradviz.recorder.native.extension_source import (
-    SUPPORTED_PYTHON,
-    SUPPORTED_TORCH,
     arguments_for,
     find_compiler,
     source_digest,
 )
 from autogradviz.recorder.native.run_compiler import CompilerError, compile_to, failure_of
+from autogradviz.recorder.native.supported_versions import SUPPORTED_PYTHON, SUPPORTED_TORCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SUPPORTED_TORCH: Final = ("2.13", "2.14", "2.15")
-SUPPORTED_PYTHON: Final = ((3, 10), (3, 13))  # first and last
-
 _FOLDER: Final = Path(__file__).parent
 _QUICKER: Final = (
     *("-fno-ipa-cp", "-fno-ipa-icf", "-fno-ipa-modref", "-fno-ipa-ra", "-fno-ipa-sra"),
