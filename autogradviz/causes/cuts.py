@@ -88,11 +88,13 @@ class _Cuts:
         graph = self._graph
         for index in graph.slice_ops:
             if graph.op_names[index] in ZERO_DERIVATIVE:
+                self._integers = False
                 self._add("zero", index, index)
                 continue
             for position in self._unconnected(index):
                 self._explore(index, position, index)
         self._roots_without_graph()
+        self._leaves_of_functions()
         self._numbers_in_statements()
         for line in self._lines.values():
             fact = self._fact(line)
@@ -109,6 +111,20 @@ class _Cuts:
                     if made != NO_OP and graph.numbers[made] is None:
                         for each in self._inputs_of(made, made):
                             self._explore(*each, made)
+
+    def _leaves_of_functions(self) -> None:
+        """Add the new leaves that custom Functions read: ops inside a Function have no nodes."""
+        graph = self._graph
+        nodes = graph.gradient_slice & graph.leaves.keys()
+        leaves = {graph.leaves[node] for node in nodes if self._is_new_leaf(node)}
+        inside = (i for i in sorted(graph.value_slice) if i not in graph.node_of_op)
+        for index in inside if leaves else ():
+            for position, tensor_id in enumerate(graph.inputs[index]):
+                made = max(graph.views(index)[position], graph.producers(index)[position])
+                if tensor_id in leaves and made != NO_OP and graph.numbers[made] is not None:
+                    leaves.discard(tensor_id)
+                    self._integers = False
+                    self._add("leaf", index, index, made=made)
 
     def _unconnected(self, index: int) -> Iterator[int]:
         """Yield the inputs of an op of the gradient slice to which no gradient flows."""
@@ -252,7 +268,14 @@ class _Cuts:
             return  # the recording does not show why: inside a custom Function, for example
         self._add(kind, index, reader)
 
-    def _add(self, kind: str, index: int, reader: int, source_op: int | None = None) -> None:
+    def _add(
+        self,
+        kind: str,
+        index: int,
+        reader: int,
+        source_op: int | None = None,
+        made: int | None = None,
+    ) -> None:
         graph, analysis = self._graph, self._evidence.analysis
         stack_id = graph.backward_stack(index) if kind == "backward" else graph.stacks[index]
         location = analysis.location(stack_id)
@@ -263,7 +286,7 @@ class _Cuts:
                 others = [location] if location is not None else []
                 location = self._flow.mode_line(event, op)
         if kind == "leaf":
-            view = self._made_leaf(index)
+            view = self._made_leaf(index) if made is None else made
             location = analysis.location(graph.stacks[view]) if view is not None else location
         if location is None or not analysis.user_stack(stack_id):
             return
@@ -414,7 +437,10 @@ class _Cuts:
             return 1.0 + lost + (0.02 if line.kind == "leaf" else 0)
         if line.kind in {"integers", "backward"}:
             return 0.025 * share
-        return 0.1 * share if line.kind == "numbers" and line.single else 0.03 + 0.47 * share
+        if line.kind == "numbers" and line.single:
+            # A coefficient that is computed from a detached number is meant.
+            return (0.02 if "detach(" in line.location.text else 0.1) * share
+        return 0.03 + 0.47 * share
 
     def _is_of_other_optimizer(self, line: _Line, behind: set[int]) -> bool:
         """Return whether the steps after the losses update nothing that the cut concerns."""

@@ -39,7 +39,7 @@ is found by rules, which know when it is meant."""
 
 OWN_SLUGS: Final = (
     "gradient-changed", "gradient-cut", "gradient-zero", "gradients-mixed",
-    "tensor-not-registered", "tensors-kept", "written-in-place",
+    "precision-lost", "tensor-not-registered", "tensors-kept", "written-in-place",
 )  # fmt: skip
 """The kinds that no rule finds."""
 
@@ -82,7 +82,7 @@ def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Ite
                 and (analysis.error is None or fact.mechanism in _AFTER_ERRORS)
                 and fact.location is not None
                 and fact.location not in named
-                and not (fact.mechanism == "value" and "value" in mechanisms)
+                and not (fact.mechanism == "value" and not fact.slug and "value" in mechanisms)
             )
             if not (wanted and may_add and left and fact.weight >= least):
                 continue
