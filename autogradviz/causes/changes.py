@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count, percent
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import FrameSeen
+from autogradviz.events import FrameSeen, GradientFactsChecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +73,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
     """Yield a fact for each custom Function whose backward a loss needs."""
     analysis = graph.analysis
     groups: dict[str, list[int]] = defaultdict(list)
+    verified = bool(analysis.log.of(GradientFactsChecked))
     for node_id in graph.gradient_slice:
         name = graph.node_names.get(node_id, "")
         if name.endswith("Backward") and node_id not in graph.op_of_node:
@@ -87,6 +88,8 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             continue
         share = graph.size(leaves) / graph.trained_elements
         zero = _zero(graph, leaves)
+        if verified and not zero:
+            continue
         yield Fact(
             mechanism="change",
             location=place,
@@ -99,7 +102,8 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             lines=[
                 "A custom Function computes gradients here:",
                 place,
-                "torch.autograd.gradcheck compares them with finite differences.",
+                "torch.autograd.gradcheck compares them with finite differences, "
+                "record(verify=True) with the derivative of its forward.",
             ],
             confidence="hint",
             parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),

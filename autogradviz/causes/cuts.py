@@ -286,6 +286,8 @@ class _Cuts:
                 others = [location] if location is not None else []
                 location = self._flow.mode_line(event, op)
         if kind == "leaf":
+            if graph.region_ids[index] in self._flow.reentrant:
+                return  # a reentrant checkpoint passes the gradients of its leaves on
             view = self._made_leaf(index) if made is None else made
             location = analysis.location(graph.stacks[view]) if view is not None else location
         if location is None or not analysis.user_stack(stack_id):

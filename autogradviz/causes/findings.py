@@ -6,6 +6,7 @@ effect are findings as well. All of them are hints: the code may mean what it do
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
@@ -25,6 +26,12 @@ _LEAST_SHARE: Final = 0.25  # of the weight of the first hint
 _AT_MOST: Final = 3
 _AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
 """The mechanisms that explain an exception which no rule explains for certain."""
+
+_UNCHECKED: Final = frozenset({"change", "write"})
+"""Mechanisms by which a line decides on values or gradients in a way of its own: a formula of a
+custom Function, a write in place. Where nothing else was found, one such line is a hint."""
+_LEAST_UNCHECKED: Final = 0.02  # the weight of such a line
+_LEAST_ELEMENTS: Final = 0.1  # of all trained parameters, that such a line concerns
 
 SLUGS: Final[dict[Mechanism, str]] = {
     "cut": "gradient-cut",
@@ -52,8 +59,19 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
     if any(finding.confidence != "hint" for finding in of_rules):
         return of_rules, facts
     chosen = list(_chosen(analysis, facts, any_rule=bool(of_rules)))
+    if not chosen and analysis.error is None:
+        chosen = list(islice(filter(_is_unchecked, facts), 2))
     made = [_finding(fact) if fact.finding is None else fact.finding for fact in chosen]
     return with_runs_and_cells(analysis, _one_of_a_kind(made, of_rules)), facts
+
+
+def _is_unchecked(fact: Fact) -> bool:
+    """Return whether a line computes what the recording cannot check, for many parameters."""
+    return (
+        fact.mechanism in _UNCHECKED
+        and fact.weight >= _LEAST_UNCHECKED
+        and fact.share >= _LEAST_ELEMENTS
+    )
 
 
 def _one_of_a_kind(made: list[Finding], of_rules: Sequence[Finding]) -> list[Finding]:

@@ -19,6 +19,9 @@ _LIFE: Final = frozenset({"detach_", "requires_grad_", "set_", "resize_", "lift_
 """Ops that count as writes and change no value."""
 
 
+_SUMS: Final = frozenset({"add_", "sub_"})
+
+
 class _Write(NamedTuple):
     """A write, and the ops of the gradient slice that read the memory."""
 
@@ -102,6 +105,16 @@ def _is_of_op(graph: CausalGraph, index: int, made_at: int) -> bool:
     return graph.stacks[made_at] == graph.stacks[index] and bool(text) and not shown
 
 
+def _weight(graph: CausalGraph, writes: list[_Write], *, before: bool, foreign: bool) -> float:
+    """Return the weight: a write to a value that nothing else has read is a way to compute.
+
+    Most of all a sum, as ``out += x``.
+    """
+    if before or foreign:
+        return 0.5 if before and foreign else 0.2
+    return 0.01 if all(graph.op_names[each.at] in _SUMS for each in writes) else 0.02
+
+
 def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) -> Fact | None:
     first = writes[0]
     before, foreign = any(w.before for w in writes), any(w.foreign for w in writes)
@@ -126,8 +139,7 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
         mechanism="write",
         location=location,
         effect=effect,
-        # A write to a value that nothing else has read is an ordinary way to compute.
-        weight=0.5 if foreign and before else 0.2 if before or foreign else 0.02,
+        weight=_weight(graph, writes, before=before, foreign=foreign),
         lines=[
             "This line writes in place:",
             location,
