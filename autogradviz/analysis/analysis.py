@@ -160,7 +160,7 @@ class Analysis:
     @collector_paused()
     def ops(self) -> tuple[Op, ...]:
         """All operator calls, oldest first."""
-        return build_ops(self.log, self.tensors, self._stacks, self._matches, self._call_modules)
+        return build_ops(self.log, self.tensors, self._stacks, self.matches, self._call_modules)
 
     @cached_property
     def creators(self) -> dict[int, Op]:
@@ -176,7 +176,7 @@ class Analysis:
     @collector_paused()
     def saved(self) -> dict[int, SavedTensor]:
         """All saved tensors by id."""
-        return build_saved(self.log, self.tensors, self._stacks, self._matches, self._op_by_seq)
+        return build_saved(self.log, self.tensors, self._stacks, self.matches, self._op_by_seq)
 
     @cached_property
     @collector_paused()
@@ -185,7 +185,7 @@ class Analysis:
         inputs = GraphInputs(
             tensors=self.tensors,
             owners=self._owners,
-            matches=self._matches,
+            matches=self.matches,
             calls=self._calls,
             call_modules=self._call_modules,
             op_by_seq=self._op_by_seq,
@@ -342,7 +342,8 @@ class Analysis:
 
     @cached_property
     @collector_paused()
-    def _matches(self) -> OpNodeMatches:
+    def matches(self) -> OpNodeMatches:
+        """The op that made each node."""
         return match_ops_to_nodes(self.log)
 
     @cached_property

@@ -60,18 +60,10 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
 
 def _creators(graph: CausalGraph, alive: set[int], *, numbers: bool) -> Iterator[int]:
     """Yield the forward ops that created memory which is alive, for ``numbers`` also norms."""
-    seen: set[int] = set()
-    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
-        for tensor_id in made:
-            key = graph.memory(tensor_id)
-            if key not in alive or key in seen or any(graph.memory(t) == key for t in given):
-                continue
-            seen.add(key)
-            stack_id = graph.stacks[index]
-            if graph.phases[index] == "forward" and (
-                numbers or not graph.analysis.in_optimizer(stack_id)
-            ):
-                yield index
+    for index in sorted(graph.creators[key] for key in alive & graph.creators.keys()):
+        in_optimizer = graph.analysis.in_optimizer(graph.stacks[index])
+        if graph.phases[index] == "forward" and (numbers or not in_optimizer):
+            yield index
 
 
 def _fact(

@@ -158,19 +158,13 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
 
 def _constants(graph: CausalGraph) -> Iterator[tuple[int, int, int]]:
     """Yield op, tensor and creating op of each input of a loss that has no graph and no owner."""
-    made_in: dict[int, int] = {}
-    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
-        keys = {graph.memory(each) for each in given}
-        for tensor_id in made:
-            if graph.memory(tensor_id) not in keys:
-                made_in.setdefault(graph.memory(tensor_id), index)
     for index in sorted(graph.value_slice):
         node_id = graph.node_of_op.get(index)
         edges = () if node_id is None else graph.next_nodes.get(node_id, ())
         aligned = len(edges) == len(graph.inputs[index])
         for position, tensor_id in enumerate(graph.inputs[index]):
             key = graph.memory(tensor_id)
-            creator = made_in.get(key, NO_OP)
+            creator = graph.creators.get(key, NO_OP)
             owned = creator == NO_OP or key in graph.registered_memory
             reached = aligned and edges[position] != NO_ID
             if owned or reached or tensor_id not in graph.differentiable:

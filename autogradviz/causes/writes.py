@@ -52,6 +52,7 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
         and graph.phases[index] == "forward"
         and not graph.failed[index]
         and graph.op_names[index] not in _LIFE
+        and graph.is_users(index)
     ]
     keys = {graph.memory(t) for index in writers for t in graph.written[index]}
     keys -= graph.registered_memory
@@ -67,7 +68,7 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
         for key in {graph.memory(t) for t in graph.written[index]} & keys:
             found = [at for at in readers[key] if at != index]
             after = [at for at in found if at > index]
-            if not (after or key in roots) or not graph.is_users(index):
+            if not after and key not in roots:
                 continue
             made_at = created.get(key, -1)
             if made_at >= 0 and _is_of_op(graph, index, made_at):
@@ -86,14 +87,17 @@ def _creators_and_readers(
     created: dict[int, int] = {}
     readers: dict[int, list[int]] = defaultdict(list)
     needed = graph.value_slice
+    memory = graph.memory
     for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
-        if index in needed and not graph.is_view(index):
-            overwritten = {graph.memory(each) for each in graph.written[index]}
-            for key in map(graph.memory, given):
-                if key in keys and key not in overwritten:
+        read = [key for key in map(memory, given) if key in keys]
+        if read and index in needed and not graph.is_view(index):
+            overwritten = {memory(each) for each in graph.written[index]}
+            for key in read:
+                if key not in overwritten:
                     readers[key].append(index)
-        for tensor_id in made:
-            created.setdefault(graph.memory(tensor_id), index)
+        for key in map(memory, made):
+            if key in keys and key not in created:
+                created[key] = index
     return created, readers
 
 
