@@ -50,6 +50,8 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
         groups[hook.location].append((hook.changed, hook.runs, leaves, hook.hook_id))
     for place, hooks in groups.items():
         leaves = {leaf for _, _, found, _ in hooks for leaf in found}
+        if not leaves:
+            continue
         share = graph.size(leaves) / graph.trained_elements
         changed, runs = sum(h[0] for h in hooks), sum(h[1] for h in hooks)
         zero = _zero(graph, leaves)
@@ -59,7 +61,7 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
             effect=f"a hook changes the gradient in {changed} of {count(runs, 'run')}; "
             f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
             f"{'gets' if len(leaves) == 1 else 'get'} gradients through it{zero}",
-            weight=(0.45 + 0.2 * share if leaves else 0.02) + (0.5 if zero else 0),
+            weight=0.45 + 0.2 * share + (0.5 if zero else 0),
             lines=["A hook was registered here, and returned another gradient than it got:", place],
             confidence="hint",
             parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _SAMPLES: Final = 2  # calls of one line whose parameters are counted
 _LOOK_BACK: Final = 4000  # ops before a number is used, among which its source is searched
 _CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
+_SCALING: Final = "_amp_"  # how the names of the ops of loss scalers begin
+_CONVERTING: Final = "Module._apply"  # the function that converts and moves a module's parameters
 _INTEGERS: Final = ("int", "uint", "bool")
 _READERS: Final = frozenset({"tolist", "item", "numpy", "float", "int", "__array__", "asarray"})
 
@@ -197,7 +199,8 @@ class _Cuts:
         if view > graph.producers(index)[position] and graph.numbers[view] is None:
             # The tensor that was read is a view without a graph, unless a mode explains it.
             in_slice = index in graph.node_of_op
-            if not in_slice and self._mode(index) is not None and self._has_graph(index, position):
+            by_mode = not in_slice and self._mode(index) is not None
+            if by_mode and self._has_graph(index, position):
                 self._add("mode", index, reader)
                 return []
             if graph.phases[view] == "forward":
@@ -222,9 +225,13 @@ class _Cuts:
         return []
 
     def _inputs_of(self, index: int, reader: int) -> list[tuple[int, int]]:
-        """Return the inputs whose values an op without a node passes on."""
+        """Return the inputs whose values an op without a node passes on.
+
+        Optimizers and loss scalers keep what they compute from gradients for themselves.
+        """
         graph = self._graph
-        if self._evidence.analysis.in_optimizer(graph.stacks[index]):
+        scales = graph.op_names[index].startswith(_SCALING)
+        if scales or self._evidence.analysis.in_optimizer(graph.stacks[index]):
             return []
         if graph.op_names[index] in _CREATING and graph.phases[index] == "forward":
             source_op = self._read_as_numbers(index)
@@ -281,6 +288,9 @@ class _Cuts:
         location = analysis.location(stack_id)
         others = []
         if kind == "mode":
+            functions = [frame.function for frame in analysis.stack(stack_id)]
+            if graph.phases[index] != "forward" or _CONVERTING in functions:
+                return
             event, op = self._mode(index), analysis.op_at(graph.op_seqs[index])
             if event is not None and op is not None:
                 others = [location] if location is not None else []
@@ -297,7 +307,7 @@ class _Cuts:
         line.ops[cut] = None
         line.readers[reader] = None
         line.effective |= not self._integers and not graph.outlived(cut, reader)
-        line.single &= graph.size(graph.outputs[cut]) <= len(graph.outputs[cut])
+        line.single &= graph.size(graph.outputs[index]) <= len(graph.outputs[index])
         line.others += [each for each in others if each not in line.others and each != location]
 
     def _made_leaf(self, index: int) -> int | None:
@@ -390,7 +400,7 @@ class _Cuts:
             behind |= graph.parameters_behind(index)
         if not behind:
             return None  # the values depend on no parameter: data, initialization
-        without = {each for each in behind if each not in graph.got_gradient}
+        without = behind - graph.got_gradient.keys() - self._requested
         if line.kind == "zero":
             zero = {each for each in behind if self._final_norms.get(each) == 0}
             without |= zero
@@ -449,6 +459,12 @@ class _Cuts:
         readers = list(line.readers)
         updated = [self._graph.updated_after(each) for each in (*readers[:_SAMPLES], readers[-1])]
         return all(each and not each & behind for each in updated)
+
+    @cached_property
+    def _requested(self) -> set[int]:
+        """The tensors whose gradients ``autograd.grad`` returned."""
+        asked = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
+        return {each for ids in asked for each in ids}
 
     @cached_property
     def _final_norms(self) -> dict[int, float | None]:

@@ -56,6 +56,7 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
     ]
     keys = {graph.memory(t) for index in writers for t in graph.written[index]}
     keys -= graph.registered_memory
+    keys -= {graph.memory(leaf) for leaf in graph.got_gradient}  # updated by hand
     if not keys:
         return
     roots = {

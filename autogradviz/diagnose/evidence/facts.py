@@ -80,7 +80,7 @@ class Evidence:
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
         self.found: dict[Callable[[Evidence], Any], Any] = {}
-        """What functions with ``once_per_recording`` returned."""
+        """The results of functions with ``once_per_recording``."""
 
     @cached_property
     def causal_graph(self) -> CausalGraph:
