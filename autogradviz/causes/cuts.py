@@ -463,8 +463,8 @@ class _Cuts:
     @cached_property
     def _requested(self) -> set[int]:
         """The tensors whose gradients ``autograd.grad`` returned."""
-        asked = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
-        return {each for ids in asked for each in ids}
+        inputs = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
+        return {each for ids in inputs for each in ids}
 
     @cached_property
     def _final_norms(self) -> dict[int, float | None]:
