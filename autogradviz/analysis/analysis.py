@@ -160,12 +160,17 @@ class Analysis:
     @collector_paused()
     def ops(self) -> tuple[Op, ...]:
         """All operator calls, oldest first."""
-        return build_ops(self.log, self.tensors, self._stacks, self.matches, self._call_modules)
+        return build_ops(self.log, self.tensors, self._stacks, self._matches, self._call_modules)
 
     @cached_property
     def creators(self) -> dict[int, Op]:
         """The op that created each storage, by storage id."""
         return find_creators(self.ops)
+
+    @property
+    def op_of_node(self) -> dict[int, int]:
+        """The event number of the op that made each node, by node id."""
+        return self._matches.op_of_node
 
     @cached_property
     def outermost_backwards(self) -> dict[int, int]:
@@ -176,7 +181,7 @@ class Analysis:
     @collector_paused()
     def saved(self) -> dict[int, SavedTensor]:
         """All saved tensors by id."""
-        return build_saved(self.log, self.tensors, self._stacks, self.matches, self._op_by_seq)
+        return build_saved(self.log, self.tensors, self._stacks, self._matches, self._op_by_seq)
 
     @cached_property
     @collector_paused()
@@ -185,7 +190,7 @@ class Analysis:
         inputs = GraphInputs(
             tensors=self.tensors,
             owners=self._owners,
-            matches=self.matches,
+            matches=self._matches,
             calls=self._calls,
             call_modules=self._call_modules,
             op_by_seq=self._op_by_seq,
@@ -342,8 +347,7 @@ class Analysis:
 
     @cached_property
     @collector_paused()
-    def matches(self) -> OpNodeMatches:
-        """The op that made each node."""
+    def _matches(self) -> OpNodeMatches:
         return match_ops_to_nodes(self.log)
 
     @cached_property

@@ -292,7 +292,7 @@ class CausalGraph:
     def op_of_node(self) -> dict[int, int]:
         """The op that made each node."""
         place = {seq: index for index, seq in enumerate(self.op_seqs)}
-        made = self.analysis.matches.op_of_node
+        made = self.analysis.op_of_node
         return {node: place[seq] for node, seq in made.items() if seq in place}
 
     @cached_property

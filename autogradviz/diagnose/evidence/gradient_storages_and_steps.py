@@ -80,8 +80,9 @@ def gradient_adds(evidence: Evidence) -> dict[int, list[Op]]:
     node_ids = set(evidence.analysis.log.column(GradAccumulated, "node_id"))
     found: dict[int, list[Op]] = defaultdict(list)
     for op in evidence.analysis.ops:
-        if op.name in _ADDING and op.backward_node_id in node_ids:
-            found[op.backward_node_id].append(op)
+        node_id = op.backward_node_id
+        if op.name in _ADDING and node_id is not None and node_id in node_ids:
+            found[node_id].append(op)
     return found
 
 
