@@ -288,7 +288,7 @@ def test_a_finding_is_a_target():
 
 def test_a_sum_with_a_large_number_loses_precision(tmp_path):
     path = tmp_path / "t.py"
-    path.write_text("x\nx = x + 1e6 - 1e6\n")
+    path.write_text("def forward(x):\n    x = x + 1e6 - 1e6\n")
     recorded = trace(
         tensor(PRODUCT),
         tensor(SUM),
@@ -307,11 +307,11 @@ def test_a_sum_with_a_large_number_loses_precision(tmp_path):
 
 def test_an_operand_of_a_usual_size_loses_no_precision(tmp_path):
     path = tmp_path / "t.py"
-    path.write_text("x = x + 1e-6 + 100\n")
+    path.write_text("def forward(x):\n    x = x + 1e-6 + 100\n")
     recorded = trace(
         tensor(SUM),
         leaf(9, WEIGHT),
-        op("add", (SUM,), inputs=(WEIGHT,), nr=1, at=f"{path}:1"),
+        op("add", (SUM,), inputs=(WEIGHT,), nr=1, at=f"{path}:2"),
         node(0, "AddBackward0", nr=1, to=(9,)),
         backward(1, roots=(0,), at="t.py:4"),
         accumulated(9, WEIGHT),
