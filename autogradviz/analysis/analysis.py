@@ -167,6 +167,11 @@ class Analysis:
         """The op that created each storage, by storage id."""
         return find_creators(self.ops)
 
+    @property
+    def op_of_node(self) -> dict[int, int]:
+        """The event number of the op that made each node, by node id."""
+        return self._matches.op_of_node
+
     @cached_property
     def outermost_backwards(self) -> dict[int, int]:
         """The outermost backward that each backward ran in, itself for a top-level one."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.formatting import short_op_name
-from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -62,6 +61,13 @@ class _Memory(dict[int, int]):
         return ~tensor_id
 
 
+class _Latest(dict[int, int]):
+    """The latest op by key, ``NO_OP`` for none."""
+
+    def __missing__(self, key: int) -> int:
+        return NO_OP
+
+
 class CausalGraph:
     """Values, ops and nodes of one recording, with slices through them."""
 
@@ -81,6 +87,7 @@ class CausalGraph:
         self.region_ids: list[int | None] = log.column(OpCalled, "region_id")
         self.backward_nodes: list[int | None] = log.column(OpCalled, "node_id")
         self.failed: list[bool] = log.column(OpCalled, "failed")
+        self._direct: dict[int | None, bool] = {}  # stacks of ops that the user's code called
 
     # --- values -----------------------------------------------------------------------------
 
@@ -108,32 +115,39 @@ class CausalGraph:
         }
 
     @cached_property
-    def _dependencies(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """For each op and input, the producer of its value, and the last op that made a view.
+    def _dependencies(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]], dict[int, int]]:
+        """For each op and input, the producer of its value and the last op that made a view.
 
         The latter is the last op that returned this tensor, without writing, from the same memory:
-        ``detach``, ``view``.
+        ``detach``, ``view``. Third, the first op that returned each memory without reading it.
         """
-        writers: dict[int, int] = {}
-        viewers: dict[int, int] = {}
+        writers, viewers = _Latest(), _Latest()
+        creators: dict[int, int] = {}
         producers: list[tuple[int, ...]] = []
         views: list[tuple[int, ...]] = []
-        memory = self._storage
+        memory = self.memory
+        written_by, viewed_by = writers.__getitem__, viewers.__getitem__
         for index, (given, made, written) in enumerate(
             zip(self.inputs, self.outputs, self.written, strict=True)
         ):
-            keys = [memory[t] for t in given]
-            producers.append(tuple([writers.get(key, NO_OP) for key in keys]))
-            views.append(tuple([viewers.get(t, NO_OP) for t in given]))
-            for tensor_id in written:
-                writers[memory.get(tensor_id, ~tensor_id)] = index
+            keys = list(map(memory, given))
+            producers.append(tuple(map(written_by, keys)))
+            views.append(tuple(map(viewed_by, given)))
+            if written:
+                writers.update(dict.fromkeys(map(memory, written), index))
             for tensor_id in made:
-                key = memory.get(tensor_id, ~tensor_id)
+                key = memory(tensor_id)
                 if key not in keys:
                     writers[key] = index
+                    creators.setdefault(key, index)
                 elif not written:
                     viewers[tensor_id] = index
-        return producers, views
+        return producers, views, creators
+
+    @property
+    def creators(self) -> dict[int, int]:
+        """The first op that returned each memory without reading it."""
+        return self._dependencies[2]
 
     def producers(self, index: int) -> tuple[int, ...]:
         """Return the op that produced the value of each input of an op, ``NO_OP`` if unknown."""
@@ -277,9 +291,9 @@ class CausalGraph:
     @cached_property
     def op_of_node(self) -> dict[int, int]:
         """The op that made each node."""
-        matches = match_ops_to_nodes(self.analysis.log)
         place = {seq: index for index, seq in enumerate(self.op_seqs)}
-        return {node: place[seq] for node, seq in matches.op_of_node.items() if seq in place}
+        made = self.analysis.op_of_node
+        return {node: place[seq] for node, seq in made.items() if seq in place}
 
     @cached_property
     def node_of_op(self) -> dict[int, int]:
@@ -309,11 +323,20 @@ class CausalGraph:
     @cached_property
     def _first_backward(self) -> dict[int, int]:
         """The event at which the first backward that ran each node started."""
-        starts = dict(self.analysis.log.fields(BackwardStarted, "backward_id", "seq"))
+        starts = self.analysis.log.fields(BackwardStarted, "backward_id", "seq")
+        return self._first_of(dict(starts))
+
+    @cached_property
+    def _freed(self) -> dict[int, int]:
+        """The event at which the first backward started that freed each node."""
+        starts = self.analysis.log.fields(BackwardStarted, "backward_id", "seq", "retain_graph")
+        return self._first_of({each: seq for each, seq, retained in starts if not retained})
+
+    def _first_of(self, starts: dict[int, int]) -> dict[int, int]:
+        """Return the start of the first of some backwards that ran each node."""
+        runs = self.analysis.log.fields(NodeFinished, "node_id", "backward_id")
         found: dict[int, int] = {}
-        for node_id, backward_id in self.analysis.log.fields(
-            NodeFinished, "node_id", "backward_id"
-        ):
+        for node_id, backward_id in runs:
             if node_id not in found and backward_id in starts:
                 found[node_id] = starts[backward_id]
         return found
@@ -330,7 +353,7 @@ class CausalGraph:
     def outlived(self, index: int, reader: int) -> bool:
         """Return whether the graph of an op's inputs was used up before another op ran.
 
-        An optimizer stepped in between, or a backward ran its nodes.
+        An optimizer stepped in between, or a backward freed its nodes.
         """
         at = self.op_seqs[reader]
         made = [
@@ -344,7 +367,7 @@ class CausalGraph:
         if bisect_right(seqs, self.op_seqs[latest]) < bisect_left(seqs, at):
             return True
         nodes = [self.node_of_op[each] for each in made if each in self.node_of_op]
-        return bool(nodes) and all(self._first_backward.get(each, at) < at for each in nodes)
+        return bool(nodes) and all(self._freed.get(each, at) < at for each in nodes)
 
     def updated_after(self, reader: int) -> frozenset[int]:
         """Return the tensors that are updated after the backward through the node of an op."""
@@ -448,9 +471,11 @@ class CausalGraph:
 
     def is_users(self, index: int) -> bool:
         """Return whether the user's code called an op directly, and not through a function."""
-        stack = self.analysis.stack(self.stacks[index])
-        own = self.analysis.user_stack(self.stacks[index])
-        return bool(own) and stack[0] == own[0]
+        stack_id = self.stacks[index]
+        if stack_id not in self._direct:
+            own = self.analysis.user_stack(stack_id)
+            self._direct[stack_id] = bool(own) and self.analysis.stack(stack_id)[0] == own[0]
+        return self._direct[stack_id]
 
     @cached_property
     def _backward_starts(self) -> tuple[list[int], list[int | None]]:

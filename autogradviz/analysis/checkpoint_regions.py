@@ -41,6 +41,8 @@ def build_regions(
     saved: Iterable[SavedTensor],
 ) -> tuple[Region, ...]:
     """Return all checkpointed regions, in the order in which they were entered."""
+    if not log.of(RegionEntered) and not log.of(RecomputeStarted):
+        return ()
     nesting = _read_nesting(log)
     forward_ops, recomputed_ops = _group_ops(ops, nesting, stacks)
     forward_saved, recomputed_saved = _group_saved(saved, nesting)

@@ -44,6 +44,9 @@ def build_ops(
             return inside
         return stacks.location(regions.get(region_id, stack_id))
 
+    stack_ids = set(log.column(OpCalled, "stack_id"))
+    location_of = {stack_id: stacks.location(stack_id) for stack_id in stack_ids}
+    names = {op: short_op_name(op) for op in set(log.column(OpCalled, "op"))}
     ops = []
     # Positional arguments: keywords take half as long again for a million events.
     for (
@@ -61,7 +64,7 @@ def build_ops(
                 time_ns,
                 thread,
                 duration_ns,
-                short_op_name(op),
+                names[op],
                 op,
                 phase,
                 tuple(map(tensor, inputs)),
@@ -77,9 +80,7 @@ def build_ops(
                 region_id,
                 recompute_id,
                 failed,
-                stacks.location(stack_id)
-                if recompute_id is None
-                else location(stack_id, region_id),
+                location_of[stack_id] if recompute_id is None else location(stack_id, region_id),
                 stack_id,
             )
         )
@@ -92,13 +93,16 @@ def find_creators(ops: Iterable[Op]) -> dict[int, Op]:
     A storage may have views before the op that creates it: the pack hook of a saved result runs
     inside the op.
     """
-    creators: dict[int, Op] = {}
+    creators: dict[int | None, Op] = {}
     read: set[int | None] = set()
     for op in ops:
-        inputs = {tensor.storage_id for tensor in (*op.inputs, *op.written)}
+        inputs = {tensor.storage_id for tensor in op.inputs}
+        if op.written:
+            inputs.update([tensor.storage_id for tensor in op.written])
         outputs = {tensor.storage_id for tensor in op.outputs}
         read |= inputs - outputs
         for storage_id in outputs:
-            if storage_id is not None and storage_id not in read and storage_id not in inputs:
-                creators.setdefault(storage_id, op)
-    return creators
+            if storage_id not in creators and storage_id not in inputs and storage_id not in read:
+                creators[storage_id] = op
+    creators.pop(None, None)
+    return creators  # type: ignore[return-value]

@@ -13,12 +13,13 @@ from autogradviz.causes.gradient_lifetimes import find_lifetimes
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.not_finite import find_not_finite
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
+from autogradviz.causes.precision import find_lost_precision
 from autogradviz.causes.writes import find_writes
 from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from autogradviz.causes.entry import Fact
     from autogradviz.diagnose import Finding
@@ -42,6 +43,7 @@ def ranked_facts(evidence: Evidence, findings: Sequence[Finding]) -> list[Fact]:
         lambda: find_owners(graph, evidence),
         lambda: find_changes(graph),
         lambda: find_not_finite(graph, evidence),
+        lambda: find_lost_precision(graph),
         lambda: find_kept(graph),
         lambda: find_writes(graph),
     )
@@ -52,12 +54,29 @@ def ranked_facts(evidence: Evidence, findings: Sequence[Finding]) -> list[Fact]:
         for place, fact in found.items():
             if fact.mechanism == "cut" and fact.weight > 1:
                 found[place] = replace(fact, weight=fact.weight + 1.2)
-    for number, fact in enumerate(of_rules):
+    for number, fact in enumerate(_after_slices(of_rules, found)):
         own = found.get((fact.mechanism, fact.location)) if fact.location is not None else None
         found[number] = fact if own is None else _merged(fact, own)
         if own is not None:
             del found[fact.mechanism, fact.location]
     return sorted(found.values(), key=_by_weight)
+
+
+def _after_slices(of_rules: list[Fact], found: dict[object, Fact]) -> Iterator[Fact]:
+    """Yield the facts of rules; their hints about lost gradients come after cuts that explain them.
+
+    A cut was followed from a loss. A rule follows a parameter, and may end at a line whose results
+    reach no loss, such as one that logs.
+    """
+    cuts = [fact for fact in found.values() if fact.mechanism == "cut" and fact.weight > 1]
+    for fact in of_rules:
+        names = set(fact.parameters)
+        better = [each.weight for each in cuts if not names.isdisjoint(each.parameters)]
+        is_hint = fact.confidence == "hint" and (fact.mechanism, fact.location) not in found
+        if fact.mechanism == "cut" and is_hint and better:
+            yield replace(fact, weight=min(fact.weight, max(better) - 0.001))
+        else:
+            yield fact
 
 
 def _by_weight(fact: Fact) -> float:

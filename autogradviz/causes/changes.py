@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count, percent
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import FrameSeen
+from autogradviz.events import FrameSeen, GradientFactsChecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +50,8 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
         groups[hook.location].append((hook.changed, hook.runs, leaves, hook.hook_id))
     for place, hooks in groups.items():
         leaves = {leaf for _, _, found, _ in hooks for leaf in found}
+        if not leaves:
+            continue
         share = graph.size(leaves) / graph.trained_elements
         changed, runs = sum(h[0] for h in hooks), sum(h[1] for h in hooks)
         zero = _zero(graph, leaves)
@@ -59,7 +61,7 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
             effect=f"a hook changes the gradient in {changed} of {count(runs, 'run')}; "
             f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
             f"{'gets' if len(leaves) == 1 else 'get'} gradients through it{zero}",
-            weight=(0.45 + 0.2 * share if leaves else 0.02) + (0.5 if zero else 0),
+            weight=0.45 + 0.2 * share + (0.5 if zero else 0),
             lines=["A hook was registered here, and returned another gradient than it got:", place],
             confidence="hint",
             parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
@@ -73,6 +75,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
     """Yield a fact for each custom Function whose backward a loss needs."""
     analysis = graph.analysis
     groups: dict[str, list[int]] = defaultdict(list)
+    verified = bool(analysis.log.of(GradientFactsChecked))
     for node_id in graph.gradient_slice:
         name = graph.node_names.get(node_id, "")
         if name.endswith("Backward") and node_id not in graph.op_of_node:
@@ -87,6 +90,8 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             continue
         share = graph.size(leaves) / graph.trained_elements
         zero = _zero(graph, leaves)
+        if verified and not zero:
+            continue
         yield Fact(
             mechanism="change",
             location=place,
@@ -99,7 +104,8 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             lines=[
                 "A custom Function computes gradients here:",
                 place,
-                "torch.autograd.gradcheck compares them with finite differences.",
+                "torch.autograd.gradcheck compares them with finite differences, "
+                "record(verify=True) with the derivative of its forward.",
             ],
             confidence="hint",
             parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),

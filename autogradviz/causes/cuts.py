@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _SAMPLES: Final = 2  # calls of one line whose parameters are counted
 _LOOK_BACK: Final = 4000  # ops before a number is used, among which its source is searched
 _CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
+_SCALING: Final = "_amp_"  # how the names of the ops of loss scalers begin
+_CONVERTING: Final = "Module._apply"  # the function that converts and moves a module's parameters
 _INTEGERS: Final = ("int", "uint", "bool")
 _READERS: Final = frozenset({"tolist", "item", "numpy", "float", "int", "__array__", "asarray"})
 
@@ -88,11 +90,13 @@ class _Cuts:
         graph = self._graph
         for index in graph.slice_ops:
             if graph.op_names[index] in ZERO_DERIVATIVE:
+                self._integers = False
                 self._add("zero", index, index)
                 continue
             for position in self._unconnected(index):
                 self._explore(index, position, index)
         self._roots_without_graph()
+        self._leaves_of_functions()
         self._numbers_in_statements()
         for line in self._lines.values():
             fact = self._fact(line)
@@ -109,6 +113,20 @@ class _Cuts:
                     if made != NO_OP and graph.numbers[made] is None:
                         for each in self._inputs_of(made, made):
                             self._explore(*each, made)
+
+    def _leaves_of_functions(self) -> None:
+        """Add the new leaves that custom Functions read: ops inside a Function have no nodes."""
+        graph = self._graph
+        nodes = graph.gradient_slice & graph.leaves.keys()
+        leaves = {graph.leaves[node] for node in nodes if self._is_new_leaf(node)}
+        inside = (i for i in sorted(graph.value_slice) if i not in graph.node_of_op)
+        for index in inside if leaves else ():
+            for position, tensor_id in enumerate(graph.inputs[index]):
+                made = max(graph.views(index)[position], graph.producers(index)[position])
+                if tensor_id in leaves and made != NO_OP and graph.numbers[made] is not None:
+                    leaves.discard(tensor_id)
+                    self._integers = False
+                    self._add("leaf", index, index, made=made)
 
     def _unconnected(self, index: int) -> Iterator[int]:
         """Yield the inputs of an op of the gradient slice to which no gradient flows."""
@@ -181,7 +199,8 @@ class _Cuts:
         if view > graph.producers(index)[position] and graph.numbers[view] is None:
             # The tensor that was read is a view without a graph, unless a mode explains it.
             in_slice = index in graph.node_of_op
-            if not in_slice and self._mode(index) is not None and self._has_graph(index, position):
+            by_mode = not in_slice and self._mode(index) is not None
+            if by_mode and self._has_graph(index, position):
                 self._add("mode", index, reader)
                 return []
             if graph.phases[view] == "forward":
@@ -206,9 +225,13 @@ class _Cuts:
         return []
 
     def _inputs_of(self, index: int, reader: int) -> list[tuple[int, int]]:
-        """Return the inputs whose values an op without a node passes on."""
+        """Return the inputs whose values an op without a node passes on.
+
+        Optimizers and loss scalers keep what they compute from gradients for themselves.
+        """
         graph = self._graph
-        if self._evidence.analysis.in_optimizer(graph.stacks[index]):
+        scales = graph.op_names[index].startswith(_SCALING)
+        if scales or self._evidence.analysis.in_optimizer(graph.stacks[index]):
             return []
         if graph.op_names[index] in _CREATING and graph.phases[index] == "forward":
             source_op = self._read_as_numbers(index)
@@ -252,18 +275,30 @@ class _Cuts:
             return  # the recording does not show why: inside a custom Function, for example
         self._add(kind, index, reader)
 
-    def _add(self, kind: str, index: int, reader: int, source_op: int | None = None) -> None:
+    def _add(
+        self,
+        kind: str,
+        index: int,
+        reader: int,
+        source_op: int | None = None,
+        made: int | None = None,
+    ) -> None:
         graph, analysis = self._graph, self._evidence.analysis
         stack_id = graph.backward_stack(index) if kind == "backward" else graph.stacks[index]
         location = analysis.location(stack_id)
         others = []
         if kind == "mode":
+            functions = [frame.function for frame in analysis.stack(stack_id)]
+            if graph.phases[index] != "forward" or _CONVERTING in functions:
+                return
             event, op = self._mode(index), analysis.op_at(graph.op_seqs[index])
             if event is not None and op is not None:
                 others = [location] if location is not None else []
                 location = self._flow.mode_line(event, op)
         if kind == "leaf":
-            view = self._made_leaf(index)
+            if graph.region_ids[index] in self._flow.reentrant:
+                return  # a reentrant checkpoint passes the gradients of its leaves on
+            view = self._made_leaf(index) if made is None else made
             location = analysis.location(graph.stacks[view]) if view is not None else location
         if location is None or not analysis.user_stack(stack_id):
             return
@@ -272,7 +307,7 @@ class _Cuts:
         line.ops[cut] = None
         line.readers[reader] = None
         line.effective |= not self._integers and not graph.outlived(cut, reader)
-        line.single &= graph.size(graph.outputs[cut]) <= len(graph.outputs[cut])
+        line.single &= graph.size(graph.outputs[index]) <= len(graph.outputs[index])
         line.others += [each for each in others if each not in line.others and each != location]
 
     def _made_leaf(self, index: int) -> int | None:
@@ -365,7 +400,7 @@ class _Cuts:
             behind |= graph.parameters_behind(index)
         if not behind:
             return None  # the values depend on no parameter: data, initialization
-        without = {each for each in behind if each not in graph.got_gradient}
+        without = behind - graph.got_gradient.keys() - self._requested
         if line.kind == "zero":
             zero = {each for each in behind if self._final_norms.get(each) == 0}
             without |= zero
@@ -414,13 +449,22 @@ class _Cuts:
             return 1.0 + lost + (0.02 if line.kind == "leaf" else 0)
         if line.kind in {"integers", "backward"}:
             return 0.025 * share
-        return 0.1 * share if line.kind == "numbers" and line.single else 0.03 + 0.47 * share
+        if line.kind == "numbers" and line.single:
+            # A coefficient that is computed from a detached number is meant.
+            return (0.02 if "detach(" in line.location.text else 0.1) * share
+        return 0.03 + 0.47 * share
 
     def _is_of_other_optimizer(self, line: _Line, behind: set[int]) -> bool:
         """Return whether the steps after the losses update nothing that the cut concerns."""
         readers = list(line.readers)
         updated = [self._graph.updated_after(each) for each in (*readers[:_SAMPLES], readers[-1])]
         return all(each and not each & behind for each in updated)
+
+    @cached_property
+    def _requested(self) -> set[int]:
+        """The tensors whose gradients ``autograd.grad`` returned."""
+        inputs = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
+        return {each for ids in inputs for each in ids}
 
     @cached_property
     def _final_norms(self) -> dict[int, float | None]:

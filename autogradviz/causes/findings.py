@@ -6,6 +6,7 @@ effect are findings as well. All of them are hints: the code may mean what it do
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
@@ -26,6 +27,12 @@ _AT_MOST: Final = 3
 _AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
 """The mechanisms that explain an exception which no rule explains for certain."""
 
+_UNCHECKED: Final = frozenset({"change", "write"})
+"""Mechanisms by which a line decides on values or gradients in a way of its own: a formula of a
+custom Function, a write in place. Where nothing else was found, one such line is a hint."""
+_LEAST_UNCHECKED: Final = 0.02  # the weight of such a line
+_LEAST_ELEMENTS: Final = 0.1  # of all trained parameters, that such a line concerns
+
 SLUGS: Final[dict[Mechanism, str]] = {
     "cut": "gradient-cut",
     "write": "written-in-place",
@@ -39,7 +46,7 @@ is found by rules, which know when it is meant."""
 
 OWN_SLUGS: Final = (
     "gradient-changed", "gradient-cut", "gradient-zero", "gradients-mixed",
-    "tensor-not-registered", "tensors-kept", "written-in-place",
+    "precision-lost", "tensor-not-registered", "tensors-kept", "written-in-place",
 )  # fmt: skip
 """The kinds that no rule finds."""
 
@@ -52,8 +59,19 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
     if any(finding.confidence != "hint" for finding in of_rules):
         return of_rules, facts
     chosen = list(_chosen(analysis, facts, any_rule=bool(of_rules)))
+    if not chosen and analysis.error is None:
+        chosen = list(islice(filter(_is_unchecked, facts), 2))
     made = [_finding(fact) if fact.finding is None else fact.finding for fact in chosen]
     return with_runs_and_cells(analysis, _one_of_a_kind(made, of_rules)), facts
+
+
+def _is_unchecked(fact: Fact) -> bool:
+    """Return whether a line computes what the recording cannot check, for many parameters."""
+    return (
+        fact.mechanism in _UNCHECKED
+        and fact.weight >= _LEAST_UNCHECKED
+        and fact.share >= _LEAST_ELEMENTS
+    )
 
 
 def _one_of_a_kind(made: list[Finding], of_rules: Sequence[Finding]) -> list[Finding]:
@@ -82,7 +100,7 @@ def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Ite
                 and (analysis.error is None or fact.mechanism in _AFTER_ERRORS)
                 and fact.location is not None
                 and fact.location not in named
-                and not (fact.mechanism == "value" and "value" in mechanisms)
+                and not (fact.mechanism == "value" and not fact.slug and "value" in mechanisms)
             )
             if not (wanted and may_add and left and fact.weight >= least):
                 continue

@@ -25,7 +25,7 @@ _BY_MECHANISM: Final[dict[Mechanism, tuple[str, ...]]] = {
         "compiled-double-backward", "exec-group-overlap", "graph-freed", "reentrant-captured-graph",
     ),
     "change": ("gradient-changed", "gradient-refused", "hooks-mix-up"),
-    "value": ("gradient-exploding", "gradient-vanishing", "not-finite"),
+    "value": ("gradient-exploding", "gradient-vanishing", "not-finite", "precision-lost"),
     "own": ("parameter-not-updated", "tensor-not-registered"),
     "order": (
         "clip-after-step", "clip-before-unscale", "clip-without-gradients", "scaler-without-scale",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.causes.entry import Fact, count, percent
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
+    gradient_adds,
     gradient_storages,
     gradients_in_use,
 )
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
 
-_ADDING: Final = frozenset({"add", "add_"})
 _OPTIMIZERS: Final = "/torch/optim/"
 _ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
@@ -94,18 +94,11 @@ class _Lives:
         return {leaf: _replay(sorted(each, key=lambda e: e[0])) for leaf, each in events.items()}
 
     def _adds(self) -> dict[int, list[int]]:
-        graph = self._graph
-        nodes = set(self._evidence.analysis.log.column(GradAccumulated, "node_id"))
-        found: dict[int, list[int]] = defaultdict(list)
-        for index, node_id in enumerate(graph.backward_nodes):
-            if (
-                node_id in nodes
-                and graph.op_names[index] in _ADDING
-                and node_id is not None
-                and not graph.analysis.in_optimizer(graph.stacks[index])
-            ):
-                found[node_id].append(graph.op_seqs[index])
-        return found
+        """Return the events of the ops by which each node adds to the gradient of its leaf."""
+        return {
+            node_id: [op.seq for op in ops if not self._evidence.in_optimizer(op)]
+            for node_id, ops in gradient_adds(self._evidence).items()
+        }
 
     def _zeroed(self) -> dict[int, list[int]]:
         """Return the events that zeroed the gradient of each leaf in place."""

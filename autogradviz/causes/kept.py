@@ -25,8 +25,13 @@ _STORING: Final = frozenset(
 _STEPS: Final = 2  # earlier steps from which tensors are alive; one may be a last state
 
 
-def find_kept(graph: CausalGraph) -> Iterator[Fact]:
-    """Yield a fact for each line whose tensors of several earlier steps were alive at the end."""
+def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
+    """Yield a fact for each line whose tensors of several earlier steps were alive at the end.
+
+    Args:
+        graph: the graph.
+        numbers: also if they are single numbers without a graph, such as losses and counters.
+    """
     alive = {
         graph.memory(tensor_id)
         for ids in graph.analysis.log.column(TensorsAlive, "tensor_ids")
@@ -36,7 +41,7 @@ def find_kept(graph: CausalGraph) -> Iterator[Fact]:
     if not alive or len(ends) <= _STEPS:
         return
     groups: dict[int | None, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index in _creators(graph, alive):
+    for index in _creators(graph, alive, numbers=numbers):
         step = bisect_right(ends, graph.op_seqs[index])
         if step < len(ends) - 1:
             groups[graph.stacks[index]][step].append(index)
@@ -48,35 +53,31 @@ def find_kept(graph: CausalGraph) -> Iterator[Fact]:
                 merged[place][step] += found
     for place, steps in merged.items():
         if len(steps) >= _STEPS:
-            fact = _fact(graph, place, steps)
-            if fact is not None:
+            fact, is_log = _fact(graph, place, steps)
+            if numbers or not is_log:
                 yield fact
 
 
-def _creators(graph: CausalGraph, alive: set[int]) -> Iterator[int]:
-    """Yield the forward ops that created memory which is alive."""
-    seen: set[int] = set()
-    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
-        for tensor_id in made:
-            key = graph.memory(tensor_id)
-            if key not in alive or key in seen or any(graph.memory(t) == key for t in given):
-                continue
-            seen.add(key)
-            stack_id = graph.stacks[index]
-            if graph.phases[index] == "forward" and not graph.analysis.in_optimizer(stack_id):
-                yield index
+def _creators(graph: CausalGraph, alive: set[int], *, numbers: bool) -> Iterator[int]:
+    """Yield the forward ops that created memory which is alive, for ``numbers`` also norms."""
+    for index in sorted(graph.creators[key] for key in alive & graph.creators.keys()):
+        in_optimizer = graph.analysis.in_optimizer(graph.stacks[index])
+        if graph.phases[index] == "forward" and (numbers or not in_optimizer):
+            yield index
 
 
-def _fact(graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]]) -> Fact | None:
+def _fact(
+    graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]]
+) -> tuple[Fact, bool]:
+    """Return the fact of a line, and whether it only keeps single numbers."""
     ops = [index for found in steps.values() for index in found]
     tensors = {graph.memory(t): t for index in ops for t in graph.outputs[index]}
     nbytes = sum(graph.analysis.tensors[t].storage_nbytes for t in tensors.values())
     stored = _stored_at(graph, graph.stacks[ops[0]])
     detached = stored is not None and "detach(" in stored.text
     with_graph = not detached and any(graph.numbers[index] is not None for index in ops)
-    if not with_graph and graph.size(tensors.values()) == len(tensors):
-        return None  # single numbers: losses, counters
-    return Fact(
+    is_log = not with_graph and graph.size(tensors.values()) == len(tensors)
+    fact = Fact(
         mechanism="keep",
         location=stored or place,
         effect=f"{count(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
@@ -95,6 +96,7 @@ def _fact(graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]]
         events=tuple(graph.op_seqs[index] for index in ops[:2]),
         fix="kept.append(tensor.detach())  # or .item(); and drop what is not needed",
     )
+    return fact, is_log
 
 
 def _stored_at(graph: CausalGraph, stack_id: int | None) -> SourceLocation | None:

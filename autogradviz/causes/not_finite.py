@@ -155,7 +155,7 @@ def _danger(
     rank = 2.0 if by_value or (by_derivative and not in_forward) else 1.0 if by_derivative else 0.0
     if rank and constants.small_term:
         rank -= 1.5  # a guard: the argument stays away from 0
-    rank += 3.0 * (constants.large_factor and in_forward) + 1.0 * constants.zero_factor
+    rank += (3.0 if in_forward else 2.5) * constants.large_factor + 1.0 * constants.zero_factor
     return rank + 0.5 * any(graph.is_users(index) for index in ops)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.causes.entry import Fact, count, percent
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
-from autogradviz.diagnose.source.source_index import location as line_of
 from autogradviz.diagnose.text_formatting import describe_tensor, join_names
 from autogradviz.events import NO_ID, OptimizerStepped
 
@@ -46,12 +45,12 @@ def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]
         named = leaf in analysis.parameters
         if made is not None and (named or _INIT in made.function):
             groups[made].append(leaf)
-    lines = {
-        line_of(filename, lineno, function): None
-        for filename in evidence.user_files
-        for lineno, function in optimizer_lines(filename, {e.optimizer_name for e in steps})
-    }
-    if len(lines) == 1:  # what it was not given is one fact, wherever the parameters were made
+    optimizers = optimizer_lines(
+        evidence.user_files,
+        {event.optimizer_name for event in steps},
+        analysis.user_stack(steps[-1].stack_id),
+    )
+    if len(optimizers) == 1:  # what it was not given is one fact, wherever the parameters were made
         forgotten = [place for place in groups if all(map(_registered_in(evidence), groups[place]))]
         for place in forgotten[1:]:
             groups[forgotten[0]] += groups.pop(place)
@@ -63,7 +62,6 @@ def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]
         extra = graph.size(each for each in leaves if each not in graph.parameters)
         share = graph.size(leaves) / (total + extra)
         registered = all(_is_registered(evidence, leaf) for leaf in leaves)
-        optimizers = [line for line in lines if line is not None]
         place = optimizers[0] if registered and len(optimizers) == 1 else made
         yield Fact(
             mechanism="own",
@@ -160,19 +158,13 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
 
 def _constants(graph: CausalGraph) -> Iterator[tuple[int, int, int]]:
     """Yield op, tensor and creating op of each input of a loss that has no graph and no owner."""
-    made_in: dict[int, int] = {}
-    for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
-        keys = {graph.memory(each) for each in given}
-        for tensor_id in made:
-            if graph.memory(tensor_id) not in keys:
-                made_in.setdefault(graph.memory(tensor_id), index)
     for index in sorted(graph.value_slice):
         node_id = graph.node_of_op.get(index)
         edges = () if node_id is None else graph.next_nodes.get(node_id, ())
         aligned = len(edges) == len(graph.inputs[index])
         for position, tensor_id in enumerate(graph.inputs[index]):
             key = graph.memory(tensor_id)
-            creator = made_in.get(key, NO_OP)
+            creator = graph.creators.get(key, NO_OP)
             owned = creator == NO_OP or key in graph.registered_memory
             reached = aligned and edges[position] != NO_ID
             if owned or reached or tensor_id not in graph.differentiable:

@@ -11,6 +11,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count
 from autogradviz.causes.explanation import Explanation, ExplanationStep
+from autogradviz.causes.kept import find_kept
 from autogradviz.diagnose.finding import Finding
 from autogradviz.errors import UnknownTargetError
 from autogradviz.events import (
@@ -43,6 +44,7 @@ QUESTIONS: Final = (NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, ME
 _MAX_ALTERNATIVES: Final = 4
 _CUTTING: Final = frozenset({"cut"})
 _LEAST_WEIGHT: Final = 0.0205  # of a fact that may have an effect
+_LARGE_WEIGHT: Final = 0.03  # of a fact that changes what every parameter gets
 _MEANT: Final[dict[str, frozenset[str]]] = {
     ZERO: frozenset({"cut", "change", "drop"}),
     NOT_FINITE: frozenset({"value"}),
@@ -167,7 +169,7 @@ class _Answers:
             and (fact in own or not fact.parameters or question == NOT_FINITE)
         ]
         if not chosen or wanted is None:
-            chosen = self._effective
+            chosen = self._effective_on(name)
         missing = ""
         if question in {ZERO, NOT_FINITE} and "fingerprints" not in self._options:
             missing = "record(fingerprints=True) records which op gave the first such value"
@@ -303,6 +305,21 @@ class _Answers:
         """The facts that may concern any parameter, as the training changes all of them."""
         return [f for f in self._facts if f.weight >= _LEAST_WEIGHT and f.location is not None]
 
+    def _effective_on(self, name: str) -> list[Fact]:
+        """Return the facts that may concern a parameter, of those of little weight its own first.
+
+        The last resort are writes to values that nothing else has read.
+        """
+        writes = [
+            f
+            for f in self._facts
+            if f.mechanism == "write" and f.weight < _LEAST_WEIGHT and f.location is not None
+        ]
+        strong = [f for f in self._effective if f.weight >= _LARGE_WEIGHT]
+        weak = self._effective[len(strong) :]
+        own = [f for f in (*weak, *writes) if name in f.parameters]
+        return [*strong, *own, *(f for f in weak if f not in own)]
+
     def _of_memory(self) -> Explanation:
         """Return why memory is alive at the end."""
         alive = {t for ids in self._analysis.log.column(TensorsAlive, "tensor_ids") for t in ids}
@@ -316,6 +333,7 @@ class _Answers:
             else "no step of an optimizer ended, so what was alive at the end was not recorded"
         )
         kept = [fact for fact in self._facts if fact.mechanism == "keep"]
+        kept = kept or list(find_kept(self._graph, numbers=True))
         missing = "" if kept or alive else "record at least two training steps"
         return self._chain("memory", MEMORY, [_step(text, None, ())], kept, missing)
 
@@ -343,7 +361,11 @@ class _Answers:
         kind = error.type_name.rpartition(".")[2]
         message = (error.message.strip().splitlines() or [""])[0]
         first = _step(f"{kind}: {message}", error.location, (error.seq,))
-        findings = [f for f in self._facts if f.confidence != "hint" and f.mechanism != "refuse"]
+        findings = [
+            f
+            for f in self._facts
+            if f.confidence == "certain" or (f.confidence == "likely" and f.mechanism != "refuse")
+        ]
         refusals = [f for f in self._facts if f.mechanism in {"refuse", "value"}]
         chosen = [*findings, *(f for f in refusals if f.location not in {None, error.location})]
         chosen = chosen or refusals

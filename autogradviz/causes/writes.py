@@ -19,6 +19,9 @@ _LIFE: Final = frozenset({"detach_", "requires_grad_", "set_", "resize_", "lift_
 """Ops that count as writes and change no value."""
 
 
+_SUMS: Final = frozenset({"add_", "sub_"})
+
+
 class _Write(NamedTuple):
     """A write, and the ops of the gradient slice that read the memory."""
 
@@ -49,9 +52,11 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
         and graph.phases[index] == "forward"
         and not graph.failed[index]
         and graph.op_names[index] not in _LIFE
+        and graph.is_users(index)
     ]
     keys = {graph.memory(t) for index in writers for t in graph.written[index]}
     keys -= graph.registered_memory
+    keys -= {graph.memory(leaf) for leaf in graph.got_gradient}  # updated by hand
     if not keys:
         return
     roots = {
@@ -64,7 +69,7 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
         for key in {graph.memory(t) for t in graph.written[index]} & keys:
             found = [at for at in readers[key] if at != index]
             after = [at for at in found if at > index]
-            if not (after or key in roots) or not graph.is_users(index):
+            if not after and key not in roots:
                 continue
             made_at = created.get(key, -1)
             if made_at >= 0 and _is_of_op(graph, index, made_at):
@@ -83,14 +88,17 @@ def _creators_and_readers(
     created: dict[int, int] = {}
     readers: dict[int, list[int]] = defaultdict(list)
     needed = graph.value_slice
+    memory = graph.memory
     for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
-        if index in needed and not graph.is_view(index):
-            overwritten = {graph.memory(each) for each in graph.written[index]}
-            for key in map(graph.memory, given):
-                if key in keys and key not in overwritten:
+        read = [key for key in map(memory, given) if key in keys]
+        if read and index in needed and not graph.is_view(index):
+            overwritten = {memory(each) for each in graph.written[index]}
+            for key in read:
+                if key not in overwritten:
                     readers[key].append(index)
-        for tensor_id in made:
-            created.setdefault(graph.memory(tensor_id), index)
+        for key in map(memory, made):
+            if key in keys and key not in created:
+                created[key] = index
     return created, readers
 
 
@@ -100,6 +108,16 @@ def _is_of_op(graph: CausalGraph, index: int, made_at: int) -> bool:
     text = place.text if place is not None else ""
     shown = graph.op_names[index] in text or any(sign in text for sign in ("+=", "-=", "*=", "/="))
     return graph.stacks[made_at] == graph.stacks[index] and bool(text) and not shown
+
+
+def _weight(graph: CausalGraph, writes: list[_Write], *, before: bool, foreign: bool) -> float:
+    """Return the weight: a write to a value that nothing else has read is a way to compute.
+
+    Most of all a sum, as ``out += x``.
+    """
+    if before or foreign:
+        return 0.5 if before and foreign else 0.2
+    return 0.01 if all(graph.op_names[each.at] in _SUMS for each in writes) else 0.02
 
 
 def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) -> Fact | None:
@@ -126,8 +144,7 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
         mechanism="write",
         location=location,
         effect=effect,
-        # A write to a value that nothing else has read is an ordinary way to compute.
-        weight=0.5 if foreign and before else 0.2 if before or foreign else 0.02,
+        weight=_weight(graph, writes, before=before, foreign=foreign),
         lines=[
             "This line writes in place:",
             location,

@@ -214,7 +214,8 @@ def _booleans(array: pa.Array) -> list[Any]:
 
 def _strings(array: pa.Array) -> list[Any]:
     """Return the values of an array of text; equal strings are one object."""
-    encoded = array.fill_null("").dictionary_encode()
+    filled = array.fill_null("") if array.null_count else array  # it copies the whole batch
+    encoded = filled.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     return [texts[i] for i in _integers(encoded.indices.cast(pa.int64()))]
 

@@ -42,7 +42,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "gradient-of-non-leaf", "gradient-refused", "gradient-vanishing", "gradient-zero",
         "gradients-discarded", "gradients-mixed", "gradients-not-cleared", "leaf-frozen-early",
         "leaf-never-thawed", "loss-term-constant", "not-finite", "operation-refused",
-        "partial-value-used",
+        "partial-value-used", "precision-lost",
     ),
     500: (  # optimizers
         "clip-after-step", "clip-before-unscale", "clip-without-gradients",

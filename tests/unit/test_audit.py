@@ -284,3 +284,36 @@ def test_a_finding_is_a_target():
     recorded = trace(raised("RuntimeError", "a leaf Variable that requires grad", at="t.py:3"))
     [finding, *_] = recorded.diagnose()
     assert recorded.why(finding).steps[-1].location == finding.culprit
+
+
+def test_a_sum_with_a_large_number_loses_precision(tmp_path):
+    path = tmp_path / "t.py"
+    path.write_text("def forward(x):\n    x = x + 1e6 - 1e6\n")
+    recorded = trace(
+        tensor(PRODUCT),
+        tensor(SUM),
+        leaf(9, WEIGHT),
+        op("mul", (PRODUCT,), inputs=(WEIGHT, INPUT), nr=0, at=f"{path}:1"),
+        node(1, "MulBackward0", nr=0, to=(9, -1)),
+        op("add", (SUM,), inputs=(PRODUCT,), nr=1, at=f"{path}:2"),
+        node(0, "AddBackward0", nr=1, to=(1,)),
+        backward(1, roots=(0,), at="t.py:4"),
+        accumulated(9, WEIGHT),
+    )
+    [finding] = recorded.diagnose()
+    assert (finding.slug, finding.culprit.lineno) == ("precision-lost", 2)
+    assert "multiples of 0.0625" in finding.title
+
+
+def test_an_operand_of_a_usual_size_loses_no_precision(tmp_path):
+    path = tmp_path / "t.py"
+    path.write_text("def forward(x):\n    x = x + 1e-6 + 100\n")
+    recorded = trace(
+        tensor(SUM),
+        leaf(9, WEIGHT),
+        op("add", (SUM,), inputs=(WEIGHT,), nr=1, at=f"{path}:2"),
+        node(0, "AddBackward0", nr=1, to=(9,)),
+        backward(1, roots=(0,), at="t.py:4"),
+        accumulated(9, WEIGHT),
+    )
+    assert listed(recorded) == []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from functools import cached_property
+from functools import cached_property, wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.diagnose.source.import_graph import with_imported
@@ -24,7 +24,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from autogradviz.analysis import (
         Analysis,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         Tensor,
         Unpack,
     )
+
+_T = TypeVar("_T")
 
 # Inputs that ops write although their schemas do not say so: running statistics.
 _UNDECLARED_WRITES: Final = {
@@ -59,11 +61,26 @@ _OPTIONS: Final = {"values": "fingerprints"}  # options that were renamed
 _seq: Final = attrgetter("seq")
 
 
+def once_per_recording(find: Callable[[Evidence], _T]) -> Callable[[Evidence], _T]:
+    """Return a function that computes its result on the first call; callers must not change it."""
+
+    @wraps(find)
+    def cached(evidence: Evidence) -> _T:
+        if find not in evidence.found:
+            evidence.found[find] = find(evidence)
+        found: _T = evidence.found[find]
+        return found
+
+    return cached
+
+
 class Evidence:
     """The analysis of a recording, with indices that are built on first use."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
+        self.found: dict[Callable[[Evidence], Any], Any] = {}
+        """The results of functions with ``once_per_recording``."""
 
     @cached_property
     def causal_graph(self) -> CausalGraph:

@@ -8,7 +8,7 @@ from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.facts import is_view
+from autogradviz.diagnose.evidence.facts import is_view, once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, OptimizerStepped
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op
     from autogradviz.diagnose.evidence.facts import Evidence
 
+_ADDING: Final = frozenset({"add", "add_"})
 _CLEARING: Final = frozenset({"zero_", "_foreach_zero_", "fill_"})
 UNSCALE: Final = "_amp_foreach_non_finite_check_and_unscale_"
 """The op by which a ``GradScaler`` divides gradients by its scale."""
@@ -24,11 +25,13 @@ _CLIPPING: Final = "torch/nn/utils/clip_grad.py"
 _seq = attrgetter("seq")
 
 
+@once_per_recording
 def optimizer_steps(evidence: Evidence) -> list[OptimizerStepped]:
     """Return the steps of all optimizers, oldest first."""
     return sorted(evidence.analysis.log.of(OptimizerStepped), key=_seq)
 
 
+@once_per_recording
 def accumulations(evidence: Evidence) -> dict[int, list[GradAccumulated]]:
     """Return the gradients that each leaf got, oldest first, by tensor id."""
     found: dict[int, list[GradAccumulated]] = defaultdict(list)
@@ -37,6 +40,7 @@ def accumulations(evidence: Evidence) -> dict[int, list[GradAccumulated]]:
     return found
 
 
+@once_per_recording
 def gradient_storages(evidence: Evidence) -> dict[int, set[int]]:
     """Return the storages that may be in the ``.grad`` of each leaf, by tensor id.
 
@@ -53,6 +57,32 @@ def gradient_storages(evidence: Evidence) -> dict[int, set[int]]:
     for op in analysis.ops:
         if op.phase == "backward" and op.backward_node_id in leaf_of:
             found[leaf_of[op.backward_node_id]] |= storages(op.outputs)
+    return found
+
+
+@once_per_recording
+def gradient_reads(evidence: Evidence) -> dict[int, list[Op]]:
+    """Return the forward ops that read each storage of a gradient, oldest first."""
+    gradients = {each for memory in gradient_storages(evidence).values() for each in memory}
+    found: dict[int, list[Op]] = defaultdict(list)
+    for op in evidence.analysis.ops:
+        if op.phase == "forward":
+            read = [tensor.storage_id for tensor in op.inputs if tensor.storage_id in gradients]
+            for storage_id in dict.fromkeys(read):
+                if storage_id is not None:
+                    found[storage_id].append(op)
+    return found
+
+
+@once_per_recording
+def gradient_adds(evidence: Evidence) -> dict[int, list[Op]]:
+    """Return the ops by which the nodes of leaves add to a gradient, oldest first, by node."""
+    node_ids = set(evidence.analysis.log.column(GradAccumulated, "node_id"))
+    found: dict[int, list[Op]] = defaultdict(list)
+    for op in evidence.analysis.ops:
+        node_id = op.backward_node_id
+        if op.name in _ADDING and node_id is not None and node_id in node_ids:
+            found[node_id].append(op)
     return found
 
 
@@ -73,12 +103,11 @@ def gradients_in_use(evidence: Evidence, gradients: set[int]) -> set[int]:
 
     Norms and other single numbers, clipping, clearing and exchanges with other ranks do not count.
     """
+    reads = gradient_reads(evidence)
     return {
         storage_id
-        for op in evidence.analysis.ops
-        if op.phase == "forward"
-        for storage_id in storages(op.inputs) & gradients
-        if not _only_looks(op) and not evidence.in_optimizer(op)
+        for storage_id in gradients & reads.keys()
+        if any(not evidence.in_optimizer(op) and not _only_looks(op) for op in reads[storage_id])
     }
 
 

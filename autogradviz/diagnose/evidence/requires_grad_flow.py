@@ -12,10 +12,17 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import ModeChanged, ParameterSeen, RequiresGradChanged
+from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
+    ModeChanged,
+    ParameterSeen,
+    RequiresGradChanged,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +42,7 @@ EndKind: TypeAlias = Literal[
     "marked",
 ]
 
+_seq: Final = attrgetter("seq")
 _INTEGERS: Final = ("int", "uint", "bool")
 _ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
@@ -223,10 +231,35 @@ class Flow:
         found = None
         for mode, off in (("grad", "off"), ("inference", "on")):
             events = self._mode_events[thread, mode]
-            index = bisect_left(events, seq, key=lambda event: event.seq)
+            index = bisect_left(events, seq, key=_seq)
+            while index and (start := self._ended(events[index - 1].seq, seq)) is not None:
+                index = bisect_left(events, start, key=_seq)
             if index and events[index - 1].after == off:
                 found = events[index - 1]
         return found
+
+    def _ended(self, at: int, seq: int) -> int | None:
+        """Return the start of the backward around an event, if it ended before another event.
+
+        Backward restores the modes that it started with, without an event.
+        """
+        starts, ends = self._backwards
+        index = bisect_left(starts, at) - 1
+        return starts[index] if index >= 0 and at < ends[index] < seq else None
+
+    @cached_property
+    def _backwards(self) -> tuple[list[int], list[int]]:
+        """The events at which the outermost backwards started and ended."""
+        log = self._evidence.analysis.log
+        ended = dict(log.fields(BackwardEnded, "backward_id", "seq"))
+        pairs = [
+            (seq, ended[backward_id])
+            for seq, backward_id, parent in log.fields(
+                BackwardStarted, "seq", "backward_id", "parent_backward_id"
+            )
+            if parent is None and backward_id in ended
+        ]
+        return [start for start, _ in pairs], [end for _, end in pairs]
 
     @cached_property
     def _graded(self) -> set[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
+_seq: Final = attrgetter("seq")
 _SCALING: Final = frozenset({"mul", "mul_"})
 
 
@@ -67,27 +70,28 @@ def _clips(evidence: Evidence) -> list[_Clip]:
     if not found:
         return []
     clipped = {each for op in found for each in storages(op.written)}
-    takers: dict[int, list[Op]] = defaultdict(list)
+    takers: dict[int | None, list[Op]] = defaultdict(list)
     for op in evidence.analysis.ops:
-        for storage_id in storages(op.inputs) & clipped:
-            if not clips_gradients(evidence, op.stack_id):
+        taken = [tensor.storage_id for tensor in op.inputs if tensor.storage_id in clipped]
+        if taken and not clips_gradients(evidence, op.stack_id):
+            for storage_id in dict.fromkeys(taken):
                 takers[storage_id].append(op)
     return [_Clip(op, *_neighbors(evidence, op, takers)) for op in found]
 
 
 def _neighbors(
-    evidence: Evidence, clip: Op, takers: dict[int, list[Op]]
+    evidence: Evidence, clip: Op, takers: dict[int | None, list[Op]]
 ) -> tuple[Op | None, Op | None]:
     """Return the op of an optimizer or scaler just before and after an op that clips."""
     before = after = None
     for storage_id in storages(clip.written):
         ops = takers.get(storage_id, [])
-        earlier = next((op for op in reversed(ops) if op.seq < clip.seq), None)
-        later = next((op for op in ops if op.seq > clip.seq), None)
-        if earlier is not None and _uses(evidence, earlier):
-            before = earlier
-        if later is not None and (later.name == UNSCALE or _uses(evidence, later)):
-            after = later
+        earlier = bisect_left(ops, clip.seq, key=_seq)
+        later = bisect_right(ops, clip.seq, lo=earlier, key=_seq)
+        if earlier > 0 and _uses(evidence, ops[earlier - 1]):
+            before = ops[earlier - 1]
+        if later < len(ops) and (ops[later].name == UNSCALE or _uses(evidence, ops[later])):
+            after = ops[later]
     return before, after
 
 

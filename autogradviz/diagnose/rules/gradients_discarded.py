@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
+    gradient_adds,
     gradient_storages,
     gradients_in_use,
     optimizer_steps,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from autogradviz.events import OptimizerStepped
 
 _WINDOWS: Final = 2  # steps: one batch may be skipped on purpose
-_ADDING: Final = frozenset({"add", "add_"})
 _ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
 
@@ -107,11 +107,8 @@ def _discarded(
 def _added(evidence: Evidence, later: _Backward, event: GradAccumulated, kept: set[int]) -> bool:
     """Return whether a backward added its gradient to the one that the leaf had."""
     return any(
-        op.backward_node_id == event.node_id
-        and op.name in _ADDING
-        and later.started.seq < op.seq < event.seq
-        and storages(op.inputs) & kept
-        for op in evidence.analysis.ops
+        later.started.seq < op.seq < event.seq and storages(op.inputs) & kept
+        for op in gradient_adds(evidence).get(event.node_id, ())
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.evidence.backward_calls import backward_of
@@ -11,6 +10,8 @@ from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     between,
     clips_gradients,
+    gradient_adds,
+    gradient_reads,
     gradient_storages,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from autogradviz.events import GradAccumulated
 
 _SUMS: Final = 2  # uses of a sum: one may be meant
-_ADDING: Final = frozenset({"add", "add_"})
 
 
 class _Sum(NamedTuple):
@@ -48,7 +48,7 @@ def gradients_not_cleared(evidence: Evidence) -> Iterator[Draft]:
     memory = gradient_storages(evidence)
     got = {tensor_id: events for tensor_id, events in accumulations(evidence).items() if events[1:]}
     uses = _uses(evidence, {each for tensor_id in got for each in memory.get(tensor_id, ())})
-    adds = _adds(evidence, {each.node_id for events in got.values() for each in events})
+    adds = gradient_adds(evidence)
     found = {}
     for tensor_id, events in got.items():
         ours = memory.get(tensor_id, set())
@@ -64,24 +64,17 @@ def _uses(evidence: Evidence, gradients: set[int]) -> dict[int, list[Op]]:
 
     Clipping does not count, nor do ops that write gradients, as those of ``zero_grad``.
     """
-    found: dict[int, list[Op]] = defaultdict(list)
-    for op in evidence.analysis.ops:
-        read = storages(op.inputs) & gradients if op.phase == "forward" else set()
-        if not read or storages(op.written) & gradients or not evidence.in_optimizer(op):
-            continue
-        if not clips_gradients(evidence, op.stack_id):
-            for storage_id in read:
-                found[storage_id].append(op)
-    return found
-
-
-def _adds(evidence: Evidence, node_ids: set[int]) -> dict[int, list[Op]]:
-    """Return the ops by which the nodes of leaves add to a gradient, oldest first, by node."""
-    found: dict[int, list[Op]] = defaultdict(list)
-    for op in evidence.analysis.ops:
-        if op.name in _ADDING and op.backward_node_id in node_ids:
-            found[op.backward_node_id].append(op)
-    return found
+    reads = gradient_reads(evidence)
+    return {
+        storage_id: [
+            op
+            for op in reads[storage_id]
+            if evidence.in_optimizer(op)
+            and not clips_gradients(evidence, op.stack_id)
+            and not storages(op.written) & gradients
+        ]
+        for storage_id in gradients & reads.keys()
+    }
 
 
 def _again(

@@ -24,7 +24,6 @@ from autogradviz.diagnose.source.parameters_replaced_after_optimizer import (
     optimizer_lines,
     replacements_after,
 )
-from autogradviz.diagnose.source.source_index import location
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import (
     DistributedTensorSeen,
@@ -275,20 +274,13 @@ def _lines(
     evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepped]
 ) -> tuple[SourceLocation | None, SourceLocation | None]:
     """Return the line that created the optimizer, and a later one that created the parameters."""
-    made = [
-        (filename, lineno, function)
-        for filename in evidence.user_files
-        for lineno, function in optimizer_lines(filename, {step.optimizer_name for step in steps})
-    ]
-    # Of several, the one before the step in a function that was running then.
-    running = {
-        (place.filename, place.function.replace("<module>", "")): place.lineno
-        for place in evidence.analysis.user_stack(steps[-1].stack_id)
-    }
-    before = [each for each in made if each[1] < running.get((each[0], each[2]), 0)]
-    if len(made) != 1 and not before:
+    made = optimizer_lines(
+        evidence.user_files,
+        {step.optimizer_name for step in steps},
+        evidence.analysis.user_stack(steps[-1].stack_id),
+    )
+    if len(made) != 1:
         return None, None
-    filename, lineno, function = max(before, key=lambda each: each[1]) if before else made[0]
-    created = location(filename, lineno, function)
-    found = replacements_after(filename, function, lineno, [each.name for each in unused])
+    created = made[0]
+    found = replacements_after(created, [each.name for each in unused])
     return created, found[0] if len(found) == 1 else None

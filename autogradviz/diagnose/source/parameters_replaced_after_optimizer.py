@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.source import source_index as source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from autogradviz.analysis import SourceLocation
 
@@ -19,17 +19,34 @@ _REPLACING_CALLS: Final = frozenset({
 """Functions that give a module other parameters, by their last name."""
 
 
-def optimizer_lines(filename: str, class_names: Collection[str]) -> list[tuple[int, str]]:
-    """Return line and function of the calls that create an optimizer, by the names of classes."""
-    return sorted(
-        (node.lineno, function)
+def optimizer_lines(
+    files: Iterable[str], class_names: Collection[str], step: Iterable[SourceLocation]
+) -> list[SourceLocation]:
+    """Return the lines that create the optimizers of a recording.
+
+    Of several, the last one before the step in a function that was running then, if there is one.
+
+    Args:
+        files: the files of the user.
+        class_names: the names of the optimizers' classes.
+        step: the stack of a step.
+    """
+    made = sorted(
+        (filename, node.lineno, function)
+        for filename in files
         for function, node in source.nodes(filename)
         if isinstance(node, ast.Call) and source.last_name(node.func) in class_names
     )
+    running = {
+        (place.filename, place.function.replace("<module>", "")): place.lineno for place in step
+    }
+    before = [each for each in made if each[1] < running.get((each[0], each[2]), 0)]
+    chosen = [max(before, key=lambda each: each[1])] if before else made
+    return [source.location(*each) for each in chosen]
 
 
 def replacements_after(
-    filename: str, function: str, lineno: int, parameter_names: Collection[str]
+    created: SourceLocation, parameter_names: Collection[str]
 ) -> list[SourceLocation]:
     """Return the later lines of a function that give a model the parameters with some names.
 
@@ -37,10 +54,11 @@ def replacements_after(
     that replaces parameters.
     """
     parts = {part for name in parameter_names for part in name.split(".")}
+    function = created.function.replace("<module>", "")
     return [
-        source.location(filename, line, function)
-        for line in sorted(set(_replacements(filename, function, parts)))
-        if line > lineno
+        source.location(created.filename, line, function)
+        for line in sorted(set(_replacements(created.filename, function, parts)))
+        if line > created.lineno
     ]
 
 
