@@ -179,6 +179,8 @@ struct ThreadContext {
   bool suspended = false;  // a compiler traces on this thread
   uint64_t sequence_nr = 0;  // autograd's counter when it was last read
   OpContext* call = nullptr;  // the operator that is running
+  int64_t last_op_seq = NO_ID;  // event of the operator that ended last
+  int64_t last_op = NO_ID;  // its index
   int64_t step_ops = 0;  // operators of this step, if it is the step of the next member
   int64_t step = -1;
   // The lists of a ``ThreadState``, which only this thread changes, or null.
