@@ -67,7 +67,9 @@ class TracingPolicy:
             named, decomposed = named_ops(self._policy)
             policy = function_name(self._policy)
             policy = "list of operators" if policy.startswith(_OF_A_LIST) else policy
-            session.emit(PolicyRead, state.region[0], policy, named, decomposed, thread=state.number)
+            session.emit(
+                PolicyRead, state.region[0], policy, named, decomposed, thread=state.number
+            )
         name = str(op)
         last = session.engine.last_op()
         op_seq = last[0] if last is not None and last[1] == name else None
