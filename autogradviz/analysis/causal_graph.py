@@ -357,9 +357,9 @@ class CausalGraph:
         """
         at = self.op_seqs[reader]
         made = [
-            max(producer, view)
-            for producer, view in zip(self.producers(index), self.views(index), strict=True)
-        ]
+            max((k for k in pair if k != NO_OP and self.numbers[k] is not None), default=max(pair))
+            for pair in zip(self.producers(index), self.views(index), strict=True)
+        ]  # a view without a node has no graph of its own
         latest = max(made, default=NO_OP)
         if latest == NO_OP:
             return False

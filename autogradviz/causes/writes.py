@@ -64,6 +64,7 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
         for ids in graph.analysis.log.column(BackwardStarted, "root_tensor_ids")
         for each in ids
     }
+    leaves = {graph.memory(each) for each in graph.leaves.values()}
     created, readers = _creators_and_readers(graph, keys)
     for index in writers:
         for key in {graph.memory(t) for t in graph.written[index]} & keys:
@@ -71,11 +72,20 @@ def _writes(graph: CausalGraph) -> Iterator[_Write]:
             after = [at for at in found if at > index]
             if not after and key not in roots:
                 continue
+            if key in leaves and _is_update(graph, index, found):
+                continue
             made_at = created.get(key, -1)
             if made_at >= 0 and _is_of_op(graph, index, made_at):
                 continue
             inside = made_at >= 0 and graph.inside_call(made_at, graph.call_ids[index])
             yield _Write(index, sum(at < index for at in found), after, not inside)
+
+
+def _is_update(graph: CausalGraph, index: int, readers: list[int]) -> bool:
+    """Return whether a backward used the old values of a leaf up before a write to it."""
+    last = max((at for at in readers if at < index and graph.phases[at] == "forward"), default=0)
+    starts = graph.analysis.log.column(BackwardStarted, "seq")
+    return any(graph.op_seqs[last] < start < graph.op_seqs[index] for start in starts)
 
 
 def _creators_and_readers(

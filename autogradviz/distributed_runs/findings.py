@@ -97,6 +97,13 @@ def find_problems(
         finding = _collective_finding(difference, by_rank)
         ranks = (difference.other_rank,) if difference.other is None else _both(difference)
         found.append(RunFinding(finding=finding, ranks=ranks, searched=len(files)))
+    placed = [
+        RunFinding(finding=finding, ranks=ranks, searched=len(files))
+        for ranks, finding in find_placement_differences(files)
+    ]
+    first = min((each.step for each in odd if each.step is not None), default=None)
+    earlier = [] if first is None else [each for each in placed if _step(each, by_rank) < first]
+    found += earlier  # what ranks do differently later is no cause of it
     for each in odd:
         if each.rank in collective and each.aspect in {"ops", "collectives"}:
             continue  # follows from it
@@ -105,13 +112,19 @@ def find_problems(
         drafted = _odd_finding(each, by_rank)
         if drafted is not None:
             found.append(RunFinding(finding=drafted, ranks=(each.rank,), searched=each.group))
-    for ranks, finding in find_placement_differences(files):
-        found.append(RunFinding(finding=finding, ranks=ranks, searched=len(files)))
+    found += [each for each in placed if each not in earlier]
     for rank, finding in find_uneven_stages(files):
         found.append(RunFinding(finding=finding, ranks=(rank,), searched=len(files)))
     not_finite = [each.step for each in odd if each.aspect == "loss" and each.step is not None]
     found += _shared(choose_ranks(files, groups, odd), min(not_finite, default=None))
     return tuple(found)
+
+
+def _step(found: RunFinding, by_rank: Mapping[int, RankFile]) -> int:
+    """Return the step of the first event of a finding."""
+    rows = read_kinds(by_rank[found.ranks[0]].path, (StepEnded,))[StepEnded]
+    first = found.finding.events[0]
+    return sum(each.end_seq <= first for each in as_events(StepEnded, rows))
 
 
 class _Causes:

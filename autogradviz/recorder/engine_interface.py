@@ -312,6 +312,9 @@ class Engine(Protocol):
     def leave_hook(self, state: Any, raised: int) -> None:
         """Continue with the op after a pack hook; ``raised`` is the tensor if it failed."""
 
+    def last_op(self) -> tuple[int, str] | None:
+        """Return event and name of the op that ended last on this thread, None if none has."""
+
     def innermost_run(self) -> tuple[int, int] | None:
         """Return backward and node of the innermost run on this thread, None if no node runs."""
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.checkpoint import CheckpointPolicy
 
-from autogradviz.events import OpCalled, OpServed, PolicyDecided, PolicyRead, field_names
+from autogradviz.events import OpServed, PolicyDecided, PolicyRead
 from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.checkpoint.policy_names import named_ops
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
@@ -35,8 +34,6 @@ MAX_STORAGES: Final = 4_096
 
 _SAVED: Final = frozenset({CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE})
 _OF_A_LIST: Final = "create_selective_checkpoint_contexts."
-_THREAD: Final = field_names(OpCalled).index("thread")
-_OP: Final = field_names(OpCalled).index("op")
 
 
 class TracingPolicy:
@@ -68,27 +65,22 @@ class TracingPolicy:
         if not self._is_read:
             self._is_read = True
             named, decomposed = named_ops(self._policy)
-            name = function_name(self._policy)
-            name = "list of operators" if name.startswith(_OF_A_LIST) else name
-            session.emit(PolicyRead, state.region[0], name, named, decomposed, thread=state.number)
-        op_seq = _last_op(session, state.number, str(op))
+            policy = function_name(self._policy)
+            policy = "list of operators" if policy.startswith(_OF_A_LIST) else policy
+            session.emit(
+                PolicyRead, state.region[0], policy, named, decomposed, thread=state.number
+            )
+        name = str(op)
+        last = session.engine.last_op()
+        op_seq = last[0] if last is not None and last[1] == name else None
         cached = decision in _SAVED
         if cached:
             self._cached[op, self._calls[op]] = op_seq
         self._calls[op] += 1
         session.emit(
-            PolicyDecided, str(op), decision.name.lower(), cached, state.region[0], op_seq,
+            PolicyDecided, name, decision.name.lower(), cached, state.region[0], op_seq,
             thread=state.number,
         )  # fmt: skip
-
-
-def _last_op(session: Session, thread: int, op: str) -> int | None:
-    """Return the event of the op that this thread ran last, if it has the name given."""
-    session.flush()
-    for row in reversed(session.log.recent(OpCalled).newest(64)):
-        if row[_THREAD] == thread:
-            return row[0] if row[_OP] == op else None
-    return None
 
 
 def _emit_served(
@@ -103,12 +95,10 @@ def _emit_served(
         nth: how often it was called before in this recomputation.
         before: the number of events before the call.
     """
-    session.flush()
-    state = session.threads.local.state
-    newest = session.log.recent(OpCalled).newest(session.event_count - before)
-    fresh = takewhile(lambda row: row[0] >= before, reversed(newest))
-    if (op, nth) not in cached or any(row[_THREAD] == state.number for row in fresh):
+    last = session.engine.last_op()
+    if (op, nth) not in cached or (last is not None and last[0] >= before):
         return
+    state = session.threads.local.state
     region_id, recompute_id = state.region
     session.emit(
         OpServed, str(op), region_id, recompute_id, cached[op, nth],

@@ -100,6 +100,9 @@ class Recording(Protocol):
     def collective_count(self, group: str) -> int:
         """Return the number of collectives of a process group so far."""
 
+    def last_op(self) -> tuple[int, str] | None:
+        """Return event and name of the operator that ended last on this thread."""
+
     def buffered(self) -> int:
         """Return the size of the events that were not taken."""
 

@@ -414,6 +414,16 @@ PyObject* collective_count(PyObject* self, PyObject* name) {
   return PyLong_FromLongLong(found == recording->groups.end() ? 0 : found->second.second);
 }
 
+// last_op() -> (event, name) of the operator that ended last on this thread, or None
+PyObject* last_op(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  const ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  if (thread.last_op == NO_ID) Py_RETURN_NONE;
+  return Py_BuildValue("Ls", static_cast<long long>(thread.last_op_seq), registry().at(thread.last_op).name.c_str());
+}
+
 PyObject* event_count(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->next_seq.load());

@@ -31,6 +31,7 @@ PyMethodDef methods[] = {
     {"next_seq", next_seq, METH_NOARGS, nullptr},
     {"take_step", take_step, METH_NOARGS, nullptr},
     {"collective_count", collective_count, METH_O, nullptr},
+    {"last_op", last_op, METH_NOARGS, nullptr},
     {"event_count", event_count, METH_NOARGS, nullptr},
     {"attach", attach, METH_VARARGS, nullptr},
     {"suspend", suspend, METH_O, nullptr},

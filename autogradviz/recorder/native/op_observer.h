@@ -680,6 +680,8 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   uint64_t hash = op.hashes[static_cast<int>(phase)];
   if (hash != 0 && context.origin == Origin::eager) recording.digest(thread, hash);
   int64_t seq = recording.seq();
+  thread.last_op_seq = seq;
+  thread.last_op = op.index;
   size_t start = recording.begin_event(Kind::op_called, seq, context.started_ns, thread.number, stack);
   recording.put(op.index);
   recording.put(static_cast<int64_t>(phase));

@@ -179,6 +179,8 @@ struct ThreadContext {
   bool suspended = false;  // a compiler traces on this thread
   uint64_t sequence_nr = 0;  // autograd's counter when it was last read
   OpContext* call = nullptr;  // the operator that is running
+  int64_t last_op_seq = NO_ID;  // event of the operator that ended last
+  int64_t last_op = NO_ID;  // its index
   int64_t step_ops = 0;  // operators of this step, if it is the step of the next member
   int64_t step = -1;
   // The lists of a ``ThreadState``, which only this thread changes, or null.
@@ -449,7 +451,11 @@ class Recording {
     for (const auto& each : storages_)
       if (!each.second.reference.expired())
         for (const TensorId& tensor : each.second.tensors) found.push_back(tensor.id);
-    for (const auto& each : bare_) found.push_back(each.second);
+    const std::unordered_set<int64_t> with_memory(found.begin(), found.end());
+    for (const auto& each : bare_) {
+      auto inner = inner_of_.find(each.second);  // a wrapper lives no longer than what it holds
+      if (inner == inner_of_.end() || with_memory.count(inner->second) != 0) found.push_back(each.second);
+    }
     for (const TensorId& each : shapes_) found.push_back(each.id);
     return found;
   }
@@ -523,6 +529,7 @@ class Recording {
   void clear() {
     storages_.clear();
     bare_.clear();
+    inner_of_.clear();
     shapes_.clear();
     recent.clear();
   }
@@ -746,6 +753,7 @@ class Recording {
     int64_t id = add_tensor(NO_ID);
     bare_.emplace(key, id);
     c10::TensorImpl& impl = *inner.unsafeGetTensorImpl();
+    if (storage_of.get(inner_id) != NO_ID) inner_of_[id] = inner_id;
     bool plain = !impl.is_python_dispatch() && has_plain_storage(impl);
     int64_t nbytes = plain ? impl.numel() * static_cast<int64_t>(impl.itemsize()) : 0;
     int64_t storage_nbytes = plain ? static_cast<int64_t>(impl.unsafe_storage().nbytes()) : 0;
@@ -777,6 +785,7 @@ class Recording {
  private:
   ska::flat_hash_map<c10::StorageImpl*, Storage, AddressHash> storages_;
   std::unordered_map<std::string, int64_t> bare_;
+  std::unordered_map<int64_t, int64_t> inner_of_;  // by wrapper, the tensor that it holds
   std::unordered_map<std::string, int64_t> arguments_;
   std::vector<TensorId> shapes_;  // the offset is the device
   size_t sweep_at_ = SWEEP;

@@ -125,7 +125,9 @@ def _is_composite(qualified: str) -> bool:
 def _calls_others(func: Any, schema: Any) -> bool:
     """Return whether an operator's kernel may call others; those of views and basic ops do not."""
     if schema.name.startswith("aten::") and not _SIMPLE.isdisjoint(func.tags):
-        return False
+        # With a number, the kernel calls that with tensors. Without this, one that gets a tensor
+        # of zeros without memory, as double backward makes them, crashes below a mode.
+        return schema.overload_name.startswith("Scalar")
     aliases = [argument.alias_info for argument in schema.arguments]
     return not any(alias is not None and not alias.is_write for alias in aliases)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.events import NO_ID, OpCalled, VersionBumped
+from autogradviz.events import NO_ID, OpCalled, VersionBumped, field_names
 from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.eager_or_compiled_callers import EAGER, LEFT_OUT
 from autogradviz.recorder.ops.op_arguments import OpArgumentTable
@@ -76,6 +76,10 @@ _Tensor: Final = torch.Tensor
 _UNWRITTEN: Final = (0,)
 """The versions of one tensor that was never written: one tuple for all of them."""
 _NO_REGION: Final = (None, None)
+_RECENT: Final = 64
+"""Ops among which the last one of a thread is searched."""
+_THREAD: Final = field_names(OpCalled).index("thread")
+_OP: Final = field_names(OpCalled).index("op")
 _NOTHING: Final = nullcontext()
 
 
@@ -123,6 +127,7 @@ class OpMode(TorchDispatchMode):
         self._local = session.threads.local
         self._sequence = session.sequence
         self._append = session.log.appender(OpCalled)
+        self._newest = session.log.recent(OpCalled).newest
         self._stacks = stacks if session.with_stacks else None
         self._with_fingerprints = session.with_fingerprints
         self._norms = OutputNorms(session) if session.with_norms else None
@@ -150,6 +155,12 @@ class OpMode(TorchDispatchMode):
         # The wrapper that True would put around the handler imports Dynamo (one second) and costs
         # as much as an op; ``skip_dynamo_recursive`` does the same at no cost.
         return False
+
+    def last_op(self) -> tuple[int, str] | None:
+        """Return event and name of the op that ended last on this thread."""
+        number = self._local.state.number
+        rows = reversed(self._newest(_RECENT))
+        return next(((row[0], row[_OP]) for row in rows if row[_THREAD] == number), None)
 
     def suspend(self) -> bool:
         """Deactivate the mode if it is the innermost one; return whether it was."""

@@ -122,6 +122,10 @@ class PythonEngine:
         """Restore the counter."""
         self.threads.local.state.sequence_nr = state
 
+    def last_op(self) -> tuple[int, str] | None:
+        """Return event and name of the op that ended last on this thread, None if none has."""
+        return None if self._mode is None else self._mode.last_op()
+
     def innermost_run(self) -> tuple[int, int] | None:
         """Return backward and node of the innermost run on this thread, None if no node runs."""
         running = self.threads.local.state.running

@@ -80,6 +80,7 @@ class TensorTable:
         self._append = session.log.appender(TensorSeen)
         self._lock = new_lock()  # a finalizer may run ops while we hold it
         self._bare_ids: dict[Any, int] = {}  # of tensors without a storage
+        self._inner_of: dict[int, int] = {}  # by wrapper, the tensor that it holds
         self._storages: dict[int, Storage] = {}  # by address, dead ones among them
         self._sweep_at = _SWEEP
         self._count = 0
@@ -247,6 +248,8 @@ class TensorTable:
             key, shape, _dtype_name(tensor.dtype), str(tensor.device), nbytes,
             self.storage_id(inner_id), storage_nbytes,
         )  # fmt: skip
+        if self.storage_of[inner_id] != NO_ID:
+            self._inner_of[found] = inner_id
         if layout != NO_LAYOUT:
             thread = self._threads.local.state.number
             self._emit_distributed(thread, None, found, inner_id, *layout_of(layout))
@@ -300,12 +303,14 @@ class TensorTable:
     @property
     def live_ids(self) -> AbstractSet[int]:
         """The ids of the tensors that may be seen again."""
-        found = set(self._bare_ids.values())
+        found = set[int]()
         for _, first, _, reference, others in self._storages.copy().values():
             if reference() is not None:
                 found.add(first)
                 found.update(others.values() if others else ())
-        return found
+        bare, inner = list(self._bare_ids.values()), self._inner_of
+        # A wrapper lives no longer than what it holds.
+        return found.union([each for each in bare if each not in inner or inner[each] in found])
 
     @property
     def live_storage_ids(self) -> AbstractSet[int]:
@@ -324,3 +329,4 @@ class TensorTable:
         """Remove everything."""
         self._storages.clear()
         self._bare_ids.clear()
+        self._inner_of.clear()
