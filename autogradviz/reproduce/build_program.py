@@ -21,6 +21,7 @@ from autogradviz.events import (
     BackwardStarted,
     Event,
     FunctionMarked,
+    GradAccumulated,
     HookRan,
     HookRegistered,
     ModeChanged,
@@ -87,6 +88,7 @@ class _Builder:
             for event in self._nodes.values()
             if event.tensor_id is not None and event.node_name == "AccumulateGrad"
         }
+        self._changed = set(log.column(RequiresGradChanged, "tensor_id"))
         self._bumps = set(log.column(VersionBumped, "op_seq"))
         self._parameters = {
             event.tensor_id: event.requires_grad
@@ -107,6 +109,12 @@ class _Builder:
         self._function: tuple[Any, Statement] | None = None
         self._function_nodes = self._find_function_nodes()
         self._backward_ops: dict[int, list[OpCalled]] = defaultdict(list)
+        self._engine_call: Statement | None = None
+        self._gave: dict[int, tuple[Statement, int | None]] = {}
+        """By tensor, the backward that gave it, and the node of the op that did."""
+        self._accumulated = defaultdict(list)
+        for each in log.of(GradAccumulated):
+            self._accumulated[each.backward_id].append(each.tensor_id)
         self._complete: set[int] = set()  # recomputations that ran to their end
         self._fresh: set[int] = set()  # created and not read yet
         self._functions: list[tuple[Statement, int | None]] = []
@@ -143,6 +151,8 @@ class _Builder:
                 self._add_backward(event)
         elif isinstance(event, BackwardEnded):
             self._backwards -= 1
+            if not self._backwards:
+                self._end_backward(event)
         elif isinstance(event, HookRegistered):
             self._add_hook(event)
         elif isinstance(event, RequiresGradChanged):
@@ -172,8 +182,44 @@ class _Builder:
         }
         wanted = [self._current(each) for each in event.input_tensor_ids if each != NO_ID]
         statement.options["wanted"] = len(wanted)
+        statement.options["backward_id"] = event.backward_id
         statement.inputs += wanted
         self._body.statements.append(statement)
+        self._engine_call = statement
+
+    def _end_backward(self, event: BackwardEnded) -> None:
+        """Note whether unused inputs made it fail; its results get variables when they are used."""
+        message = "" if self._error is None or not event.failed else self._error.message
+        if self._engine_call is not None:
+            self._engine_call.options["strict"] = "appears to not have been used" in message
+        self._engine_call = None
+
+    def _gradient(self, tensor_id: int) -> Value | None:
+        """Return the variable of a gradient that a backward gave, None if none did.
+
+        Which one it is of those with the same shape is not recorded: the first without a variable.
+        """
+        call, node_id = self._gave.get(tensor_id, (None, None))
+        if call is None:
+            return None
+        tensor, options = self._analysis.tensors[tensor_id], call.options
+        wanted = call.inputs[len(call.inputs) - int(str(options["wanted"])) :]
+        if not wanted:
+            found = self._accumulated.get(int(str(options["backward_id"])), ())
+            wanted = [self._current(each) for each in found]
+        taken = {id(source) for source in call.sources}
+        source = next(
+            (v for v in wanted if v.tensor.shape == tensor.shape and id(v) not in taken), None
+        )
+        if source is None:
+            return None
+        call.sources.append(source)
+        with_grad = bool(options["create_graph"]) and tensor.dtype.startswith(_FLOATS)
+        value = Value(tensor, call, node_id, requires_grad=with_grad)
+        call.outputs.append(value)
+        if node_id is not None:
+            self._by_node[node_id] = value
+        return value
 
     def _add_hook(self, event: HookRegistered) -> None:
         """Add a hook on a tensor, with the ops of its first run."""
@@ -302,6 +348,9 @@ class _Builder:
         if event.phase == "backward":
             if event.node_id is not None:
                 self._backward_ops[event.node_id].append(event)
+            if self._engine_call is not None:
+                made = (self._engine_call, self._node_of_op.get(event.seq))
+                self._gave.update(dict.fromkeys(event.outputs, made))
             return
         if event.failed and not self._is_failure(event):
             return
@@ -334,10 +383,22 @@ class _Builder:
                 self._fresh.add(tensor_id)
                 return True
             return False
+        if self._makes_leaf(event):
+            return True
         if event.written and self._fresh.issuperset(event.inputs) and not event.failed:
             return True
         self._fresh.difference_update(event.inputs)
         return False
+
+    def _makes_leaf(self, event: OpCalled) -> bool:
+        """Return whether an op computed the first values of a leaf: ``Parameter(0.1 * x)``."""
+        if len(event.outputs) != 1 or event.sequence_nr is not None or event.written:
+            return False
+        (tensor_id,) = event.outputs
+        if tensor_id not in self._leaf_nodes or tensor_id in self._changed:
+            return False
+        tensors = self._analysis.tensors
+        return all(tensors[e].storage_id != tensors[tensor_id].storage_id for e in event.inputs)
 
     def _statement(self, event: OpCalled, node_id: int | None) -> Statement:
         statement = Statement(
@@ -396,7 +457,7 @@ class _Builder:
         """Return the variable that holds a tensor now; see the note at the top of the file."""
         known = self._values[tensor_id]
         if not known:
-            known.append(self._new_leaf(tensor_id))
+            known.append(self._gradient(tensor_id) or self._new_leaf(tensor_id))
         if after is not None and len(known) > 1:
             for value in reversed(known):
                 if value.node_id in after:

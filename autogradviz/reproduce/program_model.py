@@ -38,6 +38,7 @@ class Statement:
     op: str = ""  # "aten.mul.Tensor"
     arguments: str | None = None  # as in ``ArgumentsSeen``
     written: list[Value] = field(default_factory=list)
+    sources: list[Value] = field(default_factory=list)  # outputs are the gradients of these
     through_data: bool = False  # the write did not count as one: ``x.data.mul_(2)``
     grad_off: bool = False
     failed: bool = False

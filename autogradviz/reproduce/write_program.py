@@ -230,7 +230,7 @@ class _Writer:
 
     def _lines(self, statement: Statement) -> Iterator[str]:
         if statement.kind == "backward":
-            yield self._backward(statement)
+            yield from self._backward(statement)
         elif statement.kind == "checkpoint":
             yield from self._checkpoint(statement)
         elif statement.kind == "function":
@@ -274,7 +274,26 @@ class _Writer:
             return f"{self._define(statement.outputs[0])} = {call}[0]"
         return f"{', '.join(self._define(value) for value in statement.outputs)} = {call}"
 
-    def _backward(self, statement: Statement) -> str:
+    def _backward(self, statement: Statement) -> Iterator[str]:
+        call, wanted = self._engine_call(statement)
+        pairs = zip(statement.outputs, statement.sources, strict=True)
+        used = [(value, source) for value, source in pairs if id(value) in self._used]
+        if not call.startswith("torch.autograd.grad("):
+            names = [self._name(source) for _, source in used]  # before it runs
+            yield call
+            for (value, _), name in zip(used, names, strict=True):
+                yield f"{self._define(value)} = {name}.grad"
+        elif len(used) == 1:
+            value, source = used[0]
+            yield f"{self._define(value)} = {call}[{wanted.index(source)}]"
+        elif used:
+            made = {id(source): self._define(value) for value, source in used}
+            yield f"{', '.join(made.get(id(each), '_') for each in wanted)} = {call}"
+        else:
+            yield call
+
+    def _engine_call(self, statement: Statement) -> tuple[str, list[Value]]:
+        """Return the call of a backward, and the tensors whose gradients it returns."""
         options = statement.options
         wanted = int(str(options["wanted"]))
         inputs = self._inputs(statement)
@@ -292,12 +311,14 @@ class _Writer:
             names = ", ".join(self._name(value) for value in inputs[len(roots) :])
             more = f", {keywords}" if keywords else ""
             if options["accumulate"]:
-                return f"{scalars[0]}.backward(inputs=[{names}]{more})"
-            return f"torch.autograd.grad({' + '.join(scalars)}, [{names}], allow_unused=True{more})"
+                return f"{scalars[0]}.backward(inputs=[{names}]{more})", []
+            more = more if options.get("strict") else f", allow_unused=True{more}"
+            call = f"torch.autograd.grad({' + '.join(scalars)}, [{names}]{more})"
+            return call, inputs[len(roots) :]
         if len(scalars) == 1:
-            return f"{scalars[0]}.backward({keywords})"
+            return f"{scalars[0]}.backward({keywords})", []
         more = f", {keywords}" if keywords else ""
-        return f"torch.autograd.backward([{', '.join(scalars)}]{more})"
+        return f"torch.autograd.backward([{', '.join(scalars)}]{more})", []
 
     # --- functions ----------------------------------------------------------------------------
 
