@@ -9,7 +9,7 @@ its own node passes gradients to; without a node, it is the newest.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,7 +88,13 @@ class _Builder:
             for event in self._nodes.values()
             if event.tensor_id is not None and event.node_name == "AccumulateGrad"
         }
-        self._changed = set(log.column(RequiresGradChanged, "tensor_id"))
+        self._changes: dict[int, list[bool]] = defaultdict(list)  # of requires_grad, to come
+        for each in log.of(RequiresGradChanged):
+            self._changes[each.tensor_id].append(each.requires_grad)
+        self._leaf_count = Counter(
+            event.tensor_id for event in self._nodes.values()
+            if event.node_name == "AccumulateGrad"
+        )  # fmt: skip
         self._bumps = set(log.column(VersionBumped, "op_seq"))
         self._parameters = {
             event.tensor_id: event.requires_grad
@@ -174,6 +180,11 @@ class _Builder:
 
     def _add_backward(self, event: BackwardStarted) -> None:
         roots = [self._current(each) for each in event.root_tensor_ids if each != NO_ID]
+        # A ``GradientEdge`` has no tensor.
+        roots = roots or [self._by_node[each] for each in event.root_ids if each in self._by_node]
+        if not roots:
+            self._program.missing.append("a backward that does not start from a known tensor")
+            return
         statement = Statement("backward", event.seq, roots, location=self._line(event.stack_id))
         statement.options = {
             "retain_graph": event.retain_graph,
@@ -253,15 +264,21 @@ class _Builder:
 
     def _change_requires_grad(self, event: RequiresGradChanged) -> None:
         known = self._values.get(event.tensor_id)
+        self._changes[event.tensor_id][:1] = []
         if not known:  # the program begins after it
             self._parameters[event.tensor_id] = event.requires_grad
             return
         text = f'{{"self": "$", "requires_grad": {str(event.requires_grad).lower()}}}'
+        changed = [each for each in known if each.requires_grad != event.requires_grad]
+        value = changed[-1] if changed else known[0]
+        if value.maker is not None or changed:
+            value.requires_grad = event.requires_grad
+            value.node_id = self._leaf_nodes.get(event.tensor_id) if value.requires_grad else None
         statement = Statement(
-            "op", event.seq, [known[0]], op="aten.requires_grad_.default", arguments=text,
+            "op", event.seq, [value], op="aten.requires_grad_.default", arguments=text,
             location=self._line(event.stack_id),
         )  # fmt: skip
-        statement.written = [known[0]]
+        statement.written = [value]
         self._body.statements.append(statement)
 
     @property
@@ -395,7 +412,7 @@ class _Builder:
         if len(event.outputs) != 1 or event.sequence_nr is not None or event.written:
             return False
         (tensor_id,) = event.outputs
-        if tensor_id not in self._leaf_nodes or tensor_id in self._changed:
+        if tensor_id not in self._leaf_nodes or self._changes.get(tensor_id):
             return False
         tensors = self._analysis.tensors
         return all(tensors[e].storage_id != tensors[tensor_id].storage_id for e in event.inputs)
@@ -437,7 +454,7 @@ class _Builder:
                 is_view=tensor_id in event.inputs,
             )  # fmt: skip
             leaf = self._leaf_nodes.get(tensor_id)
-            if leaf is not None and not made_grad and not value.is_view:
+            if leaf is not None and not (made_grad or value.is_view or self._changes[tensor_id]):
                 value.node_id, value.requires_grad = leaf, True
             statement.outputs.append(value)
             self._values[tensor_id].append(value)
@@ -471,10 +488,14 @@ class _Builder:
 
     def _new_leaf(self, tensor_id: int) -> Value:
         node_id = self._leaf_nodes.get(tensor_id)
+        requires_grad = node_id is not None or self._parameters.get(tensor_id, False)
+        changes = self._changes.get(tensor_id)
+        if changes and self._leaf_count[tensor_id] <= 1:
+            requires_grad = not changes[0]
         return Value(
             self._analysis.tensors[tensor_id],
             node_id=node_id,
-            requires_grad=node_id is not None or self._parameters.get(tensor_id, False),
+            requires_grad=requires_grad,
             strides=self._strides.get(tensor_id, ()),
             is_parameter=tensor_id in self._parameters,
         )

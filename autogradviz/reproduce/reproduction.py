@@ -232,10 +232,13 @@ class _Search:
         return " ".join(" ".join(dict.fromkeys(plain.split("\n"))).split())
 
     def _text(self, spelling: Spelling, dropped: set[Statement]) -> str:
+        """Return the text of the program; one that cannot be written says so and raises."""
         try:
-            return write_program(self._program, spelling, dropped)
-        except ValueError as error:
+            text = write_program(self._program, spelling, dropped)
+            compile(text, "bug.py", "exec")
+        except (ValueError, SyntaxError) as error:
             return f"raise ValueError({str(error)!r})\n"
+        return text
 
     def _has_time(self) -> bool:
         return self._runner.seconds_left > 1
