@@ -41,8 +41,11 @@ from autogradviz.events import (
 from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import RaisedError, SourceLocation
+    from autogradviz.reproduce.find_symptoms import Symptom
 
 _TIMELINE: Final[tuple[type[Event], ...]] = (
     OpCalled, RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped, BackwardStarted,
@@ -62,9 +65,17 @@ _EMPTY: Final = ("empty", "rand", "normal")
 _FLOATS: Final = ("float", "bfloat", "complex")
 
 
-def build_program(analysis: Analysis, error: RaisedError | None) -> Program:
-    """Return a program that does all that was recorded on the thread of the error."""
-    return _Builder(analysis, error).build()
+def build_program(
+    analysis: Analysis, error: RaisedError | None, symptoms: Iterable[Symptom] = ()
+) -> Program:
+    """Return a program that does all that was recorded on the thread of the error.
+
+    Args:
+        analysis: of the recording.
+        error: the exception of the recording.
+        symptoms: what the program asserts when it has ended.
+    """
+    return _Builder(analysis, error).build(symptoms)
 
 
 class _Builder:
@@ -127,7 +138,7 @@ class _Builder:
 
     # --- the timeline -------------------------------------------------------------------------
 
-    def build(self) -> Program:
+    def build(self, symptoms: Iterable[Symptom]) -> Program:
         """Return the program of the whole recording."""
         events = list(self._log.merged(*_TIMELINE))
         if len(events) > MOST_OPS:
@@ -142,7 +153,14 @@ class _Builder:
             _align(statement, self._complete)
         for statement, node_id in self._functions:
             self._add_function_backward(statement, node_id)
+        self._program.symptoms = [(self._shown(each), each.kind) for each in symptoms]
         return self._program
+
+    def _shown(self, symptom: Symptom) -> Value:
+        """Return the variable of a leaf, or of a loss."""
+        known = self._values[symptom.tensor_id]
+        leaves = [value for value in known if value.maker is None]
+        return (leaves or [self._current(symptom.tensor_id)])[0]
 
     def _add(self, event: Event) -> None:
         if isinstance(event, OpCalled):
@@ -192,6 +210,10 @@ class _Builder:
             "accumulate": event.accumulate,
         }
         wanted = [self._current(each) for each in event.input_tensor_ids if each != NO_ID]
+        refused = self._error is not None and "not require grad" in self._error.message
+        for value in wanted:  # no node may show that of a leaf that the graph does not contain
+            if value.maker is None and not refused:
+                value.requires_grad = True
         statement.options["wanted"] = len(wanted)
         statement.options["backward_id"] = event.backward_id
         statement.inputs += wanted

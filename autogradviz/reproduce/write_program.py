@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 _FLOATS: Final = ("float", "bfloat", "complex")
+_FILLED: Final = {
+    "rand": ".uniform_()", "ones": ".fill_(1)", "large": ".uniform_(-1000, 1000)",
+}  # fmt: skip
 _INDENT: Final = "    "
+_ASSERTED: Final = {
+    "missing": "{}.grad is None",
+    "zero": "not {}.grad.any()",
+    "not finite": "not {}.grad.isfinite().all()",
+    "finite value": "{}.isfinite().all()",
+    "not finite value": "not {}.isfinite().all()",
+}
 _MARK: Final = "  # statement "
 
 
@@ -82,7 +92,7 @@ class _Writer:
             used = {
                 id(value) for each in statements if id(each) not in self._gone
                 for value in self._inputs(each)
-            } | {
+            } | {id(value) for value, _ in self._program.symptoms} | {
                 id(value) for each in statements if id(each) not in self._gone
                 for body in each.bodies for value in (*body.returned, *body.saved) if value
                 and each.kind == "function"
@@ -180,7 +190,10 @@ class _Writer:
             shape = str(tensor.shape[0])
         if value.strides and maker != "eye":
             text = f"torch.empty_strided({tensor.shape}, {value.strides}{more})"
-            text += {"rand": ".uniform_()", "ones": ".fill_(1)"}.get(maker, ".zero_()")
+            text += _FILLED.get(maker, ".zero_()")
+            text += ".requires_grad_()" if grad else ""
+        elif maker == "large":
+            text = f"torch.empty({shape}{more}){_FILLED[maker]}"
             text += ".requires_grad_()" if grad else ""
         else:
             text = f"torch.{maker}({shape}{more}{', requires_grad=True' if grad else ''})"
@@ -199,13 +212,17 @@ class _Writer:
     def text(self) -> str:
         """Return the whole text."""
         lines = list(self._body(self._program.main))
-        found = "\n".join([*self._leaves, *lines])
+        shown = [
+            f"assert {_ASSERTED[kind].format(self._name(value))}"
+            for value, kind in self._program.symptoms
+        ]
+        found = "\n".join([*self._leaves, *lines, *shown])
         head = ["import torch"]
         if "F." in found:
             head.append("import torch.nn.functional as F")
         if "checkpoint(" in found:
             head.append("from torch.utils.checkpoint import checkpoint")
-        if "torch.rand(" in found or "uniform_()" in found:
+        if "torch.rand(" in found or ".uniform_(" in found:
             head += ["", "torch.manual_seed(0)"]
         return "\n".join([*head, "", found, ""])
 
