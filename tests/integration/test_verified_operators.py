@@ -4,8 +4,12 @@ import warnings
 
 import pytest
 import torch
-from test_operators import DIFFERENTIABLE, name_of, samples_of
-from test_operators import no_search_for_a_test_case as no_search_for_a_test_case
+from test_operators import (
+    DIFFERENTIABLE,
+    name_of,
+    no_search_for_a_test_case,  # noqa: F401 - a fixture
+    samples_of,
+)
 from test_results_unchanged import flat
 
 import autogradviz
