@@ -129,9 +129,9 @@ class _Builder:
         self._engine_call: Statement | None = None
         self._gave: dict[int, tuple[Statement, int | None]] = {}
         """By tensor, the backward that gave it, and the node of the op that did."""
-        self._accumulated = defaultdict(list)
-        for each in log.of(GradAccumulated):
-            self._accumulated[each.backward_id].append(each.tensor_id)
+        self._accumulated: dict[int, list[int]] = defaultdict(list)
+        for backward_id, leaf_id in log.fields(GradAccumulated, "backward_id", "tensor_id"):
+            self._accumulated[backward_id].append(leaf_id)
         self._complete: set[int] = set()  # recomputations that ran to their end
         self._fresh: set[int] = set()  # created and not read yet
         self._functions: list[tuple[Statement, int | None]] = []

@@ -173,7 +173,8 @@ class GradientTable:
             The first backward of the next step.
         """
         newest = first_backward_id - 1
-        for one, norm in self.norms_since(first_backward_id, on_devices=False):
+        for one, found in self.norms_since(first_backward_id, on_devices=False):
+            norm = None if found is None else float(found)
             backward_id, tensor_id, _, _, layout = one
             newest = max(newest, backward_id)
             if layout == NO_LAYOUT:
