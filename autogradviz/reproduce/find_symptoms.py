@@ -1,4 +1,4 @@
-"""What a finding without an exception shows in the gradients, for a program to assert."""
+"""Symptoms of findings without an exception in gradients and losses, for a program to assert."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MISSING: Final = ("gradient-missing", "gradient-cut", "graph-lost", "loss-term-
 
 
 class Symptom(NamedTuple):
-    """What is wrong with a leaf's gradient, or with a loss."""
+    """A defect of a leaf's gradient, or of a loss."""
 
     tensor_id: int
     kind: SymptomKind

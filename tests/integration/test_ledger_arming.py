@@ -96,7 +96,7 @@ def test_contents_are_recorded_no_longer_after_finite_steps():
     assert hashed(later) == []
 
 
-def test_a_value_that_was_bad_before_is_not_said_to_be_born():
+def test_a_value_that_was_bad_before_is_not_born():
     with autogradviz.record(keep_steps=5) as trace:
         train(10, bad=(7,), skip=False)
     assert [event for event in trace.log.of(NormRead) if event.norm is None]
