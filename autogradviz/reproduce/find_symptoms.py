@@ -25,7 +25,7 @@ class Symptom(NamedTuple):
 
 
 def find_symptoms(analysis: Analysis, finding: Finding) -> list[Symptom]:
-    """Return what a finding shows in one gradient or loss; nothing if it shows elsewhere."""
+    """Return the symptoms of a finding; none if no single gradient or loss shows it."""
     log = analysis.log
     events = set(finding.events)
     reads = log.of(NormRead)

@@ -1,4 +1,4 @@
-"""The certificate of samples of PyTorch's operators: each gradient of theirs is verified."""
+"""The certificate of samples of PyTorch's operators: each gradient is verified."""
 
 import warnings
 
