@@ -303,6 +303,9 @@ class Engine(Protocol):
     def take_step(self) -> tuple[int, int]:
         """Return number and digest of the ops since the last call."""
 
+    def set_fingerprints(self, on: bool) -> None:  # noqa: FBT001 - called from one place
+        """Read the contents of tensors from now on, or no longer."""
+
     def suspend(self, suspended: bool) -> None:  # noqa: FBT001 - called from one place
         """Record nothing of this thread, or again."""
 

@@ -114,6 +114,11 @@ class Session:
         self._refs.append(ref)
         return ref
 
+    def set_fingerprints(self, on: bool) -> None:  # noqa: FBT001 - the flag of the engine, too
+        """Record fingerprints of contents from now on, or no longer."""
+        self.with_fingerprints = on
+        self.engine.set_fingerprints(on)
+
     def take_step(self) -> tuple[int | None, int | None]:
         """Return number and digest of the ops since the last call; None if they are unknown."""
         return self.engine.take_step() if self.with_ops else (None, None)

@@ -9,7 +9,7 @@ its own node passes gradients to; without a node, it is the newest.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from autogradviz.events import (
     BackwardStarted,
     Event,
     FunctionMarked,
+    GradAccumulated,
     HookRan,
     HookRegistered,
     ModeChanged,
@@ -40,8 +41,11 @@ from autogradviz.events import (
 from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import RaisedError, SourceLocation
+    from autogradviz.reproduce.find_symptoms import Symptom
 
 _TIMELINE: Final[tuple[type[Event], ...]] = (
     OpCalled, RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped, BackwardStarted,
@@ -61,9 +65,17 @@ _EMPTY: Final = ("empty", "rand", "normal")
 _FLOATS: Final = ("float", "bfloat", "complex")
 
 
-def build_program(analysis: Analysis, error: RaisedError | None) -> Program:
-    """Return a program that does all that was recorded on the thread of the error."""
-    return _Builder(analysis, error).build()
+def build_program(
+    analysis: Analysis, error: RaisedError | None, symptoms: Iterable[Symptom] = ()
+) -> Program:
+    """Return a program that does all that was recorded on the thread of the error.
+
+    Args:
+        analysis: of the recording.
+        error: the exception of the recording.
+        symptoms: what the program asserts when it has ended.
+    """
+    return _Builder(analysis, error).build(symptoms)
 
 
 class _Builder:
@@ -87,6 +99,13 @@ class _Builder:
             for event in self._nodes.values()
             if event.tensor_id is not None and event.node_name == "AccumulateGrad"
         }
+        self._changes: dict[int, list[bool]] = defaultdict(list)  # of requires_grad, to come
+        for each in log.of(RequiresGradChanged):
+            self._changes[each.tensor_id].append(each.requires_grad)
+        self._leaf_count = Counter(
+            event.tensor_id for event in self._nodes.values()
+            if event.node_name == "AccumulateGrad"
+        )  # fmt: skip
         self._bumps = set(log.column(VersionBumped, "op_seq"))
         self._parameters = {
             event.tensor_id: event.requires_grad
@@ -107,13 +126,19 @@ class _Builder:
         self._function: tuple[Any, Statement] | None = None
         self._function_nodes = self._find_function_nodes()
         self._backward_ops: dict[int, list[OpCalled]] = defaultdict(list)
+        self._engine_call: Statement | None = None
+        self._gave: dict[int, tuple[Statement, int | None]] = {}
+        """By tensor, the backward that gave it, and the node of the op that did."""
+        self._accumulated: dict[int, list[int]] = defaultdict(list)
+        for backward_id, leaf_id in log.fields(GradAccumulated, "backward_id", "tensor_id"):
+            self._accumulated[backward_id].append(leaf_id)
         self._complete: set[int] = set()  # recomputations that ran to their end
         self._fresh: set[int] = set()  # created and not read yet
         self._functions: list[tuple[Statement, int | None]] = []
 
     # --- the timeline -------------------------------------------------------------------------
 
-    def build(self) -> Program:
+    def build(self, symptoms: Iterable[Symptom]) -> Program:
         """Return the program of the whole recording."""
         events = list(self._log.merged(*_TIMELINE))
         if len(events) > MOST_OPS:
@@ -128,7 +153,14 @@ class _Builder:
             _align(statement, self._complete)
         for statement, node_id in self._functions:
             self._add_function_backward(statement, node_id)
+        self._program.symptoms = [(self._shown(each), each.kind) for each in symptoms]
         return self._program
+
+    def _shown(self, symptom: Symptom) -> Value:
+        """Return the variable of a leaf, or of a loss."""
+        known = self._values[symptom.tensor_id]
+        leaves = [value for value in known if value.maker is None]
+        return (leaves or [self._current(symptom.tensor_id)])[0]
 
     def _add(self, event: Event) -> None:
         if isinstance(event, OpCalled):
@@ -143,6 +175,8 @@ class _Builder:
                 self._add_backward(event)
         elif isinstance(event, BackwardEnded):
             self._backwards -= 1
+            if not self._backwards:
+                self._end_backward(event)
         elif isinstance(event, HookRegistered):
             self._add_hook(event)
         elif isinstance(event, RequiresGradChanged):
@@ -164,6 +198,11 @@ class _Builder:
 
     def _add_backward(self, event: BackwardStarted) -> None:
         roots = [self._current(each) for each in event.root_tensor_ids if each != NO_ID]
+        # A ``GradientEdge`` has no tensor.
+        roots = roots or [self._by_node[each] for each in event.root_ids if each in self._by_node]
+        if not roots:
+            self._program.missing.append("a backward that does not start from a known tensor")
+            return
         statement = Statement("backward", event.seq, roots, location=self._line(event.stack_id))
         statement.options = {
             "retain_graph": event.retain_graph,
@@ -171,9 +210,49 @@ class _Builder:
             "accumulate": event.accumulate,
         }
         wanted = [self._current(each) for each in event.input_tensor_ids if each != NO_ID]
+        refused = self._error is not None and "not require grad" in self._error.message
+        for value in wanted:  # no node may show that of a leaf that the graph does not contain
+            if value.maker is None and not refused:
+                value.requires_grad = True
         statement.options["wanted"] = len(wanted)
+        statement.options["backward_id"] = event.backward_id
         statement.inputs += wanted
         self._body.statements.append(statement)
+        self._engine_call = statement
+
+    def _end_backward(self, event: BackwardEnded) -> None:
+        """Note whether unused inputs made it fail; its results get variables when they are used."""
+        message = "" if self._error is None or not event.failed else self._error.message
+        if self._engine_call is not None:
+            self._engine_call.options["strict"] = "appears to not have been used" in message
+        self._engine_call = None
+
+    def _gradient(self, tensor_id: int) -> Value | None:
+        """Return the variable of a gradient that a backward gave, None if none did.
+
+        Which one it is of those with the same shape is not recorded: the first without a variable.
+        """
+        call, node_id = self._gave.get(tensor_id, (None, None))
+        if call is None:
+            return None
+        tensor, options = self._analysis.tensors[tensor_id], call.options
+        wanted = call.inputs[len(call.inputs) - int(str(options["wanted"])) :]
+        if not wanted:
+            found = self._accumulated.get(int(str(options["backward_id"])), ())
+            wanted = [self._current(each) for each in found]
+        taken = {id(source) for source in call.sources}
+        source = next(
+            (v for v in wanted if v.tensor.shape == tensor.shape and id(v) not in taken), None
+        )
+        if source is None:
+            return None
+        call.sources.append(source)
+        with_grad = bool(options["create_graph"]) and tensor.dtype.startswith(_FLOATS)
+        value = Value(tensor, call, node_id, requires_grad=with_grad)
+        call.outputs.append(value)
+        if node_id is not None:
+            self._by_node[node_id] = value
+        return value
 
     def _add_hook(self, event: HookRegistered) -> None:
         """Add a hook on a tensor, with the ops of its first run."""
@@ -207,15 +286,21 @@ class _Builder:
 
     def _change_requires_grad(self, event: RequiresGradChanged) -> None:
         known = self._values.get(event.tensor_id)
+        self._changes[event.tensor_id][:1] = []
         if not known:  # the program begins after it
             self._parameters[event.tensor_id] = event.requires_grad
             return
         text = f'{{"self": "$", "requires_grad": {str(event.requires_grad).lower()}}}'
+        changed = [each for each in known if each.requires_grad != event.requires_grad]
+        value = changed[-1] if changed else known[0]
+        if value.maker is not None or changed:
+            value.requires_grad = event.requires_grad
+            value.node_id = self._leaf_nodes.get(event.tensor_id) if value.requires_grad else None
         statement = Statement(
-            "op", event.seq, [known[0]], op="aten.requires_grad_.default", arguments=text,
+            "op", event.seq, [value], op="aten.requires_grad_.default", arguments=text,
             location=self._line(event.stack_id),
         )  # fmt: skip
-        statement.written = [known[0]]
+        statement.written = [value]
         self._body.statements.append(statement)
 
     @property
@@ -302,6 +387,9 @@ class _Builder:
         if event.phase == "backward":
             if event.node_id is not None:
                 self._backward_ops[event.node_id].append(event)
+            if self._engine_call is not None:
+                made = (self._engine_call, self._node_of_op.get(event.seq))
+                self._gave.update(dict.fromkeys(event.outputs, made))
             return
         if event.failed and not self._is_failure(event):
             return
@@ -334,10 +422,22 @@ class _Builder:
                 self._fresh.add(tensor_id)
                 return True
             return False
+        if self._makes_leaf(event):
+            return True
         if event.written and self._fresh.issuperset(event.inputs) and not event.failed:
             return True
         self._fresh.difference_update(event.inputs)
         return False
+
+    def _makes_leaf(self, event: OpCalled) -> bool:
+        """Return whether an op computed the first values of a leaf: ``Parameter(0.1 * x)``."""
+        if len(event.outputs) != 1 or event.sequence_nr is not None or event.written:
+            return False
+        (tensor_id,) = event.outputs
+        if tensor_id not in self._leaf_nodes or self._changes.get(tensor_id):
+            return False
+        tensors = self._analysis.tensors
+        return all(tensors[e].storage_id != tensors[tensor_id].storage_id for e in event.inputs)
 
     def _statement(self, event: OpCalled, node_id: int | None) -> Statement:
         statement = Statement(
@@ -376,7 +476,7 @@ class _Builder:
                 is_view=tensor_id in event.inputs,
             )  # fmt: skip
             leaf = self._leaf_nodes.get(tensor_id)
-            if leaf is not None and not made_grad and not value.is_view:
+            if leaf is not None and not (made_grad or value.is_view or self._changes[tensor_id]):
                 value.node_id, value.requires_grad = leaf, True
             statement.outputs.append(value)
             self._values[tensor_id].append(value)
@@ -396,7 +496,7 @@ class _Builder:
         """Return the variable that holds a tensor now; see the note at the top of the file."""
         known = self._values[tensor_id]
         if not known:
-            known.append(self._new_leaf(tensor_id))
+            known.append(self._gradient(tensor_id) or self._new_leaf(tensor_id))
         if after is not None and len(known) > 1:
             for value in reversed(known):
                 if value.node_id in after:
@@ -410,10 +510,14 @@ class _Builder:
 
     def _new_leaf(self, tensor_id: int) -> Value:
         node_id = self._leaf_nodes.get(tensor_id)
+        requires_grad = node_id is not None or self._parameters.get(tensor_id, False)
+        changes = self._changes.get(tensor_id)
+        if changes and self._leaf_count[tensor_id] <= 1:
+            requires_grad = not changes[0]
         return Value(
             self._analysis.tensors[tensor_id],
             node_id=node_id,
-            requires_grad=node_id is not None or self._parameters.get(tensor_id, False),
+            requires_grad=requires_grad,
             strides=self._strides.get(tensor_id, ()),
             is_parameter=tensor_id in self._parameters,
         )

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.types import SourceLocation, Tensor
 
+SymptomKind: TypeAlias = Literal[
+    "missing", "zero", "not finite", "finite value", "not finite value"
+]
 StatementKind: TypeAlias = Literal["op", "backward", "checkpoint", "function", "hook"]
 BodyKind: TypeAlias = Literal["main", "region", "forward", "backward", "hook"]
 
@@ -38,6 +41,7 @@ class Statement:
     op: str = ""  # "aten.mul.Tensor"
     arguments: str | None = None  # as in ``ArgumentsSeen``
     written: list[Value] = field(default_factory=list)
+    sources: list[Value] = field(default_factory=list)  # outputs are the gradients of these
     through_data: bool = False  # the write did not count as one: ``x.data.mul_(2)``
     grad_off: bool = False
     failed: bool = False
@@ -70,6 +74,8 @@ class Program:
 
     main: Body
     missing: list[str] = field(default_factory=list)
+    symptoms: list[tuple[Value, SymptomKind]] = field(default_factory=list)
+    """Tensors with what is wrong: with their gradients, or with themselves."""
     names: dict[str, str] = field(default_factory=dict)  # of custom Functions: recorded, ours
 
     def statements(self) -> Iterator[Statement]:

@@ -12,6 +12,7 @@ from autogradviz.errors import NothingToReproduceError
 from autogradviz.event_log import write_over_own
 from autogradviz.events import ArgumentsSeen
 from autogradviz.reproduce.build_program import build_program
+from autogradviz.reproduce.find_symptoms import depends_on, find_symptoms
 from autogradviz.reproduce.reduce_program import count_statements, reduce_program
 from autogradviz.reproduce.run_programs import ProgramRunner
 from autogradviz.reproduce.spelling import spell
@@ -113,10 +114,15 @@ def reproduce(
     if not any(text.startswith("{") for text in texts):
         message = "the arguments of operators are not recorded, or were removed from the recording"
         raise NothingToReproduceError(message)
-    program = build_program(analysis, error)
+    symptoms = [] if error is not None else find_symptoms(analysis, findings[0])
+    program = build_program(analysis, error, symptoms)
+    if error is None and not symptoms:
+        program.missing.append(
+            f"an assertion: {findings[0].slug} shows in no single gradient, only in a recording"
+        )
     if runner is not None:
         return _Search(analysis, findings, program, runner, source=source).result()
-    with ProgramRunner(seconds, record=error is None) as own:
+    with ProgramRunner(seconds, record=error is None and not symptoms) as own:
         return _Search(analysis, findings, program, own, source=source).result()
 
 
@@ -167,7 +173,10 @@ class _Search:
     def _spellings(self) -> Iterator[Spelling]:
         """Yield the ways to write the program, the shortest result first."""
         roots: list[Value | None] = [*self._roots(), None]
-        for contents in ("rand", "ones", "zeros", "eye"):
+        kinds = {kind for _, kind in self._program.symptoms}
+        more = ("large",) if kinds & {"not finite", "not finite value"} else ()
+        choices = ("rand", *more, "ones", "zeros", "eye")
+        for contents in choices if "zero" not in kinds else ("rand",):
             for plain in (False, True):
                 for root in roots:
                     yield replace(self._spelling, contents=contents, plain=plain, root=root)
@@ -215,10 +224,20 @@ class _Search:
     def _is_same(self, spelling: Spelling, dropped: set[Statement]) -> bool:
         outcome = self._runner.run(self._text(spelling, dropped))
         if self._error is None:
-            return self._slug in outcome.slugs
+            return outcome.type_name is None and self._shows(outcome, dropped)
         if outcome.type_name != self._error.type_name.rpartition(".")[2]:
             return False
         return self._plain(outcome.message) == self._plain(self._error.message)
+
+    def _shows(self, outcome: Outcome, dropped: set[Statement]) -> bool:
+        """Return whether a program that ended has the finding, which its assertion may show."""
+        symptoms = self._program.symptoms
+        if not symptoms:
+            return self._slug in outcome.slugs
+        return all(
+            kind != "missing" or depends_on(self._program, value, dropped)
+            for value, kind in symptoms
+        )
 
     def _plain(self, message: str) -> str:
         """Return a message without numbers, and with our names of custom Functions.
@@ -232,16 +251,21 @@ class _Search:
         return " ".join(" ".join(dict.fromkeys(plain.split("\n"))).split())
 
     def _text(self, spelling: Spelling, dropped: set[Statement]) -> str:
+        """Return the text of the program; one that cannot be written says so and raises."""
         try:
-            return write_program(self._program, spelling, dropped)
-        except ValueError as error:
+            text = write_program(self._program, spelling, dropped)
+            compile(text, "bug.py", "exec")
+        except (ValueError, SyntaxError) as error:
             return f"raise ValueError({str(error)!r})\n"
+        return text
 
     def _has_time(self) -> bool:
         return self._runner.seconds_left > 1
 
     def _shown(self, outcome: Outcome) -> str:
         if self._error is None:
+            if self._program.symptoms:
+                return outcome.type_name or self._slug
             return self._slug if self._slug in outcome.slugs else ", ".join(outcome.slugs)
         return f"{outcome.type_name}: {outcome.message}" if outcome.type_name else ""
 

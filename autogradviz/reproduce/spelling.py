@@ -157,6 +157,7 @@ _SPECIAL: Final[Mapping[str, Callable[[Arguments], str]]] = {
     "_scaled_dot_product_efficient_attention": _attention,
     "_scaled_dot_product_cudnn_attention": _attention,
     "lift_fresh": lambda given: given["self"],
+    "where": lambda given: f"torch.where({given['condition']}, {given['self']}, {given['other']})",
     "_local_scalar_dense": lambda given: f"{given['self']}.item()",
 }
 """Operators without a function of their name, or with a shorter spelling."""

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 _FLOATS: Final = ("float", "bfloat", "complex")
+_FILLED: Final = {
+    "rand": ".uniform_()", "ones": ".fill_(1)", "large": ".uniform_(-1000, 1000)",
+}  # fmt: skip
 _INDENT: Final = "    "
+_ASSERTED: Final = {
+    "missing": "{}.grad is None",
+    "zero": "not {}.grad.any()",
+    "not finite": "not {}.grad.isfinite().all()",
+    "finite value": "{}.isfinite().all()",
+    "not finite value": "not {}.isfinite().all()",
+}
 _MARK: Final = "  # statement "
 
 
@@ -82,7 +92,7 @@ class _Writer:
             used = {
                 id(value) for each in statements if id(each) not in self._gone
                 for value in self._inputs(each)
-            } | {
+            } | {id(value) for value, _ in self._program.symptoms} | {
                 id(value) for each in statements if id(each) not in self._gone
                 for body in each.bodies for value in (*body.returned, *body.saved) if value
                 and each.kind == "function"
@@ -180,7 +190,10 @@ class _Writer:
             shape = str(tensor.shape[0])
         if value.strides and maker != "eye":
             text = f"torch.empty_strided({tensor.shape}, {value.strides}{more})"
-            text += {"rand": ".uniform_()", "ones": ".fill_(1)"}.get(maker, ".zero_()")
+            text += _FILLED.get(maker, ".zero_()")
+            text += ".requires_grad_()" if grad else ""
+        elif maker == "large":
+            text = f"torch.empty({shape}{more}){_FILLED[maker]}"
             text += ".requires_grad_()" if grad else ""
         else:
             text = f"torch.{maker}({shape}{more}{', requires_grad=True' if grad else ''})"
@@ -199,13 +212,17 @@ class _Writer:
     def text(self) -> str:
         """Return the whole text."""
         lines = list(self._body(self._program.main))
-        found = "\n".join([*self._leaves, *lines])
+        shown = [
+            f"assert {_ASSERTED[kind].format(self._name(value))}"
+            for value, kind in self._program.symptoms
+        ]
+        found = "\n".join([*self._leaves, *lines, *shown])
         head = ["import torch"]
         if "F." in found:
             head.append("import torch.nn.functional as F")
         if "checkpoint(" in found:
             head.append("from torch.utils.checkpoint import checkpoint")
-        if "torch.rand(" in found or "uniform_()" in found:
+        if "torch.rand(" in found or ".uniform_(" in found:
             head += ["", "torch.manual_seed(0)"]
         return "\n".join([*head, "", found, ""])
 
@@ -230,7 +247,7 @@ class _Writer:
 
     def _lines(self, statement: Statement) -> Iterator[str]:
         if statement.kind == "backward":
-            yield self._backward(statement)
+            yield from self._backward(statement)
         elif statement.kind == "checkpoint":
             yield from self._checkpoint(statement)
         elif statement.kind == "function":
@@ -274,7 +291,26 @@ class _Writer:
             return f"{self._define(statement.outputs[0])} = {call}[0]"
         return f"{', '.join(self._define(value) for value in statement.outputs)} = {call}"
 
-    def _backward(self, statement: Statement) -> str:
+    def _backward(self, statement: Statement) -> Iterator[str]:
+        call, wanted = self._engine_call(statement)
+        pairs = zip(statement.outputs, statement.sources, strict=True)
+        used = [(value, source) for value, source in pairs if id(value) in self._used]
+        if not call.startswith("torch.autograd.grad("):
+            names = [self._name(source) for _, source in used]  # before it runs
+            yield call
+            for (value, _), name in zip(used, names, strict=True):
+                yield f"{self._define(value)} = {name}.grad"
+        elif len(used) == 1:
+            value, source = used[0]
+            yield f"{self._define(value)} = {call}[{wanted.index(source)}]"
+        elif used:
+            made = {id(source): self._define(value) for value, source in used}
+            yield f"{', '.join(made.get(id(each), '_') for each in wanted)} = {call}"
+        else:
+            yield call
+
+    def _engine_call(self, statement: Statement) -> tuple[str, list[Value]]:
+        """Return the call of a backward, and the tensors whose gradients it returns."""
         options = statement.options
         wanted = int(str(options["wanted"]))
         inputs = self._inputs(statement)
@@ -292,12 +328,14 @@ class _Writer:
             names = ", ".join(self._name(value) for value in inputs[len(roots) :])
             more = f", {keywords}" if keywords else ""
             if options["accumulate"]:
-                return f"{scalars[0]}.backward(inputs=[{names}]{more})"
-            return f"torch.autograd.grad({' + '.join(scalars)}, [{names}], allow_unused=True{more})"
+                return f"{scalars[0]}.backward(inputs=[{names}]{more})", []
+            more = more if options.get("strict") else f", allow_unused=True{more}"
+            call = f"torch.autograd.grad({' + '.join(scalars)}, [{names}]{more})"
+            return call, inputs[len(roots) :]
         if len(scalars) == 1:
-            return f"{scalars[0]}.backward({keywords})"
+            return f"{scalars[0]}.backward({keywords})", []
         more = f", {keywords}" if keywords else ""
-        return f"torch.autograd.backward([{', '.join(scalars)}]{more})"
+        return f"torch.autograd.backward([{', '.join(scalars)}]{more})", []
 
     # --- functions ----------------------------------------------------------------------------
 

@@ -116,6 +116,104 @@ def test_program_is_short_and_has_no_text_of_the_user(runner):
     assert "# hidden.mul_(2)" in with_source.text
 
 
+def gradients_of_gradients():
+    x = torch.rand(4, requires_grad=True)
+    (slope,) = torch.autograd.grad(x.exp().sum(), [x], create_graph=True)
+    penalty = slope.square()
+    penalty.sum().backward()
+    penalty.sum().backward()
+
+
+def gradient_that_is_used():
+    x = torch.rand(4, requires_grad=True)
+    x.exp().sum().backward(create_graph=True)
+    penalty = x.grad.square()
+    x.grad.mul_(2)
+    penalty.sum().backward()
+
+
+def edge_between_two_parts():
+    x = torch.rand(4, requires_grad=True)
+    half = x.exp()
+    cut = half.detach().requires_grad_()
+    loss = cut.square().sum()
+    for _ in range(2):
+        torch.autograd.grad([torch.autograd.graph.get_gradient_edge(loss)], [cut])
+
+
+def unused_input():
+    x, y = (torch.rand(4, requires_grad=True) for _ in range(2))
+    torch.autograd.grad(x.exp().sum(), [y])
+
+
+@pytest.mark.parametrize(
+    "step", [gradients_of_gradients, gradient_that_is_used, edge_between_two_parts, unused_input]
+)
+def test_program_takes_gradients_as_the_step_does(step, runner):
+    trace = record_failure(step)
+    found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)
+    assert found.same, f"{found.expected}\n{found.got}\n{found.text}"
+
+
+def test_program_that_cannot_be_written_compiles():
+    x = torch.rand(3, requires_grad=True)
+    trace = record_failure(lambda: x.exp().sum().view(7).backward())
+    reproduced = reproduce(trace.analysis, (), source=False, seconds=5)
+    compile(reproduced.text, "bug.py", "exec")
+
+
+# --- findings without an exception ----------------------------------------------------------
+
+
+def not_finite():
+    x = torch.tensor([1.0, 200.0, 3.0], requires_grad=True)
+    torch.where(x < 88, x.exp(), x).sum().backward()
+    return x
+
+
+def missing():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    with torch.no_grad():
+        hidden = model[0](torch.rand(2, 3))
+    model[1](hidden).sum().backward()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("step", "slug", "assertion"),
+    [
+        (not_finite, "not-finite", "assert not x1.grad.isfinite().all()"),
+        (missing, "gradient-missing", "assert w1.grad is None"),
+    ],
+)
+def test_program_of_a_finding_asserts_what_is_wrong(step, slug, assertion):
+    with autogradviz.record() as trace:
+        kept = step()
+    assert kept is not None
+    assert trace.diagnose()[0].slug == slug
+    found = trace.reproduce()
+    assert found.same
+    assert (found.expected, found.got) == (slug, slug)
+    assert assertion in found.text.split("\n")
+    done = subprocess.run([sys.executable, "-c", found.text], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "autogradviz" not in found.text.partition("\n")[2]
+
+
+def test_finding_that_no_gradient_shows_is_named():
+    weight = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        hidden = weight.exp()
+        loss = hidden.sum()
+        hidden.data.mul_(2)
+        loss.backward()
+    found = trace.reproduce()
+    assert found.expected == "silent-write"
+    assert found.missing == (
+        "an assertion: silent-write shows in no single gradient, only in a recording",
+    )
+
+
 def test_redacted_trace_cannot_be_reproduced():
     trace = record_failure(in_place)
     with pytest.raises(autogradviz.NothingToReproduceError):

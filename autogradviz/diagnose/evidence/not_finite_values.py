@@ -134,6 +134,11 @@ class NotFiniteValues:
         found = {content for content in op.input_hashes if content in self.bad}
         return sorted(found, key=lambda content: -self.bad[content].nan_count)
 
+    def takes_from_before(self, op: Op) -> bool:
+        """Return whether an operator took a value that is not finite, and that none had given."""
+        made = [self._producers.get(content) for content in self.inputs(op)]
+        return any(producer is None or producer.seq >= op.seq for producer in made)
+
     def output(self, op: Op) -> NotFiniteSeen | None:
         """Return the first output of an operator that is not finite."""
         return next((self.bad[c] for c in op.output_hashes if c in self.bad), None)

@@ -79,6 +79,10 @@ def not_finite(evidence: Evidence) -> Iterator[Draft]:
     losses = [event for event in bad if not _is_gradient(event)]
     origin = contents.origin_of_loss(losses[0].tensor_id) if losses else None
     origin = origin if losses else contents.first_in_backward()
+    began_late = "fingerprints" not in evidence.recorded
+    if origin is not None and began_late and contents.takes_from_before(origin):
+        yield _from_before(evidence, contents, origin, bad)
+        return
     saved = None if origin is None else contents.saved_origin(origin)
     if origin is not None and saved is not None:
         yield _from_saved(evidence, contents, origin, saved, bad)
@@ -122,6 +126,32 @@ def _with_origin(
         fix=_fix(node.op if node is not None and node.op is not None else origin),
         confidence=_confidence(evidence, bad),
         evidence=(origin, bad[0], node or made),
+    )
+
+
+def _from_before(
+    evidence: Evidence, contents: NotFiniteValues, origin: Op, bad: list[_Read]
+) -> Draft:
+    """Return the draft for a value from before the first gradient that was not finite."""
+    line = backward_line(evidence, bad[0].backward_id)
+    content = contents.bad[contents.inputs(origin)[0]]
+    return Draft(
+        title=f"{_subject(evidence, bad)} NaN or infinite",
+        culprit=None,
+        victim=line,
+        explanation=[
+            f"{_subject(evidence, bad)} NaN or infinite. Contents of tensors were recorded after "
+            "the first gradient that was not finite, that of this backward:",
+            line,
+            f"Then {describe_op(origin)} got {_entries(content)}, which an operator from before "
+            "gave:",
+            origin.location,
+            "To record which one, skip steps whose gradients are not finite, so that the next "
+            "such step begins with finite parameters, or use record(fingerprints=True).",
+        ],
+        fix="with autogradviz.record(model, fingerprints=True) as trace:\n    ...",
+        confidence="hint",
+        evidence=(bad[0], origin),
     )
 
 

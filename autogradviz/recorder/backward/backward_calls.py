@@ -59,6 +59,8 @@ class BackwardTable:
         self._steps = steps
         self._ids = count()  # a number for each call, whichever threads call at once
         self._reported_compiled = False
+        self.watch: Any = None
+        """The ``GradientWatch``, if fingerprints begin when a gradient is not finite."""
         self.failed_node: tuple[int, int] | None = None
         """(node, backward) that was running when the engine last raised."""
 
@@ -127,6 +129,8 @@ class BackwardTable:
         session.emit(BackwardEnded, call.backward_id, failed)
         if not runs.open and not failed:
             gradients = self._gradients
+            if self.watch is not None:
+                session.guarded("leaves", self.watch.backward_ended, call.backward_id)
             read = gradients.read_norms if session.with_fingerprints else gradients.hold_norms
             session.guarded("leaves", read)
         if not runs.open:

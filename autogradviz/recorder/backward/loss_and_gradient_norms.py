@@ -10,7 +10,7 @@ that nothing waits for the device in between.
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from itertools import chain, takewhile
 from math import isfinite
 from operator import itemgetter
@@ -89,6 +89,7 @@ class GradientTable:
         self._leaves = leaves
         self._emit_norm = session.emitter(NormRead)
         self._losses: list[Reading] = []
+        self._newest_losses: deque[Reading] = deque(maxlen=MAX_LOSSES)
         self._losses_of_step: list[Loss] = []  # on the CPU
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
@@ -141,13 +142,15 @@ class GradientTable:
 
     def _add_loss(self, backward_id: int, tensor_id: int, loss: torch.Tensor, value: Any) -> None:
         """Add the copy of a loss, and the value or tensor to read when the step ends."""
-        self._losses.append((backward_id, tensor_id, "root", loss, NO_LAYOUT))
+        copied: Reading = (backward_id, tensor_id, "root", loss, NO_LAYOUT)
+        self._losses.append(copied)
+        self._newest_losses.append(copied)
         if value is not None:
             self._losses_of_step.append((backward_id, tensor_id, value))
 
     def losses_after(self, backward_id: int) -> list[Reading]:
         """Return the copies of the losses of backwards with larger ids."""
-        newer = takewhile(lambda loss: loss[0] > backward_id, reversed(self._losses))
+        newer = takewhile(lambda loss: loss[0] > backward_id, reversed(self._newest_losses))
         return list(newer)[::-1]
 
     def read_losses(self) -> None:
@@ -170,21 +173,35 @@ class GradientTable:
             The first backward of the next step.
         """
         newest = first_backward_id - 1
-        with DisableTorchFunction(), below_autograd():
-            for backward_id, tensor_id, _, gradient, layout in self._gradients():
-                newest = max(newest, backward_id)
-                if backward_id >= first_backward_id and gradient.is_cpu:
-                    found = self._norm(gradient)
-                    if found is None:
-                        real = torch.view_as_real(gradient) if gradient.is_complex() else gradient
-                        wider = _WIDER.get(gradient.dtype, torch.float32)
-                        found = float(torch.linalg.vector_norm(real, 2, dtype=wider))
-                    norm = _checked(found, gradient)
-                    if layout == NO_LAYOUT:
-                        self._session.emit(StepNormRead, backward_id, tensor_id, norm)
-                    else:
-                        self._emit_local_norm(backward_id, tensor_id, layout, norm)
+        for one, found in self.norms_since(first_backward_id, on_devices=False):
+            norm = None if found is None else float(found)
+            backward_id, tensor_id, _, _, layout = one
+            newest = max(newest, backward_id)
+            if layout == NO_LAYOUT:
+                self._session.emit(StepNormRead, backward_id, tensor_id, norm)
+            else:
+                self._emit_local_norm(backward_id, tensor_id, layout, norm)
         return newest + 1
+
+    def norms_since(
+        self, first_backward_id: int, *, on_devices: bool
+    ) -> list[tuple[Reading, torch.Tensor | float | None]]:
+        """Return the gradients that backwards have reached, and their norms.
+
+        Args:
+            first_backward_id: the first of the backwards.
+            on_devices: whether those on a device are among them: as tensors, without waiting.
+        """
+        with DisableTorchFunction(), below_autograd():
+            newer = [
+                one for one in self._gradients()
+                if one[0] >= first_backward_id and (on_devices or one[3].is_cpu)
+            ]  # fmt: skip
+            return [
+                (one, norm if _is_on_device(norm) else _checked(float(norm), one[3]))
+                for group, norms in self._norms(newer)
+                for one, norm in zip(group, norms, strict=True)
+            ]
 
     def read_sums(self) -> None:
         """Record the sum and the norm of the gradient of each leaf, with ``record(norms=True)``."""

@@ -61,6 +61,9 @@ class Recording(Protocol):
     def attach(self, calls: list[Any], modules: list[Any], regions: list[Any]) -> int:
         """Take the lists of this thread's state; return the number of the thread."""
 
+    def set_fingerprints(self, on: bool) -> None:  # noqa: FBT001
+        """Read the contents of tensors from now on, or no longer."""
+
     def suspend(self, suspended: bool) -> None:  # noqa: FBT001
         """Record nothing of this thread, or again."""
 

@@ -146,6 +146,14 @@ PyObject* leave_hook(PyObject* self, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
+// set_fingerprints(flag): read the contents of tensors from now on, or no longer.
+PyObject* set_fingerprints(PyObject* self, PyObject* flag) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  recording->with_fingerprints = flag == Py_True;
+  Py_RETURN_NONE;
+}
+
 // suspend(flag): record no operators of this thread from now on, or record them again.
 PyObject* suspend(PyObject* self, PyObject* flag) {
   Recording* recording = recording_of(self);

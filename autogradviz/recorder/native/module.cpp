@@ -34,6 +34,7 @@ PyMethodDef methods[] = {
     {"last_op", last_op, METH_NOARGS, nullptr},
     {"event_count", event_count, METH_NOARGS, nullptr},
     {"attach", attach, METH_VARARGS, nullptr},
+    {"set_fingerprints", set_fingerprints, METH_O, nullptr},
     {"suspend", suspend, METH_O, nullptr},
     {"set_origins", set_origins, METH_VARARGS, nullptr},
     {"intern", intern, METH_O, nullptr},

@@ -703,7 +703,9 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
     for (int64_t value : {seq, static_cast<int64_t>(place), norms[place].sum, norms[place].norm}) recording.put(value);
     recording.end_event(read);
   }
-  if (creates && recording.with_fingerprints) remember_hashes(recording, context, outputs, hashes, created, seq);
+  // The contents of an operator that ran while fingerprints were switched on are not all known.
+  if (creates && hashes.size() == outputs.size() && context.hashes.size() == context.inputs.size())
+    remember_hashes(recording, context, outputs, hashes, created, seq);
   if (creates && first != nullptr) {
     auto strong = c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(first->unsafeGetTensorImpl());
     c10::weak_intrusive_ptr<c10::TensorImpl> weak(strong);

@@ -219,7 +219,7 @@ class Recording {
   int64_t observer_call_ns = 0;  // what PyTorch takes to call the observer of operators
   bool with_ops = true;
   bool with_stacks = true;
-  bool with_fingerprints = false;
+  std::atomic<bool> with_fingerprints{false};  // also set while operators run
   bool with_norms = false;
   const void* outermost = nullptr;  // the Python frame that opened the recording
   std::vector<PyCodeObject*> subclass_codes;  // functions that make parameters; kept alive by PyTorch

@@ -129,7 +129,6 @@ class OpMode(TorchDispatchMode):
         self._append = session.log.appender(OpCalled)
         self._newest = session.log.recent(OpCalled).newest
         self._stacks = stacks if session.with_stacks else None
-        self._with_fingerprints = session.with_fingerprints
         self._norms = OutputNorms(session) if session.with_norms else None
         self._tensors = tensors
         self._versions = versions
@@ -285,7 +284,7 @@ class OpMode(TorchDispatchMode):
             if fresh and not _grad_enabled():
                 inside = now - 1
                 fresh = False
-            plain = not (_function_modes() or self._with_fingerprints)
+            plain = not (_function_modes() or self._session.with_fingerprints)
             tensor: Any = args[0] if signature.alone and args else None
             if plain and (type(tensor) is _Tensor or type(tensor) in PLAIN_TENSORS):
                 tensors = self._tensors

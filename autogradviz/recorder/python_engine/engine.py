@@ -104,6 +104,9 @@ class PythonEngine:
         """Return number and digest of the ops since the last call."""
         return self._digest.take()
 
+    def set_fingerprints(self, on: bool) -> None:  # noqa: FBT001
+        """Do nothing: the session has the flag."""
+
     def suspend(self, suspended: bool) -> None:  # noqa: ARG002, FBT001
         """Forget the newest node: no op may pass for the one that created it."""
         self.threads.local.state.sequence_nr = get_sequence_nr()

@@ -77,7 +77,6 @@ class SlotTable:
         self._ids = ids
         self._saves = saves
         self._hash_of = fingerprints.hash_of
-        self._with_fingerprints = session.with_fingerprints
         self._emit_saved = session.emitter(TensorSaved)
         self._emit_released = session.emitter(TensorReleased)
         self._emit_unpacked = session.emitter(TensorUnpacked)
@@ -148,7 +147,7 @@ class SlotTable:
         version = saved_hash = None
         if sequence_nr is not None and creators.ops:
             version = creators.version_saved(sequence_nr, tensor_id)
-            if self._with_fingerprints:
+            if self._session.with_fingerprints:
                 saved_hash = creators.hash_saved(sequence_nr, tensor_id)
         try:
             seen = content._version  # noqa: SLF001 - has no public name

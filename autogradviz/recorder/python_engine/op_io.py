@@ -56,7 +56,7 @@ class TensorReader:
         self._tensors = tensors
         self._versions = versions
         self._fingerprint = fingerprints.of
-        self._with_fingerprints = session.with_fingerprints
+        self._session = session
 
     def read_inputs(
         self,
@@ -80,7 +80,7 @@ class TensorReader:
         """
         tensors = self._tensors
         intern, storage_of = tensors.intern, tensors.storage_of
-        with_fingerprints = self._with_fingerprints
+        with_fingerprints = self._session.with_fingerprints
         known = self._versions.known
         ids, versions, hashes = [], [], []
         written: list[Written] | None = None
@@ -138,7 +138,7 @@ class TensorReader:
         Returns:
             Ids, versions as they will be when the op has returned, and fingerprints.
         """
-        intern, with_fingerprints = self._tensors.intern, self._with_fingerprints
+        intern, with_fingerprints = self._tensors.intern, self._session.with_fingerprints
         raised = {}
         if written and signature.bumps_later:
             raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}

@@ -41,6 +41,7 @@ from autogradviz.events import (
 from autogradviz.recorder.retention.compress_events import KeepAll
 from autogradviz.recorder.retention.older_saves import StepSaves
 from autogradviz.recorder.retention.retention_policy_base import RetentionPolicy
+from autogradviz.recorder.retention.watch_gradients import GradientWatch
 from autogradviz.recorder.retention.write_steps_on_bad_loss import LossWatch
 from autogradviz.support.process_rank import current_rank
 
@@ -336,6 +337,8 @@ def open_retention(
             None if path is None
             else LossWatch(session, hook_points, snapshot_log, Path(path).absolute())
         )  # fmt: skip
+        if session.with_ops and not session.with_fingerprints:
+            GradientWatch(session, hook_points, steps)
         return FlightRecorder(session, hook_points, steps, watch=watch)
     if path is None:
         return KeepAll(session, hook_points)

@@ -143,7 +143,6 @@ class HookTracer:
         self._intern = tensors.intern
         self._local = session.threads.local
         self._emit_unpacked = session.emitter(TensorUnpacked)
-        self._with_fingerprints = session.with_fingerprints
         self._hash_of = fingerprints.hash_of
         self._packed_tensors = PackedTensors(session, tensors, fingerprints)
         self.ref = session.ref(self)
@@ -206,7 +205,7 @@ class HookTracer:
         save, node_id = found
         failed = not isinstance(result, torch.Tensor)
         seen_hash = None
-        if self._with_fingerprints and not failed:
+        if self.session.with_fingerprints and not failed:
             with DisableTorchFunction():
                 seen_hash = self._hash_of(result)
         save.unpacked += 1
