@@ -65,7 +65,12 @@ MAX_STORIES: Final = 3
 
 _MOUNT: Final = """
 {
-  const decode = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const decode = (text) => {
+    const letters = atob(text);
+    const bytes = new Uint8Array(letters.length);
+    for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
+    return bytes;
+  };
   const read = (id) => {
     const { type, textContent } = document.getElementById(id);
     if (!textContent) return null;
