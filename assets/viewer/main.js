@@ -223,5 +223,6 @@ function emptyScene({ summary }) {
 }
 
 export { serveLayouts } from "./layout/worker.js";
+export { decodeBase64 } from "./payload/decode.js";
 
 export default { render };
