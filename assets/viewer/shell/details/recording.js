@@ -85,7 +85,9 @@ export function recordingDetails(store) {
     slow = [...slow, node].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, MAX_SLOW);
   }
   if (slow.length) {
-    const rows = slow.map((node) => nodeLink(store, node.index, formatDuration(node.duration_ns)));
+    const rows = slow.map((node) =>
+      nodeLink(store, node.index, formatDuration(node.duration_ns), node.module || node.op),
+    );
     parts.push(section("Slowest nodes", "", h("div", {}, ...rows)));
   }
   return parts;
