@@ -98,7 +98,7 @@ test("the values that occur in a column are known without its rows", () => {
   assert.deepEqual([...distinct([{ op: "exp" }], "op")], ["exp"]);
 });
 
-test("tables for later are decoded when they are asked for", async () => {
+test("tables for later are decoded on request", async () => {
   const { edges, ...first } = PAYLOAD;
   const later = deflateSync(JSON.stringify({ edges })).toString("base64");
   const scene = toScene({ ...first, later });
