@@ -3,7 +3,7 @@
 
 /**
  * @typedef {object} Attributes
- * @property {string} [class] names separated by spaces; the build leaves their prefix "agv-" out
+ * @property {string} [class] names separated by spaces
  * @property {string} [text]
  * @property {string} [title]
  * @property {Record<string, string | number | boolean | null>} [attrs] null and false are left out
@@ -22,8 +22,7 @@
 export function h(tag, options = "", ...children) {
   const element = document.createElement(tag);
   const attributes = typeof options === "string" ? { class: options } : options;
-  if (attributes.class)
-    element.className = attributes.class.replace(/(^| )(?=[^ ])(?!agv)/g, "$1agv-");
+  if (attributes.class) element.className = attributes.class;
   if (attributes.title) element.title = attributes.title;
   if (attributes.text !== undefined) element.textContent = attributes.text;
   for (const [name, value] of Object.entries(attributes.attrs ?? {})) {

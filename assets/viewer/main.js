@@ -143,7 +143,6 @@ function mountScene(root, scene, model, open, node) {
     panes.redraw();
     scrubber.draw();
   };
-  redraw();
   const victim = scene.findings[0]?.nodes[0];
   const hostSelects = Object.keys(model.get("selected") ?? {}).length > 0;
   if (node >= 0) store.reveal({ kind: "node", index: node });
@@ -188,7 +187,7 @@ function handleKeys(store, search, panes) {
   return (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target instanceof HTMLInputElement) return;
-    const act = panes.current.keys?.[event.key] ?? everywhere[event.key];
+    const act = panes.current?.keys?.[event.key] ?? everywhere[event.key];
     if (!act || act() === false) return;
     claim(event);
   };
@@ -224,5 +223,6 @@ function emptyScene({ summary }) {
 }
 
 export { serveLayouts } from "./layout/worker.js";
+export { decodeBase64 } from "./payload/decode.js";
 
 export default { render };

@@ -12,7 +12,7 @@ from autogradviz.render.assets import (
     read_run_style,
     read_style,
 )
-from autogradviz.render.html import PAGE, PAGE_STYLE, REPORT, policy
+from autogradviz.render.html import PAGE, PAGE_STYLE, REPORT, embed_script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,6 @@ def render_run_html(payload: bytes, opened: Mapping[int, bytes], *, title: str) 
         for rank, scene in opened.items()
     )
     return PAGE.substitute(
-        policy=policy(script),
         report=REPORT,
         title=html.escape(title),
         style=read_style() + read_run_style(),
@@ -68,5 +67,5 @@ def render_run_html(payload: bytes, opened: Mapping[int, bytes], *, title: str) 
         stories="",
         payload=base64.b64encode(payload).decode(),
         others=ranks,
-        script=script,
+        **embed_script(script),
     )

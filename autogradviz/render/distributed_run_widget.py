@@ -8,6 +8,7 @@ import anywidget
 import traitlets
 
 from autogradviz.render.assets import read_run_script, read_run_style, read_style
+from autogradviz.render.compressed_script import compress_module
 from autogradviz.render.widget_cleanup import close_widgets_of_previous_run
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class RunWidget(anywidget.AnyWidget):
         >>> widget.rank = 0
     """
 
-    _esm = read_run_script()
+    _esm = compress_module(read_run_script())
     _css = read_style() + read_run_style()
 
     _run = traitlets.Bytes().tag(sync=True)

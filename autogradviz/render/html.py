@@ -10,6 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.render.assets import read_global_script, read_style
+from autogradviz.render.compressed_script import START, compress_script
 from autogradviz.render.svg.story import render_frames
 from autogradviz.scene.payload import pack, to_payload
 
@@ -40,7 +41,7 @@ $report
 <div id="stories">$stories</div>
 <script type="$kind" id="payload">$payload</script>
 $others
-<script>$script</script>
+$scripts
 </body>
 </html>
 """)
@@ -65,11 +66,11 @@ MAX_STORIES: Final = 3
 
 _MOUNT: Final = """
 {
-  const decode = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const read = (id) => {
     const { type, textContent } = document.getElementById(id);
     if (!textContent) return null;
-    return type === "application/json" ? JSON.parse(textContent) : decode(textContent);
+    const isJson = type === "application/json";
+    return isJson ? JSON.parse(textContent) : autogradviz.decodeBase64(textContent);
   };
   const traits = {
     _payload: read("payload"),
@@ -108,14 +109,13 @@ def render_html(
         scene: the scene to show.
         before: the scene that it is compared with.
         title: title of the page, by default that of the scene.
-        compress: store the scene compressed. Browsers of before 2023 read uncompressed scenes only.
+        compress: store scene and viewer compressed. Browsers of before 2023 need False.
     """
     embed = _embed_compressed if compress else _embed_plain
     script = read_global_script() + _MOUNT
     kind = "application/zlib" if compress else "application/json"
     earlier = "" if before is None else embed(before)
     return PAGE.substitute(
-        policy=policy(script),
         report=REPORT,
         title=html.escape(title or scene.summary.title or "autogradviz"),
         style=read_style(),
@@ -127,8 +127,20 @@ def render_html(
         ),
         payload=embed(scene),
         others=f'<script type="{kind}" id="before">{earlier}</script>',
-        script=script,
+        **embed_script(script, compress=compress),
     )
+
+
+def embed_script(script: str, *, compress: bool = True) -> dict[str, str]:
+    """Return the elements with a page's script, and the content security policy that allows it."""
+    if not compress:
+        return {"scripts": f"<script>{script}</script>", "policy": policy(script)}
+    code = compress_script(script)
+    return {
+        "scripts": f'<script type="application/zlib" id="script">{code}</script>\n'
+        f"<script>{START}</script>",
+        "policy": policy(START, script),
+    }
 
 
 def embed_json(value: object) -> str:
@@ -137,13 +149,14 @@ def embed_json(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def policy(script: str) -> str:
-    """Return a content security policy that allows only this script and inline styles.
+def policy(*scripts: str) -> str:
+    """Return a content security policy that allows only these scripts and inline styles.
 
-    The script lays out large graphs in a worker that runs the same text, from a blob.
+    The viewer lays out large graphs in a worker that runs its own text, from a blob.
     """
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "worker-src blob:; base-uri 'none'; form-action 'none'"
     )

@@ -10,6 +10,7 @@ import anywidget
 import traitlets
 
 from autogradviz.render.assets import read_script, read_style
+from autogradviz.render.compressed_script import compress_module
 from autogradviz.render.widget_cleanup import close_widgets_of_previous_run
 from autogradviz.scene.find_node_or_group import find_group, find_item
 from autogradviz.scene.payload import pack
@@ -54,7 +55,7 @@ class TraceWidget(anywidget.AnyWidget):
         >>> widget.color_by = "bytes"
     """
 
-    _esm = read_script()
+    _esm = compress_module(read_script())
     _css = read_style()
 
     _payload = traitlets.Bytes().tag(sync=True)

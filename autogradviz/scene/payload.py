@@ -17,10 +17,16 @@ In a packed payload each column is text:
     c[...]           a value that all rows have, and the number of rows
     d[...]           of numbers: the first one, then the differences between successive ones
     l[[...],[...]]   of lists of numbers: the lengths of the lists, then all numbers as after d
+    r[...];[...]     of lists of numbers, also nested: the JSON of each row, so that a reader parses
+                     only the rows that it reads
+
+Large tables of the memory view are not in a packed payload itself, but in its ``later``: a JSON
+object of them in zlib format and base64, which is decoded when that view is shown.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from dataclasses import fields
@@ -44,6 +50,19 @@ _LEVEL: Final = 4
 
 _JUDGED: Final = 1_000
 """Numbers of a column that decide whether it holds differences."""
+
+_MANY_ROWS: Final = 2_000
+"""Of flame graphs; with fewer, nothing is decoded later."""
+
+_LATER: Final = ("flame_rows", "held_saves", "storage_sizes")
+"""Tables that only the memory view reads."""
+
+_BY_ROW: Final = frozenset(
+    ("groups", column)
+    for column in ["cells_ref", "cells_kind", "rows"]
+    + [f"links_{f.name}" for f in fields(schema.Link)]
+)
+"""Columns of which few rows are read: most groups are closed."""
 
 TABLES: Final[dict[str, type[Any]]] = {
     "groups": schema.SceneGroup,
@@ -106,23 +125,32 @@ def pack(scene: Scene) -> bytes:
     """Return the payload of a scene as JSON in zlib format.
 
     Each column is text inside the JSON, so that the viewer parses only the columns that it reads:
-    half of the values are of views that are not on display. Ids and times ascend, so that their
-    differences are short.
+    half of the values are of views that are not on display. Large tables of the memory view are
+    compressed by themselves. Ids and times ascend, so that their differences are short.
     """
     payload = to_payload(scene)
     for name, kind in TABLES.items():
         types = {f.name: str(f.type) for f in fields(kind)}
         payload[name] = {
-            column: pack_column(values, types.get(column, ""))
+            column: pack_column(values, types.get(column, ""), by_row=(name, column) in _BY_ROW)
             for column, values in payload[name].items()
         }
-    return zlib.compress(_dump(payload).encode(), _LEVEL)
+    if len(scene.flame_rows) > _MANY_ROWS:
+        later = {name: payload.pop(name) for name in _LATER}
+        payload["later"] = base64.b64encode(_compress(later)).decode()
+    return _compress(payload)
 
 
-def pack_column(values: list[Any], annotation: str) -> str:
+def _compress(value: object) -> bytes:
+    return zlib.compress(_dump(value).encode(), _LEVEL)
+
+
+def pack_column(values: list[Any], annotation: str, *, by_row: bool = False) -> str:
     """Return a column as text; see the beginning of this module."""
     if values and values.count(values[0]) == len(values):
         return f"c{_dump([values[0], len(values)])}"
+    if by_row and values:
+        return f"r{';'.join(map(_dump, values))}"
     if annotation == "int" and _are_similar(values):
         return f"d{_dump(_differences(values))}"
     if annotation == "tuple[int, ...]":

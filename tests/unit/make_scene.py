@@ -7,6 +7,7 @@ a number, which is also its creation order, an op, and the boxes that receive it
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from dataclasses import dataclass, field
@@ -126,6 +127,9 @@ def tower(blocks, **more):
 def unpack(packed):
     """Return a packed payload as it was before packing."""
     payload = json.loads(zlib.decompress(packed))
+    later = payload.pop("later", "")
+    if later:
+        payload |= json.loads(zlib.decompress(base64.b64decode(later)))
     for table in payload["string_columns"]:
         payload[table] = {name: unpack_column(text) for name, text in payload[table].items()}
     return payload
@@ -135,6 +139,8 @@ def unpack_column(text):
     """Return the values of a column of a packed payload."""
     if text.startswith("["):
         return json.loads(text)
+    if text.startswith("r"):
+        return [json.loads(row) for row in text[1:].split(";")]
     content = json.loads(text[1:])
     if text.startswith("c"):
         return [content[0]] * content[1]

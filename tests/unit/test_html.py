@@ -9,9 +9,11 @@ import json
 import zlib
 from html.parser import HTMLParser
 
+import pytest
 from make_scene import scene_of, tower, unpack
 from small_scene import small_scene
 
+from autogradviz.render.assets import read_global_script
 from autogradviz.render.html import render_html
 from autogradviz.scene.payload import pack, to_payload
 
@@ -67,13 +69,19 @@ def test_hostile_name_adds_no_element():
     assert Page(render_html(scene)).all("title") == [({}, HOSTILE)]
 
 
-def test_content_security_policy_allows_only_this_script():
-    page = Page(render_html(small_scene()))
+@pytest.mark.parametrize("compress", [True, False])
+def test_content_security_policy_allows_only_the_scripts_of_the_page(compress):
+    page = Page(render_html(small_scene(), compress=compress))
     policy = next(attrs["content"] for attrs, _ in page.all("meta") if "http-equiv" in attrs)
-    script = next(text for attrs, text in page.all("script") if not attrs)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    scripts = [text for attrs, text in page.all("script") if not attrs]
+    if compress:
+        code = next(text for attrs, text in page.all("script") if attrs.get("id") == "script")
+        scripts.append(zlib.decompress(base64.b64decode(code)).decode())
+    assert read_global_script() in scripts[-1]
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     assert policy == (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "worker-src blob:; base-uri 'none'; form-action 'none'"
     )
 
@@ -108,3 +116,21 @@ def test_packed_columns_of_large_numbers_hold_differences():
     assert columns["born_ns"].startswith("d[1000000000,7,7,")
     assert columns["op"].startswith("[")
     assert unpack(pack(scene)) == json.loads(json.dumps(to_payload(scene)))
+
+
+def test_large_tables_of_the_memory_view_are_packed_by_themselves():
+    """They are as many bytes as the rest, and are decoded when the view is shown."""
+    scene = scene_of(*tower(8))
+    row = scene.flame_rows[0]
+    many = dataclasses.replace(scene, flame_rows=(row,) * 3_000)
+    plain = json.loads(zlib.decompress(pack(many)))
+    assert "flame_rows" not in plain
+    assert "later" not in json.loads(zlib.decompress(pack(scene)))
+    assert unpack(pack(many)) == json.loads(json.dumps(to_payload(many)))
+
+
+def test_columns_of_groups_are_packed_by_row():
+    scene = scene_of(*tower(8))
+    column = json.loads(zlib.decompress(pack(scene)))["groups"]["cells_ref"]
+    rows = [json.loads(row) for row in column.removeprefix("r").split(";")]
+    assert rows == [[cell.ref for cell in group.cells] for group in scene.groups]

@@ -5,11 +5,13 @@ import { test } from "node:test";
 import { deflateSync } from "node:zlib";
 import {
   decodePayload,
+  laterTables,
   payloadForLayout,
   toScene,
 } from "../../assets/viewer/payload/decode.js";
 import {
   defineLazy,
+  distinct,
   makeRows,
   rowWith,
 } from "../../assets/viewer/payload/rows.js";
@@ -78,6 +80,31 @@ test("packed columns are sums of differences, or one value for all rows", () => 
     rows.map(({ slot, hooks }) => [slot, hooks]),
     Array(3).fill(["exp", []]),
   );
+});
+
+test("columns of rows as text are parsed row by row", () => {
+  const rows = makeRows({ cells: "r[1,2];[];[" }, [], []);
+  assert.deepEqual(rows[0].cells, [1, 2]);
+  assert.deepEqual(rows[1].cells, []);
+  assert.throws(() => rows[2].cells, SyntaxError);
+});
+
+test("the values that occur in a column are known without its rows", () => {
+  const columns = { state: "c[1,2]", op: [0, 1], nbytes: "[5,5]" };
+  const rows = makeRows(columns, ["state", "op"], ["", "exp"]);
+  assert.deepEqual([...distinct(rows, "state")], ["exp"]);
+  assert.deepEqual([...distinct(rows, "op")], ["", "exp"]);
+  assert.deepEqual([...distinct(rows, "nbytes")], [5]);
+  assert.deepEqual([...distinct([{ op: "exp" }], "op")], ["exp"]);
+});
+
+test("tables for later are decoded on request", async () => {
+  const { edges, ...first } = PAYLOAD;
+  const later = deflateSync(JSON.stringify({ edges })).toString("base64");
+  const scene = toScene({ ...first, later });
+  await laterTables(scene)();
+  assert.deepEqual(scene.edges, []);
+  assert.equal(laterTables(scene), undefined);
 });
 
 test("rows have the values of their columns, with decoded text", () => {

@@ -1,7 +1,7 @@
 // @ts-check
 /** Decodes the payload of a run; `autogradviz/distributed_runs/scene/payload.py` describes the format. */
 
-import { inflate } from "../payload/decode.js";
+import { decodeBase64, inflate } from "../payload/decode.js";
 
 const SCHEMA = 1;
 
@@ -16,9 +16,7 @@ export async function decodeRun(payload) {
   }
   const { cells } = scene;
   for (const [name, text] of Object.entries(cells)) {
-    const letters = atob(String(text));
-    const bytes = new Uint8Array(letters.length);
-    for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
+    const bytes = decodeBase64(String(text));
     cells[name] =
       name === "state"
         ? bytes

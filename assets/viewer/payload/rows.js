@@ -1,6 +1,19 @@
 // @ts-check
 /** Rows that read the columns of a payload lazily. */
 
+/** @type {WeakMap<any[], (name: string) => Set<any>>} */
+const distinctOf = new WeakMap();
+
+/**
+ * Return the values that occur in a column, without reading it from each row.
+ *
+ * @param {any[]} rows
+ * @param {string} name
+ * @returns {Set<any>}
+ */
+export const distinct = (rows, name) =>
+  distinctOf.get(rows)?.(name) ?? new Set(rows.map((row) => row[name]));
+
 /**
  * Return the rows of a table. A row holds only its index and reads the columns on access: creating
  * 100,000 objects of 25 fields each would take most of a second.
@@ -18,11 +31,19 @@ export function makeRows(columns, textColumns, strings) {
       this.at = at;
     }
   }
+  /** @type {Record<string, () => Iterable<any>>} */
+  const valuesOf = {};
   for (const [name, column] of Object.entries(columns)) {
     /** @type {any} */
     let values = column;
+    valuesOf[name] = () => {
+      if (typeof values !== "string") return values;
+      return values[0] === "c" ? [JSON.parse(values.slice(1))[0]] : (values = unpackColumn(values));
+    };
+    const isText = typeof column === "string" && column[0] === "r";
     const read = (/** @type {number} */ at) => {
       if (typeof values === "string") values = unpackColumn(values);
+      if (isText && typeof values[at] === "string") values[at] = JSON.parse(values[at]);
       return values[at];
     };
     /** @this {Row} */
@@ -36,9 +57,16 @@ export function makeRows(columns, textColumns, strings) {
     }
     Object.defineProperty(Row.prototype, name, { get: textColumns.includes(name) ? text : plain });
   }
-  const [first = []] = Object.values(columns);
-  const count = (typeof first === "string" ? unpackColumn(first) : first).length;
-  return Array.from({ length: count }, (_, at) => new Row(at));
+  const all = Object.values(columns);
+  const column = all.find((each) => each[0] === "c") ?? all[0] ?? [];
+  const count = (typeof column === "string" ? unpackColumn(column) : column).length;
+  const rows = new Array(count);
+  for (let at = 0; at < count; at++) rows[at] = new Row(at);
+  distinctOf.set(rows, (name) => {
+    const found = new Set(count ? valuesOf[name]() : []);
+    return textColumns.includes(name) ? new Set([...found].map((value) => strings[value])) : found;
+  });
+  return rows;
 }
 
 /**
@@ -49,6 +77,7 @@ export function makeRows(columns, textColumns, strings) {
  */
 export function unpackColumn(text) {
   if (text[0] === "[") return JSON.parse(text);
+  if (text[0] === "r") return text.slice(1).split(";");
   const content = JSON.parse(text.slice(1));
   if (text[0] === "c") {
     const [value, count] = content;

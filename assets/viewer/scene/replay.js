@@ -1,7 +1,7 @@
 // @ts-check
 /** The state of nodes, groups and saved tensors at a replayed time. */
 
-import { rowWith } from "../payload/rows.js";
+import { distinct, rowWith } from "../payload/rows.js";
 
 /** @typedef {"future" | "created" | "running" | "ran"} Phase */
 /** @typedef {import("../types.js").SceneNode} SceneNode */
@@ -96,4 +96,14 @@ export function runningAt(scene, time) {
   return scene.spans
     .filter(({ start_ns, end_ns }) => start_ns <= time && time < end_ns)
     .sort((a, b) => a.start_ns - b.start_ns || b.end_ns - a.end_ns);
+}
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @returns {import("../types.js").SceneNode | undefined} the first node that failed
+ */
+export function failedNode({ nodes }) {
+  const mayExist =
+    distinct(nodes, "state").has("failed") || [...distinct(nodes, "error")].some(Boolean);
+  return mayExist ? nodes.find((node) => node.state === "failed" || node.error) : undefined;
 }

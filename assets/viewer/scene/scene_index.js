@@ -51,7 +51,7 @@ function groupBy(count, rows, ownerOf, valueOf = (row) => row) {
  * @returns {SceneIndex}
  */
 export function indexScene(scene) {
-  const { nodes, groups, edges, storages, storage_events } = scene;
+  const { nodes, groups, storages, storage_events } = scene;
   const found = scene.findings.flatMap((finding, at) =>
     [...new Set(finding.nodes)].map((node) => ({ node, at })),
   );
@@ -100,7 +100,7 @@ export function indexScene(scene) {
   ) =>
     groupBy(
       nodes.length,
-      edges,
+      scene.edges,
       (edge) => edge[at],
       (edge) => edge[other],
     );

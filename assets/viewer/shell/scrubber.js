@@ -6,7 +6,7 @@ import { paintTimes, paintTorn, startDrawing } from "../canvas/chart_parts.js";
 import { button, claim, h, listen } from "../dom.js";
 import { formatCount, formatDuration } from "../scene/format.js";
 import { icon } from "../canvas/icons.js";
-import { runningAt } from "../scene/replay.js";
+import { failedNode, runningAt } from "../scene/replay.js";
 import {
   PHASES,
   paintFailure,
@@ -205,8 +205,9 @@ export class Scrubber {
  * @param {import("../types.js").Scene} scene
  * @returns {string}
  */
-function describeEnd({ summary, nodes }) {
-  const failed = nodes.find((node) => node.state === "failed" || node.error);
+function describeEnd(scene) {
+  const { summary } = scene;
+  const failed = failedNode(scene);
   if (failed) return `stopped at ${failed.name}`;
   if (summary.error_type) return "stopped by an exception";
   return summary.torn ? `torn after event ${formatCount(summary.events)}` : "everything ran";
@@ -248,6 +249,7 @@ function stepTimes(scene, end) {
  * @returns {number | null}
  */
 function failureTime(scene) {
+  if (!failedNode(scene)) return null;
   const failed = scene.nodes.find((node) => node.state === "failed");
   return failed?.runs_ns.at(-2) ?? null;
 }

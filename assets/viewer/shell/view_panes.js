@@ -31,25 +31,30 @@ export class ViewPanes {
 
   /** Display one pane. A view is mounted when it is displayed for the first time. */
   #show() {
-    this.#views.forEach(({ name, mount }, at) => {
+    this.#views.forEach(({ name, mount, waitsFor }, at) => {
       const pane = this.elements[at];
       pane.hidden = name !== this.#store.view;
       if (pane.hidden || this.#mounted.has(name)) return;
+      const decode = waitsFor?.(this.#store.scene);
+      if (decode) {
+        decode().then(() => this.#show());
+        return;
+      }
       const mounted = mount(this.#store, this.#palette);
       this.#mounted.set(name, mounted);
       pane.append(...mounted.elements.filter((element) => element !== null));
     });
   }
 
-  /** @returns {MountedView} the view on display */
+  /** @returns {MountedView | undefined} the view on display, once it has what it waits for */
   get current() {
-    return /** @type {MountedView} */ (this.#mounted.get(this.#store.view));
+    return this.#mounted.get(this.#store.view);
   }
 
   /** @returns {import("../views/registry.js").Picture} of the view on display */
   picture() {
     const pane = this.elements.find((element) => !element.hidden) ?? this.elements[0];
-    return this.current.picture?.() ?? pagePicture(pane, this.#palette());
+    return this.current?.picture?.() ?? pagePicture(pane, this.#palette());
   }
 
   redraw() {

@@ -23,6 +23,8 @@ import { timelineView } from "./timeline/index.js";
  * @property {(scene: import("../types.js").Scene) => number} [badge] a count on the view's button
  * @property {(scene: import("../types.js").Scene) => boolean} [alarms] whether that is red
  * @property {(scene: import("../types.js").Scene) => boolean} [exists] whether it is listed
+ * @property {(scene: import("../types.js").Scene) => (() => Promise<unknown>) | undefined} [waitsFor]
+ *   decodes what the view needs and the scene still lacks
  * @property {(store: import("../store.js").Store, palette: () => Palette) => MountedView} mount
  *   called when the view is displayed for the first time
  */

@@ -71,6 +71,12 @@ LEGEND: Final = (
     ("link value", "also needed here"),
 )
 MIN_WIDTH: Final = 480.0
+READABLE_WIDTH: Final = 1150.0
+"""A region whose columns for single lines are wider than this is first shown by blocks, of which
+neighbors are merged, down to six."""
+
+FEWER_BLOCKS: Final = (MAX_BLOCKS, 8, 6)
+"""Maximum numbers of columns that are tried."""
 MONO_ADVANCE: Final = 0.61  # of a character in a monospaced font, in ems
 
 
@@ -88,13 +94,33 @@ class Tables:
     slots: list[SceneCompiledSlot] = field(default_factory=list)
 
 
+def place_region(region: CompiledRegion, detail: CompiledDetail) -> list[Place]:
+    """Return the columns of a picture, of blocks as many as are readable at once."""
+    checkpoints = dict.fromkeys(op.checkpoint for op in region.forward_ops)
+    checkpoints.pop(None, None)
+    odd = {each for each in list(checkpoints)[1::2] if each is not None}
+    most, *fewer = FEWER_BLOCKS
+    places = place_columns(region, arrange_columns(region, detail, most), detail, odd)
+    for limit in fewer if detail == "blocks" else ():
+        if len(places) > limit and picture_width(places) > READABLE_WIDTH:
+            places = place_columns(region, arrange_columns(region, detail, limit), detail, odd)
+    return places
+
+
+def picture_width(places: Sequence[Place]) -> float:
+    """Return the width of the picture with these columns."""
+    return max(places[-1].x + places[-1].width + BLOCK_GAP if places else 0, MIN_WIDTH)
+
+
 def draw_region(
     tables: Tables,
     region: CompiledRegion,
     index: int,
     first_slot: int,
     detail: CompiledDetail,
-    most_blocks: int = MAX_BLOCKS,
+    places: Sequence[Place],
+    *,
+    initial: bool,
 ) -> None:
     """Append one picture of a region to the tables.
 
@@ -104,9 +130,10 @@ def draw_region(
         index: its index among the scene's regions.
         first_slot: index of its first slot among the scene's slots.
         detail: one column for each block, or for each line.
-        most_blocks: maximum number of columns of a picture by blocks.
+        places: the columns.
+        initial: whether this picture of the region is shown first.
     """
-    _Picture(tables, region, index, first_slot, detail).draw(most_blocks)
+    _Picture(tables, region, index, first_slot, detail).draw(places, initial=initial)
 
 
 class _Picture:
@@ -125,15 +152,8 @@ class _Picture:
         self._detail = detail
         self._index = len(tables.pictures)
         self._first_mark = len(tables.marks)
-        checkpoints = dict.fromkeys(op.checkpoint for op in region.forward_ops)
-        checkpoints.pop(None, None)
-        self._odd = {
-            each for each in list(checkpoints)[1::2] if each is not None
-        }  # every second checkpoint has its own style
 
-    def draw(self, most_blocks: int) -> None:
-        arranged = arrange_columns(self._region, self._detail, most_blocks)
-        places = place_columns(self._region, arranged, self._detail, self._odd)
+    def draw(self, places: Sequence[Place], *, initial: bool) -> None:
         forward = max((len(place.forward) for place in places), default=0)
         backward = max((len(place.backward) for place in places), default=0)
         chips = max((len(place.ribbons) for place in places), default=0)
@@ -146,8 +166,7 @@ class _Picture:
         end = bottom + backward * ROW
         peak = max((place.peak for place in places), default=0)
         below = end + (CURVE + 30 if peak else 20)
-        last = places[-1] if places else None
-        width = max(last.x + last.width + BLOCK_GAP if last else 0, MIN_WIDTH)
+        width = picture_width(places)
         self._draw_lanes(width, header, top, saved, bottom, end)
         self._draw_blocks(places, end + 6)
         self._draw_ribbons(places, saved, curves, bottom)
@@ -166,7 +185,7 @@ class _Picture:
                 width=width,
                 height=height,
                 hooks=any(r.before != r.nbytes for place in places for r in place.ribbons),
-                initial=False,
+                initial=initial,
             )
         )
 

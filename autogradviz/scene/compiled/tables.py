@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import (
@@ -12,9 +12,15 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     source_line,
 )
-from autogradviz.scene.compiled.picture import Tables, draw_region
+from autogradviz.scene.compiled.picture import (
+    READABLE_WIDTH,
+    Tables,
+    draw_region,
+    picture_width,
+    place_region,
+)
 from autogradviz.scene.compiled.recompile_tree import guard_tree
-from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, slot_hook
+from autogradviz.scene.compiled.source_line_columns import slot_hook
 from autogradviz.scene.display_text import plural
 from autogradviz.scene.schema import (
     SceneCompiledRegion,
@@ -34,15 +40,9 @@ if TYPE_CHECKING:
         GraphBreak,
         Recompile,
     )
-    from autogradviz.scene.schema import SceneCompiledPicture
+    from autogradviz.scene.compiled.saved_value_ribbons import Place
 
 PLANNED: Final = "planned: inductor fuses these ops into kernels"
-READABLE_WIDTH: Final = 1150.0
-"""A region whose columns for single lines are wider than this is first shown by blocks, of which
-neighbors are merged, down to six."""
-
-FEWER_BLOCKS: Final = (MAX_BLOCKS, 8, 6)
-"""Maximum numbers of columns that are tried."""
 
 
 def build_compiled_tables(
@@ -84,31 +84,18 @@ def build_compiled_tables(
 
 def draw_pictures(tables: Tables, region: CompiledRegion, index: int, first_slot: int) -> None:
     """Append the pictures of a region by lines and by blocks; equal ones are drawn once."""
-    pictures = tables.pictures
-    blocks = _draw_blocks(tables, region, index, first_slot)
-    marks, items = len(tables.marks), len(tables.items)
-    draw_region(tables, region, index, first_slot, "lines")
-    lines = pictures[-1]
-    if (lines.width, lines.height) == (blocks.width, blocks.height):
-        del pictures[-1], tables.marks[marks:], tables.items[items:]
-    elif lines.width <= READABLE_WIDTH:
-        pictures[-2:] = [blocks, replace(lines, initial=True)]
-        return
-    pictures[blocks.index] = replace(blocks, initial=True)
+    blocks, lines = place_region(region, "blocks"), place_region(region, "lines")
+    differ = _outline(lines) != _outline(blocks)
+    by_lines = differ and picture_width(lines) <= READABLE_WIDTH
+    draw_region(tables, region, index, first_slot, "blocks", blocks, initial=not by_lines)
+    if differ:
+        draw_region(tables, region, index, first_slot, "lines", lines, initial=by_lines)
 
 
-def _draw_blocks(
-    tables: Tables, region: CompiledRegion, index: int, first_slot: int
-) -> SceneCompiledPicture:
-    """Append the picture of a region by blocks, with as many columns as are readable at once."""
-    marks, items = len(tables.marks), len(tables.items)
-    for most in FEWER_BLOCKS:
-        draw_region(tables, region, index, first_slot, "blocks", most)
-        blocks = tables.pictures[-1]
-        if blocks.width <= READABLE_WIDTH or most == FEWER_BLOCKS[-1]:
-            break
-        del tables.pictures[-1], tables.marks[marks:], tables.items[items:]
-    return blocks
+def _outline(places: Sequence[Place]) -> list[tuple[float, ...]]:
+    """Return the size of each column."""
+    rows = ((each.forward, each.backward, each.ribbons) for each in places)
+    return [(each.x, each.width, *map(len, own)) for each, own in zip(places, rows, strict=True)]
 
 
 def describe_region(

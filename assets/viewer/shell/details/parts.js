@@ -127,16 +127,17 @@ function sentences(explanation) {
  * @param {Store} store
  * @param {number} index
  * @param {string} aside
+ * @param {string} [place] its forward op by default
  * @returns {HTMLElement}
  */
-export function nodeLink(store, index, aside) {
+export function nodeLink(store, index, aside, place) {
   const { name, op } = store.scene.nodes[index];
   return button(
     `Show ${name}`,
     "agv-item",
     () => store.reveal({ kind: "node", index }),
     h("span", "agv-backward", name),
-    h("span", "agv-muted", op),
+    h("span", "agv-muted agv-ellipsis", place ?? op),
     h("span", "agv-muted agv-end", aside),
   );
 }

@@ -9,6 +9,8 @@ import { formatBytes, formatCount, formatDuration, plural } from "../../scene/fo
 
 /** @typedef {import("../../store.js").Store} Store */
 
+const MAX_SLOW = 5;
+
 /**
  * @param {Store} store
  * @returns {HTMLElement[]}
@@ -76,12 +78,16 @@ export function recordingDetails(store) {
     const count = formatCount(unusual.length);
     parts.push(section("Parameters to look at", count, h("div", {}, ...rows), moreNote(unusual)));
   }
-  const slow = nodes.filter((node) => node.duration_ns > 0);
-  slow.sort((a, b) => b.duration_ns - a.duration_ns);
+  /** @type {import("../../types.js").SceneNode[]} */
+  let slow = [];
+  for (const node of nodes) {
+    if (node.duration_ns <= (slow[MAX_SLOW - 1]?.duration_ns ?? 0)) continue;
+    slow = [...slow, node].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, MAX_SLOW);
+  }
   if (slow.length) {
-    const rows = slow
-      .slice(0, 5)
-      .map((node) => nodeLink(store, node.index, formatDuration(node.duration_ns)));
+    const rows = slow.map((node) =>
+      nodeLink(store, node.index, formatDuration(node.duration_ns), node.module || node.op),
+    );
     parts.push(section("Slowest nodes", "", h("div", {}, ...rows)));
   }
   return parts;

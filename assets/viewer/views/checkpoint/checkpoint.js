@@ -12,6 +12,9 @@ import { sideBySide } from "./sources.js";
 /** @typedef {import("../../types.js").SceneRegion} Region */
 /** @typedef {import("../../store.js").Store} Store */
 
+/** @param {Region} region */
+const labelOf = (region) => region.module || region.function;
+
 export class Checkpoint {
   /** @param {Store} store */
   constructor(store) {
@@ -47,7 +50,14 @@ export class Checkpoint {
 
   #fill() {
     const { scene, region } = this.store;
-    this.list.replaceChildren(...scene.regions.map((each) => this.#entry(each)));
+    /** @type {Map<string, Region[]>} */
+    const calls = new Map();
+    for (const each of scene.regions) {
+      calls.set(labelOf(each), [...(calls.get(labelOf(each)) ?? []), each]);
+    }
+    this.list.replaceChildren(
+      ...scene.regions.map((each) => this.#entry(each, calls.get(labelOf(each)) ?? [])),
+    );
     this.list.hidden = !scene.regions.length;
     const chosen = scene.regions[region];
     this.current = -1;
@@ -83,13 +93,13 @@ export class Checkpoint {
 
   /**
    * @param {Region} region
+   * @param {Region[]} alike regions of the same module
    * @returns {HTMLElement}
    */
-  #entry(region) {
+  #entry(region, alike) {
     const selected = region.index === this.store.region;
     const rows = this.store.scene.diffs.filter((row) => row.region === region.index);
     const failed = region.outcome === "error" || rows.some(differs);
-    const label = region.module || region.function;
     const row = h(
       "div",
       {
@@ -99,9 +109,10 @@ export class Checkpoint {
       },
       h("span", {
         class: "agv-row-label",
-        text: label,
+        text: labelOf(region),
         title: `${region.function} ${formatPlace(region.filename, region.lineno)}`,
       }),
+      alike.length > 1 && h("span", "agv-muted", `call ${alike.indexOf(region) + 1}`),
       failed && h("span", { class: "agv-mutation", title: "differs" }, icon("failed")),
       h("span", "agv-pill agv-recompute", icon("checkpoint"), String(region.recomputes)),
     );

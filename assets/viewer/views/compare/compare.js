@@ -97,7 +97,7 @@ export function rowsPanel(table, show) {
     const all = rows.filter((row) => row.kind !== "total" && Boolean(row.merged) === merged);
     const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
     const shown = found.slice(0, MAX_ROWS);
-    const none = changes ? "Nothing differs." : "No module or line has nodes.";
+    const none = changes ? "No nodes or bytes differ." : "No module or line has nodes.";
     const note = h("td", { attrs: { colspan: HEAD.length } }, h("span", "agv-muted", none));
     body.replaceChildren(
       ...(shown.length ? [] : [h("tr", {}, note)]),

@@ -33,6 +33,7 @@ export const graphView = {
     const legend = new Legend(store.scene);
     listenToPointer(graph, store);
     outline.element.append(graph.minimap.element, legend.element);
+    legend.draw(palette());
     const details = makeDetails(store);
     const stage = h(
       "div",

@@ -3,12 +3,15 @@
 
 import { visibleFor } from "../../scene/scene_index.js";
 import { centered, fitTo, clampTo } from "./camera.js";
+import { marksAt } from "../compiled/paint_in_graph.js";
 import { mainColumnX, findBox, rectOf, rowsNear } from "./hit_test.js";
 
 /** The smallest scale at which text is readable. */
 export const READABLE = 0.56;
 /** The same for a graph with a victim, which leads the picture. */
 export const READABLE_VICTIM = 0.68;
+/** The same for a graph with the picture of a compiled region, whose text is smaller. */
+const READABLE_REGION = 0.72;
 /** Scale at which nothing needs to be left out, or at which a picture that is too high is scrolled. */
 export const SCROLLED = 0.85;
 /** The scale used if not even the width of the graph fits at a readable scale. */
@@ -24,7 +27,12 @@ export function initialCamera({ placement, sceneIndex, store, width, height }) {
   const graph = { x: 0, y: 0, w: placement.width, h: placement.height };
   const whole = fitTo(graph, width, height);
   const victim = store.scene.findings[0]?.nodes[0];
-  if (whole.scale >= (victim === undefined ? READABLE : READABLE_VICTIM)) return whole;
+  const hasRegions = store.scene.compiled_pictures.length > 0;
+  const region = placement.boxes.find(
+    ({ kind, ref }) => hasRegions && kind === "node" && marksAt(store.scene, ref).length,
+  );
+  const readable = region ? READABLE_REGION : victim === undefined ? READABLE : READABLE_VICTIM;
+  if (whole.scale >= readable) return whole;
   const item = victim === undefined ? null : visibleFor(store.sceneIndex, store.open, victim);
   const box = findBox(placement, item);
   if (box) {
@@ -45,10 +53,11 @@ export function initialCamera({ placement, sceneIndex, store, width, height }) {
     return clampTo(graph, centered(rows ?? rectOf(box), width, height, scale), width, height);
   }
   const across = fitTo({ ...graph, h: 1 }, width, height).scale;
-  const fits = across >= READABLE;
+  const fits = across >= (region ? READABLE_REGION : READABLE);
   const scale = fits ? across : COMFORTABLE;
   const camera = centered(graph, width, height, scale);
-  if (!fits) camera.x = mainColumnX(placement) - width / 2 / scale;
+  // What is too wide begins where it is read first: a region on its left, or the main column.
+  if (!fits) camera.x = region ? region.x - 12 : mainColumnX(placement) - width / 2 / scale;
   if (graph.h * scale > height) camera.y = -12 / scale;
   return clampTo(graph, camera, width, height);
 }

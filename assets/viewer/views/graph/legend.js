@@ -2,9 +2,11 @@
 /** The legend of shapes and colors, painted like those of the graph. */
 
 import { h } from "../../dom.js";
+import { distinct } from "../../payload/rows.js";
 import { paintGlyph } from "../../canvas/icons.js";
 import { roundRect } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
+import { failedNode } from "../../scene/replay.js";
 
 /** @typedef {import("../../canvas/theme.js").Palette} Palette */
 /** @typedef {import("../../types.js").Scene} Scene */
@@ -64,7 +66,16 @@ function glyphSample(name, hue) {
  * @returns {(scene: Scene) => boolean}
  */
 function hasGradient(state) {
-  return ({ parameter_badges }) => parameter_badges.some((badge) => badge.grad === state);
+  return ({ parameter_badges }) => distinct(parameter_badges, "grad").has(state);
+}
+
+/**
+ * @param {Scene} scene
+ * @param {string} field
+ * @returns {boolean} whether any node has it
+ */
+function some({ nodes }, field) {
+  return [...distinct(nodes, field)].some((value) => value && value.length !== 0);
 }
 
 /** @type {[paint: Sample, label: string, occurs: (scene: Scene) => boolean][]} */
@@ -73,13 +84,13 @@ const ENTRIES = [
   [
     nodeSample(false),
     "backward not reached",
-    ({ nodes }) => nodes.some((node) => node.state === "not_run"),
+    ({ nodes }) => distinct(nodes, "state").has("not_run"),
   ],
   [badgeSample("saved"), "saved tensor, version", ({ saved_badges }) => saved_badges.length > 0],
   [
     badgeSample("recompute"),
     "freed, recomputed",
-    ({ saved_badges }) => saved_badges.some((badge) => badge.state === "recomputed"),
+    ({ saved_badges }) => distinct(saved_badges, "state").has("recomputed"),
   ],
   [
     (ctx, palette) => {
@@ -104,23 +115,15 @@ const ENTRIES = [
   [
     glyphSample("nan", "mutation"),
     "NaN or infinite",
-    (scene) => hasGradient("nan")(scene) || scene.nodes.some((node) => node.not_finite),
+    (scene) => hasGradient("nan")(scene) || some(scene, "not_finite"),
   ],
-  [
-    glyphSample("pencil", "mutation"),
-    "write that did harm",
-    ({ nodes }) => nodes.some((node) => node.writes),
-  ],
+  [glyphSample("pencil", "mutation"), "write that did harm", (scene) => some(scene, "writes")],
   [
     glyphSample("pencil", "text2"),
     "in-place write",
-    ({ nodes }) => nodes.some((node) => node.wrote && !node.writes),
+    (scene) => some(scene, "wrote") && scene.nodes.some((node) => node.wrote && !node.writes),
   ],
-  [
-    glyphSample("clone", "recompute"),
-    "cloned before a write",
-    ({ nodes }) => nodes.some((node) => node.cloned),
-  ],
+  [glyphSample("clone", "recompute"), "cloned before a write", (scene) => some(scene, "cloned")],
   [
     (ctx, palette) => {
       ctx.setLineDash([4, 2.5]);
@@ -130,18 +133,13 @@ const ENTRIES = [
       paintGlyph(ctx, "checkpoint", 15, 7, 10, palette.recompute);
     },
     "checkpoint, recomputed",
-    ({ groups, nodes }) =>
-      groups.some((group) => group.checkpointed) || nodes.some((node) => node.recomputes),
+    (scene) => some(scene, "recomputes") || scene.groups.some((group) => group.checkpointed),
   ],
-  [
-    glyphSample("failed", "mutation"),
-    "failed here",
-    ({ nodes }) => nodes.some((node) => node.error || node.state === "failed"),
-  ],
+  [glyphSample("failed", "mutation"), "failed here", (scene) => !!failedNode(scene)],
   [
     (ctx, palette) => paintGlyph(ctx, "hook", 15, 7, 13, palette.surface, palette.text2),
     "hook",
-    ({ nodes }) => nodes.some((node) => node.hooks.length > 0),
+    (scene) => some(scene, "hooks"),
   ],
   [
     (ctx, palette) => {

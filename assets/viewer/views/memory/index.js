@@ -4,6 +4,7 @@
 import "./memory.css";
 import { GLYPHS } from "../../canvas/icons.js";
 import { h } from "../../dom.js";
+import { laterTables } from "../../payload/decode.js";
 import { FlameGraph } from "./flame_graph.js";
 import { WhatIf } from "./what_if.js";
 
@@ -12,7 +13,8 @@ export const memoryView = {
   name: "memory",
   label: "Memory",
   icon: GLYPHS.memory,
-  exists: (scene) => scene.flame_rows.length > 0,
+  exists: (scene) => !!laterTables(scene) || scene.flame_rows.length > 0,
+  waitsFor: laterTables,
   mount(store, palette) {
     const whatIf = new WhatIf(store, palette);
     const flame = new FlameGraph(store);

@@ -148,7 +148,7 @@ class SourcePage {
         "span",
         "agv-source-tag",
         h("span", "agv-source-bar"),
-        ...this.columns.map((text) => h("span", "cell", text)),
+        ...this.columns.map((text) => h("span", "agv-cell", text)),
       ),
     );
   }
@@ -176,7 +176,7 @@ class SourcePage {
 
   /** @returns {HTMLElement[]} the cells of columns that only some rows have */
   #spare() {
-    return this.compiled.size ? [h("span", "cell")] : [];
+    return this.compiled.size ? [h("span", "agv-cell")] : [];
   }
 
   /** @returns {HTMLElement[]} user files first, then those of packages, folded */
@@ -369,7 +369,7 @@ function compilerCell(store, note) {
     const text = note.guards.length > 1 ? `recompiled ×${note.guards.length}` : "recompiled";
     return h("span", { class: "agv-cell agv-recompute", text, title: note.guards.join("\n") });
   }
-  if (!note || note.region < 0) return h("span", "cell");
+  if (!note || note.region < 0) return h("span", "agv-cell");
   const show = () => store.showCompiled(note.region);
   const { name } = store.scene.compiled_regions[note.region];
   return button(`Show ${name}`, "agv-link", show, "compiled");

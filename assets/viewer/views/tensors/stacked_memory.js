@@ -108,7 +108,7 @@ export class StackedMemory {
   }
 
   /**
-   * Paint the layers in alternating tints of one hue, the selected one darker.
+   * Paint the layers in tints of one hue, from the lightest on the bottom; the selected one is darker.
    *
    * @param {import("../../canvas/text.js").Pen} pen
    * @param {(time: number) => number} x
@@ -135,8 +135,7 @@ export class StackedMemory {
         if (at) ctx.lineTo(x(this.times[at]), y(below[at - 1]));
       }
       ctx.closePath();
-      const share = on ? 0.85 : index % 2 ? 0.28 : 0.45;
-      ctx.fillStyle = mix(palette.saved, palette.surface, share);
+      ctx.fillStyle = this.#tint(palette, index, on);
       ctx.fill();
       labels.push({
         label: layer.label,
@@ -152,6 +151,17 @@ export class StackedMemory {
     });
     this.#paintAbove(pen, labels, tops, x, y, sums);
     this.#paintLabels(pen, labels);
+  }
+
+  /**
+   * @param {import("../../canvas/theme.js").Palette} palette
+   * @param {number} index of a layer
+   * @param {boolean} on whether it is selected
+   * @returns {string}
+   */
+  #tint(palette, index, on) {
+    const share = 0.16 + (0.46 * index) / Math.max(1, this.layers.length - 1);
+    return mix(palette.saved, palette.surface, on ? 0.9 : share);
   }
 
   /**
@@ -235,7 +245,7 @@ export class StackedMemory {
       if (isWritten) return;
       if (step < 11 && at % 2 && !on) return; // every other label fits
       const y = bottom - step / 2 - at * step;
-      pen.ctx.fillStyle = mix(palette.saved, palette.surface, on ? 0.85 : at % 2 ? 0.28 : 0.45);
+      pen.ctx.fillStyle = this.#tint(palette, at, on);
       pen.ctx.fillRect(x, y - 4, 6, 8);
       const style = { size: 9.5, color: on ? palette.text : palette.text2, weight: on ? 600 : 400 };
       write(pen, label, x + 10, y, { ...style, room: RIGHT - 20 });
