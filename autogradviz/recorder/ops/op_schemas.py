@@ -127,7 +127,8 @@ def _calls_others(func: Any, schema: Any) -> bool:
     if schema.name.startswith("aten::") and not _SIMPLE.isdisjoint(func.tags):
         # With a number, the kernel calls that with tensors. Without this, one that gets a tensor
         # of zeros without memory, as double backward makes them, crashes below a mode.
-        return schema.overload_name.startswith("Scalar")
+        overload: str = schema.overload_name
+        return overload.startswith("Scalar")
     aliases = [argument.alias_info for argument in schema.arguments]
     return not any(alias is not None and not alias.is_write for alias in aliases)
 

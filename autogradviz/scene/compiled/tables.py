@@ -94,8 +94,10 @@ def draw_pictures(tables: Tables, region: CompiledRegion, index: int, first_slot
 
 def _outline(places: Sequence[Place]) -> list[tuple[float, ...]]:
     """Return the size of each column."""
-    rows = ((each.forward, each.backward, each.ribbons) for each in places)
-    return [(each.x, each.width, *map(len, own)) for each, own in zip(places, rows, strict=True)]
+    return [
+        (each.x, each.width, len(each.forward), len(each.backward), len(each.ribbons))
+        for each in places
+    ]
 
 
 def describe_region(
