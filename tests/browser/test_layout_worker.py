@@ -141,4 +141,4 @@ def test_cached_and_transferred_layouts_equal_new_layouts(open_page, name):
 def test_worker_runs_the_bundle_of_the_viewer(open_page):
     stage = Stage(open_page(), recordings.plain())
     names = stage.page.evaluate("Object.keys(autogradviz)")
-    assert sorted(names) == ["default", "serveLayouts"]
+    assert sorted(names) == ["decodeBase64", "default", "serveLayouts"]

@@ -1,4 +1,4 @@
-"""The native engine observes no calls inside kernels, and nobody notices."""
+"""Calls inside kernels, which the native engine does not observe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPEATS = 6
 
 
 def names_by_step(trace) -> list[Counter[str]]:
-    """Return how often each operator was called before each call of ``end_step``."""
+    """Return the calls of each operator, counted for each step."""
     steps = [Counter()]
     for event in trace.log.of(OpCalled):
         if event.op == "aten.erfinv.default":
