@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz import trace as traces
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.comparison.compare_traces import compare
-from autogradviz.distributed_runs.equal_gradients import equal_gradients
+from autogradviz.distributed_runs.compare_gradient_norms import equal_gradients
 from autogradviz.distributed_runs.findings import RunFinding, find_problems
 from autogradviz.distributed_runs.first_rank_difference import first_difference
 from autogradviz.distributed_runs.odd_ranks import (

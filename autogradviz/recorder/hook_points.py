@@ -29,7 +29,7 @@ from autogradviz.recorder.checkpoint.non_reentrant_regions import (
 from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, observe_reentrant
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
-from autogradviz.recorder.compile.observe_compilers import CompilerObserver
+from autogradviz.recorder.compile.install_compiler_hooks import CompilerObserver
 from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules

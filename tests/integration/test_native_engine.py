@@ -42,7 +42,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.recorder.native import build
-from autogradviz.recorder.native.ids_and_saves import NativeFingerprints
+from autogradviz.recorder.native.native_tables import NativeFingerprints
 from autogradviz.recorder.native.nodes_and_runs import NativeNodes
 from autogradviz.recorder.python_engine.engine import PythonEngine
 from autogradviz.recorder.recorder import Recorder

@@ -10,7 +10,7 @@ import {
   ownParts,
   placeKey,
   stackOf,
-} from "../../assets/viewer/scene/call_costs.js";
+} from "../../assets/viewer/scene/source_line_costs.js";
 
 /** A line that calls a helper twice, directly and through a recursive one. */
 const FRAMES = [

@@ -14,7 +14,7 @@ import {
   distinct,
   makeRows,
   rowWith,
-} from "../../assets/viewer/payload/rows.js";
+} from "../../assets/viewer/payload/lazy_rows.js";
 import { group, makePayload } from "./scenes.mjs";
 
 const PAYLOAD = makePayload(

@@ -7,7 +7,7 @@ import { place } from "./coordinates.js";
 /** @typedef {import("../types.js").Scene} Scene */
 
 export class LayoutCache {
-  /** @type {Map<number, import("./group_geometry.js").GroupGeometry>} */
+  /** @type {Map<number, import("./open_group_geometry.js").GroupGeometry>} */
   #geometries = new Map();
   /** @type {Set<number>} */
   #open = new Set();

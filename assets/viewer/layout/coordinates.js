@@ -6,14 +6,14 @@
  */
 
 import { MIN_VIEWS, measure } from "./measure_groups.js";
-import { isStub } from "./group_geometry.js";
+import { isStub } from "./open_group_geometry.js";
 
 const LABEL_RISE = 7;
 const STUB_LENGTH = 9;
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {import("../types.js").SceneGroup} SceneGroup */
-/** @typedef {import("./group_geometry.js").GroupGeometry} GroupGeometry */
+/** @typedef {import("./open_group_geometry.js").GroupGeometry} GroupGeometry */
 /** @typedef {[x: number, y: number]} Point */
 
 /**

@@ -1,14 +1,14 @@
 // @ts-check
 /** The x at which each link starts and endpoints; see `autogradviz/scene/layout/measure_groups.py`. */
 
-import { isStub, portShift } from "./group_geometry.js";
+import { isStub, portShift } from "./open_group_geometry.js";
 
 const PORT_STEP = 40;
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {import("../types.js").SceneGroup} SceneGroup */
 /** @typedef {import("../types.js").Link} Link */
-/** @typedef {import("./group_geometry.js").GroupGeometry} GroupGeometry */
+/** @typedef {import("./open_group_geometry.js").GroupGeometry} GroupGeometry */
 /** @typedef {[other: number, link: number, isSource: boolean]} Endpoint `other` is the x at the next row */
 
 /**

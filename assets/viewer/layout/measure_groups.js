@@ -7,7 +7,7 @@
 
 import { BEND_WEIGHT, MAIN_WEIGHT, NODE_WEIGHT, setXPositions } from "./x_positions.js";
 import { setEndpoints } from "./edge_end_positions.js";
-import { GroupGeometry, isStub, portShift } from "./group_geometry.js";
+import { GroupGeometry, isStub, portShift } from "./open_group_geometry.js";
 import { assignTracks } from "./edge_tracks.js";
 import { longestPath } from "./main_column.js";
 

@@ -1,7 +1,7 @@
 // @ts-check
 /** Decodes a payload into a scene; `autogradviz/scene/payload.py` describes the format. */
 
-import { defineLazy, makeRows } from "./rows.js";
+import { defineLazy, makeRows } from "./lazy_rows.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 

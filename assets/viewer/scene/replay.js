@@ -1,7 +1,7 @@
 // @ts-check
 /** The state of nodes, groups and saved tensors at a replayed time. */
 
-import { distinct, rowWith } from "../payload/rows.js";
+import { distinct, rowWith } from "../payload/lazy_rows.js";
 
 /** @typedef {"future" | "created" | "running" | "ran"} Phase */
 /** @typedef {import("../types.js").SceneNode} SceneNode */

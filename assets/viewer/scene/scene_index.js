@@ -1,7 +1,7 @@
 // @ts-check
 /** Indexes of a scene: what belongs to each node, group and storage. */
 
-import { defineLazy } from "../payload/rows.js";
+import { defineLazy } from "../payload/lazy_rows.js";
 import { lifetimeOf } from "./replay.js";
 
 /**

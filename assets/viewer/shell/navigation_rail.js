@@ -1,7 +1,7 @@
 // @ts-check
 /** The buttons on the left that switch between views. */
 
-import { icon } from "../canvas/icons.js";
+import { icon } from "../canvas/glyph_shapes.js";
 import { button, h } from "../dom.js";
 
 /**

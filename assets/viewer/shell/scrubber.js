@@ -5,7 +5,7 @@ import { proportionalAxis } from "../scene/time_axis.js";
 import { paintTimes, paintTorn, startDrawing } from "../canvas/chart_parts.js";
 import { button, claim, h, listen } from "../dom.js";
 import { formatCount, formatDuration } from "../scene/format.js";
-import { icon } from "../canvas/icons.js";
+import { icon } from "../canvas/glyph_shapes.js";
 import { failedNode, runningAt } from "../scene/replay.js";
 import {
   PHASES,

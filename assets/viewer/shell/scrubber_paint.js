@@ -3,7 +3,7 @@
 
 import { hueOfSpan, traceSteps } from "../canvas/chart_parts.js";
 import { formatBytes } from "../scene/format.js";
-import { paintGlyph } from "../canvas/icons.js";
+import { paintGlyph } from "../canvas/glyph_shapes.js";
 import { widthOf, write } from "../canvas/text.js";
 import { mix } from "../canvas/theme.js";
 

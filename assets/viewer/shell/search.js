@@ -5,7 +5,7 @@
  */
 
 import { h, listen } from "../dom.js";
-import { icon } from "../canvas/icons.js";
+import { icon } from "../canvas/glyph_shapes.js";
 import { formatBytes, plural } from "../scene/format.js";
 import { FILTERS, findNodes, parseQuery } from "./query.js";
 import { searchEntries } from "./search_entries.js";

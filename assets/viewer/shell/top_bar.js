@@ -4,9 +4,9 @@
 import { COLORS } from "../scene/colors.js";
 import { copyText } from "../copy_button.js";
 import { claim, button, h, listen } from "../dom.js";
-import { COST_DEFINITIONS } from "../scene/call_costs.js";
+import { COST_DEFINITIONS } from "../scene/source_line_costs.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
-import { icon } from "../canvas/icons.js";
+import { icon } from "../canvas/glyph_shapes.js";
 import { FILTERS } from "./query.js";
 import { figuresOf, makeStepSwitch } from "./step_switch.js";
 

@@ -24,7 +24,7 @@ from autogradviz.recorder.engine_interface import GraphTables, Tables
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.checkpoint_hooks import CheckpointHooks
 from autogradviz.recorder.native.data_attribute import observe_data_reads
-from autogradviz.recorder.native.ids_and_saves import (
+from autogradviz.recorder.native.native_tables import (
     NativeFingerprints,
     NativeFunctions,
     NativeRecentTensors,

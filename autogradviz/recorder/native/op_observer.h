@@ -12,7 +12,7 @@
 
 #include "fingerprints.h"
 #include "output_norms.h"
-#include "quiet_observers.h"
+#include "switch_off_idle_observers.h"
 #include "op_arguments.h"
 #include "recording_state.h"
 

@@ -15,7 +15,7 @@ from autogradviz.recorder.python_engine.module_calls import ModuleCallTable
 from autogradviz.recorder.python_engine.node_creators import CreatorTable
 from autogradviz.recorder.python_engine.node_runs import NodeRuns
 from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
-from autogradviz.recorder.python_engine.ordinary_gradients import ordinary_nbytes
+from autogradviz.recorder.python_engine.plain_tensor_gradients import ordinary_nbytes
 from autogradviz.recorder.python_engine.program_clock import ProgramClock
 from autogradviz.recorder.python_engine.save_ids import SaveIds
 from autogradviz.recorder.python_engine.stack_table import StackTable

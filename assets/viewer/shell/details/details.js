@@ -4,10 +4,10 @@
 import { nodesWithin } from "../../scene/scene_index.js";
 import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList, section } from "../../dom.js";
-import { findingSections, nodeLink, stackList, titleSection } from "./parts.js";
+import { findingSections, nodeLink, stackList, titleSection } from "./shared_sections.js";
 import { excerpt } from "../../views/source/excerpt.js";
 import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
 import { contentsText, savedText } from "../../scene/saved_bytes.js";
 import { storageDetails } from "./storage.js";

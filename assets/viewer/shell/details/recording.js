@@ -1,7 +1,7 @@
 // @ts-check
 /** Details of the recording, displayed while nothing is selected. */
 
-import { findingSections, nodeLink, titleSection } from "./parts.js";
+import { findingSections, nodeLink, titleSection } from "./shared_sections.js";
 import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
 import { whyButton } from "./why_trail.js";
 import { h, propertyList, section } from "../../dom.js";

@@ -3,7 +3,7 @@
 
 import { button, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, formatPlace } from "../../scene/format.js";
-import { stackList } from "./parts.js";
+import { stackList } from "./shared_sections.js";
 import { whyButton } from "./why_trail.js";
 import { describeEvent } from "../../views/tensors/event_markers.js";
 

@@ -2,7 +2,7 @@
 /** The answer to "why?": steps from the symptom to the cause, beside their source lines. */
 
 import { button, h, onArrows } from "../../dom.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 import { formatPlace } from "../../scene/format.js";
 import { excerpt } from "../../views/source/excerpt.js";
 

@@ -1,11 +1,11 @@
 // @ts-check
 /** Each checkpoint region's forward next to its recomputation, op by op. */
 
-import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_rows.js";
+import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_table_rows.js";
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
-import { icon } from "../../canvas/icons.js";
-import { describeRegion, regionDiffs, regionFinding } from "./region.js";
+import { icon } from "../../canvas/glyph_shapes.js";
+import { describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
 import { sideBySide } from "./sources.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */

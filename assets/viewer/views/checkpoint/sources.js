@@ -4,7 +4,7 @@
 import { h } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { excerpt } from "../source/excerpt.js";
-import { differs } from "./diff_rows.js";
+import { differs } from "./diff_table_rows.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
 /** @typedef {import("../../types.js").SceneChange} Change */

@@ -2,7 +2,7 @@
 /** The comparison of two recordings, or of two steps, aligned by module and source line. */
 
 import "./compare.css";
-import { GLYPHS } from "../../canvas/icons.js";
+import { GLYPHS } from "../../canvas/glyph_shapes.js";
 import { makeComparison } from "./compare.js";
 import { makeStepComparison } from "./compare_steps.js";
 

@@ -3,7 +3,7 @@
 
 import { choice, h, listen } from "../../dom.js";
 import { formChoice } from "./before_after_hooks_switch.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
 import { itemCard, regionCard } from "./selection_cards.js";
 import { storageOf } from "./describe_part.js";

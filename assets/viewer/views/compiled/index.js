@@ -2,7 +2,7 @@
 /** The view of compiled regions: what torch.compile saved, recomputed and broke. */
 
 import "./compiled.css";
-import { GLYPHS } from "../../canvas/icons.js";
+import { GLYPHS } from "../../canvas/glyph_shapes.js";
 import { svgPicture } from "../../canvas/page_picture.js";
 import { Compiled } from "./compiled.js";
 

@@ -3,10 +3,10 @@
 
 import { button, h, listHead, onArrows } from "../../dom.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts.js";
-import { whyOfFinding } from "../../shell/details/parts.js";
+import { whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
 import { formatPlace } from "../../scene/format.js";
-import { GLYPHS, icon } from "../../canvas/icons.js";
+import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneFinding} Finding */

@@ -2,7 +2,7 @@
 /** The open groups around the view, displayed while the innermost header is out of view. */
 
 import { button, h } from "../../dom.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
 
 export class Breadcrumbs {

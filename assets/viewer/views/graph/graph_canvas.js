@@ -12,7 +12,7 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { crowdedItems, fitsAcross, fittingIndex } from "./leave_out_to_fit.js";
+import { crowdedItems, fitsAcross, fittingIndex } from "./reduce_graph_to_fit.js";
 import { stepFrom } from "./arrow_keys.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";

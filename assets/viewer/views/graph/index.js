@@ -4,7 +4,7 @@
 import "./graph.css";
 import "./outline.css";
 import { h } from "../../dom.js";
-import { GLYPHS } from "../../canvas/icons.js";
+import { GLYPHS } from "../../canvas/glyph_shapes.js";
 import { makeDetails } from "../../shell/details/details.js";
 import { splitter } from "../../shell/splitter.js";
 import { makeNotices } from "../../shell/recording_notices.js";

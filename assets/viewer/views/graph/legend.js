@@ -2,8 +2,8 @@
 /** The legend of shapes and colors, painted like those of the graph. */
 
 import { h } from "../../dom.js";
-import { distinct } from "../../payload/rows.js";
-import { paintGlyph } from "../../canvas/icons.js";
+import { distinct } from "../../payload/lazy_rows.js";
+import { paintGlyph } from "../../canvas/glyph_shapes.js";
 import { roundRect } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 import { failedNode } from "../../scene/replay.js";
@@ -53,7 +53,7 @@ function badgeSample(hue) {
 }
 
 /**
- * @param {import("../../canvas/icons.js").GlyphName} name
+ * @param {import("../../canvas/glyph_shapes.js").GlyphName} name
  * @param {"leaf" | "mutation" | "recompute" | "text2"} hue
  * @returns {Sample}
  */

@@ -3,7 +3,7 @@
 
 import { button, claim, h, listHead, listen } from "../../dom.js";
 import { formatCount } from "../../scene/format.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 import { sameItem } from "../../store.js";
 
 /** @typedef {import("../../store.js").Item} Item */

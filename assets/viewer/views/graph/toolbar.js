@@ -5,7 +5,7 @@ import { makeColoring } from "../../scene/colors.js";
 import { formChoice } from "../compiled/before_after_hooks_switch.js";
 import { button, choice, h } from "../../dom.js";
 import { plural } from "../../scene/format.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 

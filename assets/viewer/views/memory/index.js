@@ -2,7 +2,7 @@
 /** The memory view: flame graphs, and the effect of checkpointing or offloading modules. */
 
 import "./memory.css";
-import { GLYPHS } from "../../canvas/icons.js";
+import { GLYPHS } from "../../canvas/glyph_shapes.js";
 import { h } from "../../dom.js";
 import { laterTables } from "../../payload/decode.js";
 import { FlameGraph } from "./flame_graph.js";

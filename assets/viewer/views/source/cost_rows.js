@@ -2,14 +2,14 @@
 /** Rows of numbers: what lines cost, and what a number consists of. */
 
 import { button, h, listen } from "../../dom.js";
-import { icon } from "../../canvas/icons.js";
-import { COLUMNS, callees, callers, ownCost } from "../../scene/call_costs.js";
+import { icon } from "../../canvas/glyph_shapes.js";
+import { COLUMNS, callees, callers, ownCost } from "../../scene/source_line_costs.js";
 import { formatBytes, formatCount, formatDuration, formatPlace } from "../../scene/format.js";
 
 /** @typedef {import("../../store.js").Store} Store */
-/** @typedef {import("../../scene/call_costs.js").Cost} Cost */
-/** @typedef {import("../../scene/call_costs.js").CallCosts} CallCosts */
-/** @typedef {import("../../scene/call_costs.js").Part} Part */
+/** @typedef {import("../../scene/source_line_costs.js").Cost} Cost */
+/** @typedef {import("../../scene/source_line_costs.js").CallCosts} CallCosts */
+/** @typedef {import("../../scene/source_line_costs.js").Part} Part */
 
 const MAX_PARTS = 100;
 const FORMATS = [

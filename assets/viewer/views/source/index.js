@@ -2,8 +2,8 @@
 /** The source view: the recorded source lines with the cost of each. */
 
 import "./source.css";
-import { GLYPHS } from "../../canvas/icons.js";
-import { makeSource } from "./source.js";
+import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { makeSource } from "./line_costs.js";
 
 /** @type {import("../registry.js").View} */
 export const sourceView = {

@@ -1,7 +1,7 @@
 // @ts-check
 /** The events of a storage, as markers on its lifeline and as text. */
 
-import { paintGlyph } from "../../canvas/icons.js";
+import { paintGlyph } from "../../canvas/glyph_shapes.js";
 import { roundRect, widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";

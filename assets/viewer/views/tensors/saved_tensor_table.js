@@ -4,7 +4,7 @@
 import { button, h } from "../../dom.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
 import { inStep, stepAt } from "../../scene/steps.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
 /** @typedef {{storages: SceneStorage[], nbytes: number}} Row one storage, or folded storages */

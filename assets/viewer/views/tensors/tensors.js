@@ -1,7 +1,7 @@
 // @ts-check
 /** The tensors view: lifelines, a table of saved tensors, saved memory over time. */
 
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 import { choice, h } from "../../dom.js";
 import { cutText, formatBytes, plural } from "../../scene/format.js";
 import { savedSums } from "../../scene/saved_bytes.js";
@@ -13,7 +13,7 @@ import { StackedMemory } from "./stacked_memory.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
-/** @type {[glyph: import("../../canvas/icons.js").GlyphName, label: string, color: string][]} */
+/** @type {[glyph: import("../../canvas/glyph_shapes.js").GlyphName, label: string, color: string][]} */
 const LEGEND = [
   ["pack", "pack", "agv-saved"],
   ["pencil", "write", "agv-muted"],

@@ -2,7 +2,7 @@
 /** Paints the graph: frames, lines, boxes. */
 
 import { lifetimeOfGroup } from "../../../scene/scene_index.js";
-import { rowWith } from "../../../payload/rows.js";
+import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
 import { paintBlame } from "./blame.js";
 import { paintStations } from "./stations.js";

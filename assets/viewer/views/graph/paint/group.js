@@ -3,7 +3,7 @@
 
 import { contentsText, largerSavedText, savedText } from "../../../scene/saved_bytes.js";
 import { formatCount, plural } from "../../../scene/format.js";
-import { paintGlyph } from "../../../canvas/icons.js";
+import { paintGlyph } from "../../../canvas/glyph_shapes.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
 import { readableSize, roundRect, widthOf, write } from "../../../canvas/text.js";
 import { mix } from "../../../canvas/theme.js";

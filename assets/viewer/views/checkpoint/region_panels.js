@@ -1,7 +1,7 @@
 // @ts-check
 /** The panels of a region: its properties, its finding, what differed between its two runs. */
 
-import { STATUS_LABELS, differs } from "./diff_rows.js";
+import { STATUS_LABELS, differs } from "./diff_table_rows.js";
 import { SCROLLS, h, propertyList, section } from "../../dom.js";
 import { findingSource, fixBlock } from "../findings/parts.js";
 import {
@@ -11,7 +11,7 @@ import {
   formatPlace,
   plural,
 } from "../../scene/format.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 import { stateChanges } from "./state_changes.js";
 
 /** @typedef {import("../../store.js").Store} Store */

@@ -5,8 +5,8 @@ import { button, h } from "../../dom.js";
 import { findingSource, fixBlock } from "../../views/findings/parts.js";
 import { whyButton } from "./why_trail.js";
 import { formatPlace } from "../../scene/format.js";
-import { icon } from "../../canvas/icons.js";
-import { stackOf } from "../../scene/call_costs.js";
+import { icon } from "../../canvas/glyph_shapes.js";
+import { stackOf } from "../../scene/source_line_costs.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 

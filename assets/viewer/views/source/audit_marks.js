@@ -2,7 +2,7 @@
 /** Marks of the audit on source lines: one glyph for each mechanism, a legend and a filter. */
 
 import { button, h } from "../../dom.js";
-import { icon } from "../../canvas/icons.js";
+import { icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 

@@ -2,14 +2,14 @@
 /** The recorded source lines with what each costs, by itself and with what it calls. */
 
 import { button, choice, h, listen } from "../../dom.js";
-import { makeMarks } from "./marks.js";
+import { makeMarks } from "./audit_marks.js";
 import { costBar, costCells, opener, partRow } from "./cost_rows.js";
-import { COLUMNS, callCosts, ownCost, ownParts, placeKey } from "../../scene/call_costs.js";
+import { COLUMNS, callCosts, ownCost, ownParts, placeKey } from "../../scene/source_line_costs.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 
 /** @typedef {import("../../store.js").Store} Store */
-/** @typedef {import("../../scene/call_costs.js").Part} Part */
-/** @typedef {import("../../scene/call_costs.js").CallCosts} CallCosts */
+/** @typedef {import("../../scene/source_line_costs.js").Part} Part */
+/** @typedef {import("../../scene/source_line_costs.js").CallCosts} CallCosts */
 /** @typedef {"with calls" | "itself" | "callers"} Mode */
 
 /**

@@ -2,7 +2,7 @@
 /** The graph of a view without room for all: badges are left out first, then forward ops. */
 
 import { place } from "../../layout/coordinates.js";
-import { rowWith } from "../../payload/rows.js";
+import { rowWith } from "../../payload/lazy_rows.js";
 import { visibleFor } from "../../scene/scene_index.js";
 import { largerSavedText, savedText } from "../../scene/saved_bytes.js";
 import { fitTo } from "./camera.js";
