@@ -67,6 +67,8 @@ def stack(request, tmp_path_factory):
     """Return a function in C++ that reads the stack of its caller."""
     if request.param == "private" and sys.version_info >= (3, 14):
         pytest.skip("the layout of frames is unknown")
+    if request.param == "public" and sys.version_info < (3, 11):
+        pytest.skip("there is no public function for the position in a frame")
     name, folder = f"{request.param}_frames", tmp_path_factory.mktemp("frames")
     (folder / "module.cpp").write_text(SOURCE)
     options = [f'-DMODULE_NAME="{name}"', f"-DINIT=PyInit_{name}"]
