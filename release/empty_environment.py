@@ -38,7 +38,7 @@ print(version, torch.__version__, engine_text(trace.analysis), status().reason, 
 
 
 class FirstRecording(NamedTuple):
-    """What the first recording of a program in an environment said."""
+    """The versions, engine and status of the engine of a recording in an environment."""
 
     python: str
     torch: str

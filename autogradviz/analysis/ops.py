@@ -104,5 +104,4 @@ def find_creators(ops: Iterable[Op]) -> dict[int, Op]:
         for storage_id in outputs:
             if storage_id not in creators and storage_id not in inputs and storage_id not in read:
                 creators[storage_id] = op
-    creators.pop(None, None)
-    return creators  # type: ignore[return-value]
+    return {storage_id: op for storage_id, op in creators.items() if storage_id is not None}

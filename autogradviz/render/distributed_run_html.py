@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 _MOUNT: Final = """
 {
-  const decode = (text) => {
-    const letters = atob(text);
-    const bytes = new Uint8Array(letters.length);
-    for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
-    return bytes;
-  };
+  const decode = autogradvizRun.decodeBase64;
   const payload = decode(document.getElementById("payload").textContent);
   const traits = { _run: payload, height: innerHeight };
   const model = {

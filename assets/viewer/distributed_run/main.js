@@ -323,4 +323,6 @@ function makeOwnViews(root, scene, model) {
   };
 }
 
+export { decodeBase64 } from "../payload/decode.js";
+
 export default { render };
