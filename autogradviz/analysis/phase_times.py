@@ -26,8 +26,8 @@ class PhaseTimes:
         recomputation_ns: nanoseconds of recomputing checkpointed regions.
         optimizer_ns: nanoseconds of operators in an optimizer, with the Python code between them.
         recorder_ns: nanoseconds for which the recorder worked, on all threads; they are in no other
-            time. The calls into the recorder are not part of it: about a microsecond for each
-            operator with the native engine.
+            time. What calls of the recorder cost the program besides, such as full caches, cannot
+            be measured: the same time once more is taken for it.
 
     Example:
         >>> times = trace.phase_times()

@@ -42,15 +42,10 @@ BANDWIDTH: Final = 12e9
 CHECKPOINT_NS: Final = 165_000
 """Duration of one call of ``checkpoint`` without its ops: contexts, random states, closures."""
 HOOKS_NS: Final = 26_000
-"""Duration of the hooks of ``checkpoint`` for one saved tensor: packed twice and unpacked once."""
-RECORDER_NS: Final = {"native": (700, 1_500), "python": (11_000, 2_000)}
-"""Duration of the calls into the recorder for one op and one module call, by engine.
+"""Duration of the hooks of ``checkpoint`` for one saved tensor: packed twice and unpacked once.
 
-The work of the recorder itself is in no time of an event.
-
-These numbers were measured with PyTorch 2.13 on one core of a server CPU: by least squares over
-the steps of ``tests/bench/predicted_time.py``, from the CPU time that checkpointing added and from
-that of the modules without a recorder.
+Both durations were measured with PyTorch 2.13 on one core of a server CPU: by least squares over
+the steps of ``tests/bench/predicted_time.py``, from the CPU time that checkpointing added.
 """
 
 
@@ -292,28 +287,11 @@ class SavedMemoryModel:
         }
 
     def _durations_until(self, ends: dict[int, int]) -> dict[int, int]:
-        """Return the duration of each call up to a time, without the recorder.
-
-        What recording an op and a module call takes is subtracted from the time between the ops.
-        """
-        inside: dict[int, int] = defaultdict(int)  # duration of ops
-        recorder: dict[int, int] = defaultdict(int)
-        op_ns, call_ns = _recorder_ns(self._analysis)
-        for op, around in self._forward_ops:
-            for call_id in around:
-                left_ns = ends.get(call_id, 0) - op.time_ns
-                if left_ns > 0:
-                    inside[call_id] += min(op.duration_ns, left_ns)
-                    recorder[call_id] += op_ns
-        for call_id, event in self._entered.items():
-            for outer in self.around(call_id):
-                if event.time_ns < ends.get(outer, 0):
-                    recorder[outer] += call_ns
-        durations = {}
-        for call_id, event in self._entered.items():
-            between_ns = ends.get(call_id, 0) - event.time_ns - inside[call_id]
-            durations[call_id] = inside[call_id] + max(0, between_ns - recorder[call_id])
-        return durations
+        """Return the duration of each call up to a time."""
+        return {
+            call_id: max(0, ends.get(call_id, 0) - event.time_ns)
+            for call_id, event in self._entered.items()
+        }
 
     @cached_property
     def _forward_ops(self) -> list[tuple[Op, tuple[int, ...]]]:
@@ -398,13 +376,6 @@ class SavedMemoryModel:
             steps=len({step for by in (recompute_ns, copied) for step, each in by.items() if each}),
             copy_ns=round(2 * copied_in_step / bandwidth * 1e9),
         )
-
-
-def _recorder_ns(analysis: Analysis) -> tuple[int, int]:
-    """Return the duration of recording one op and one module call; zeros if unknown."""
-    options = () if analysis.started is None else analysis.started.options
-    engines = {option.partition(":")[0] for option in options}
-    return next((RECORDER_NS[each] for each in RECORDER_NS if each in engines), (0, 0))
 
 
 def _time_of_save(saved: SavedTensor, op: Op) -> int:

@@ -3,7 +3,6 @@
 
 #include "decode_events.h"
 #include "hooked_saves.h"
-#include "observer_cost.h"
 #include "recording_object.h"
 
 #include <dlfcn.h>
@@ -273,7 +272,6 @@ PyObject* start(PyObject* self, PyObject*) {
     PyErr_SetString(PyExc_RuntimeError, "another recording is observed already");
     return nullptr;
   }
-  if (recording->with_ops && !inherited) recording->observer_call_ns = observer_call_ns();
   observed().store(recording, std::memory_order_release);
   if (inherited) {
     if (recording->with_ops) active().store(recording, std::memory_order_release);

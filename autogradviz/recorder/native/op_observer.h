@@ -515,7 +515,6 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   Recording* recording = active().load(std::memory_order_acquire);
   if (recording == nullptr || is_worker()) return nullptr;
   ThreadContext& thread = thread_context(*recording);
-  leave_out(recording->observer_call_ns);
   if (thread.depth > 0) {
     ++thread.depth;
     if (thread.call != nullptr) ++thread.call->nested;

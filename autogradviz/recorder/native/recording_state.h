@@ -216,7 +216,6 @@ class Recording {
   std::atomic<int> next_thread{0};
   std::atomic<int64_t> due{INT64_MAX};  // the event from which on Python is to act
   int64_t began_ns = 0;
-  int64_t observer_call_ns = 0;  // what PyTorch takes to call the observer of operators
   bool with_ops = true;
   bool with_stacks = true;
   std::atomic<bool> with_fingerprints{false};  // also set while operators run
