@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 MODES = ("record()", "ops=False", "keep_steps=3")
@@ -40,6 +41,8 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
         f"In {len(rows) - len(failed)} of them results are bit-equal, and no finding above a hint "
         "is a false alarm." + "".join(f"\n* {each}" for each in failed),
         _summary(rows),
+        "Times shown are those of forward, backward and optimizer that `trace.phase_times()` "
+        "returns, over the plain step.",
         "The ratios per model: `record()`, `ops=False` and `keep_steps=3`.",
         _by_model(rows),
     ]
@@ -47,8 +50,8 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
 
 
 def _summary(rows: list[dict]) -> str:
-    lines = ["| | models | " + " | ".join(f"{mode}: median | worst" for mode in MODES) + " |"]
-    lines.append("|---" * (2 + 2 * len(MODES)) + "|")
+    heads = [*(f"{mode}: median | worst" for mode in MODES), "times shown: median | least | most"]
+    lines = ["| | models | " + " | ".join(heads) + " |", "|---" * (5 + 2 * len(MODES)) + "|"]
     groups = {
         label: [row for row in rows if row["variant"] == key] for key, label in TRAINED.items()
     }
@@ -56,6 +59,8 @@ def _summary(rows: list[dict]) -> str:
         timed = [row["ratios"] for row in group if "ratios" in row]
         if timed:
             cells = [_median_and_worst([each[mode] for each in timed]) for mode in MODES]
+            shown = [row["shown"] for row in group if "shown" in row] or [math.nan]
+            cells.append(f"{statistics.median(shown):.2f} | {min(shown):.2f} | {max(shown):.2f}")
             lines.append(f"| {label} | {len(timed)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
