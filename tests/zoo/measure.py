@@ -24,6 +24,8 @@ MODES = {"record()": {}, "ops=False": {"ops": False}, "keep_steps=3": {"keep_ste
 ROUNDS = 3
 BLOCK_S = 0.1
 """CPU time of the plain steps between two recordings, approximately."""
+LEAST = 8
+"""Steps between two recordings at least: a flight recorder does not prune after each of them."""
 WARM_UP = 2
 """Steps that are not timed, at the beginning of a recording."""
 
@@ -90,7 +92,7 @@ def cost(name: str, variant: str) -> dict:
     _timed(step, WARM_UP)
     # What was imported takes no part in garbage collections, which would else outlast the steps.
     gc.freeze()
-    steps = max(2, min(40, round(BLOCK_S / _timed(step, 2))))
+    steps = max(LEAST, min(40, round(BLOCK_S / _timed(step, 2))))
     plain, walls = [_timed(step, steps)], [_timed(step, steps, time.perf_counter)]
     ratios, shown = {mode: [] for mode in MODES}, []
     for _ in range(ROUNDS):
