@@ -26,8 +26,8 @@ class PhaseTimes:
         recomputation_ns: nanoseconds of recomputing checkpointed regions.
         optimizer_ns: nanoseconds of operators in an optimizer, with the Python code between them.
         recorder_ns: nanoseconds for which the recorder worked, on all threads; they are in no other
-            time. What calls of the recorder cost the program besides, such as full caches, cannot
-            be measured: the same time once more is taken for it.
+            time. Calls of the recorder also fill caches that the program uses. That cannot be
+            measured: it is estimated as the same time once more, which is included.
 
     Example:
         >>> times = trace.phase_times()

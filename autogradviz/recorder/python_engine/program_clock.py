@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.thread_state import ThreadState, ThreadTable
 
 MOST_OWED_NS: Final = 50_000
-"""What calls of the recorder cost the program at most: a dispatch mode and full caches."""
+"""The longest time that is left out after a call of the recorder, for its effect on the program."""
 
 
 class ThreadClock:
@@ -73,7 +73,7 @@ class ProgramClock:
 
     @property
     def recorder_ns(self) -> int:
-        """The work of the recorder on all threads, and what it cost the program besides."""
+        """The work of the recorder on all threads, and its effect on the program."""
         return sum(clock.taken_ns for clock in self._clocks.copy().values())
 
     def set_threads(self, threads: ThreadTable) -> None:
