@@ -24,8 +24,8 @@ MODES = {"record()": {}, "ops=False": {"ops": False}, "keep_steps=3": {"keep_ste
 ROUNDS = 3
 BLOCK_S = 0.1
 """CPU time of the plain steps between two recordings, approximately."""
-LEAST = 8
-"""Steps between two recordings at least: a flight recorder does not prune after each of them."""
+PRUNED = 8
+"""Steps at least with a flight recorder, which does not prune after each of them."""
 WARM_UP = 2
 """Steps that are not timed, at the beginning of a recording."""
 
@@ -92,14 +92,14 @@ def cost(name: str, variant: str) -> dict:
     _timed(step, WARM_UP)
     # What was imported takes no part in garbage collections, which would else outlast the steps.
     gc.freeze()
-    steps = max(LEAST, min(40, round(BLOCK_S / _timed(step, 2))))
+    steps = max(2, min(40, round(BLOCK_S / _timed(step, 2))))
     plain, walls = [_timed(step, steps)], [_timed(step, steps, time.perf_counter)]
     ratios, shown = {mode: [] for mode in MODES}, []
     for _ in range(ROUNDS):
         for mode, options in MODES.items():
             with autogradviz.record(model, **options) as trace:
                 _timed(step, WARM_UP)
-                recorded = _timed(step, steps)
+                recorded = _timed(step, max(steps, PRUNED) if "keep_steps" in options else steps)
             plain.append(_timed(step, steps))
             ratios[mode].append(2 * recorded / (plain[-1] + plain[-2]))
             if mode == "record()":
