@@ -212,7 +212,7 @@ class _Cuts:
         graph = self._graph
         in_slice = index in graph.node_of_op
         producer = graph.producers(index)[position]
-        key = graph.memory(graph.inputs[index][position])
+        key = graph.inputs_memory[index][position]
         if key in graph.registered_memory:
             if not in_slice and key in graph.parameter_memory:
                 self._end(index, reader)
@@ -252,7 +252,7 @@ class _Cuts:
         """Return whether an input of an op was computed with a graph, or is a parameter."""
         graph = self._graph
         producer = graph.producers(index)[position]
-        key = graph.memory(graph.inputs[index][position])
+        key = graph.inputs_memory[index][position]
         made = producer != NO_OP and graph.numbers[producer] is not None
         return made or key in graph.parameter_memory
 

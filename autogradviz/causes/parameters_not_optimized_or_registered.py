@@ -98,7 +98,7 @@ def _made_at(evidence: Evidence, stack_id: int | None, leaf: int) -> SourceLocat
     """
     stack = evidence.analysis.user_stack(stack_id)
     names = evidence.analysis.parameters.get(leaf) or ("",)
-    by_name = {module.name: module for module in evidence.analysis.modules.values()}
+    by_name = evidence.analysis.module_by_name
     parts = names[0].split(".")
     # Constructors of the modules above the leaf, as their types are named.
     types = {
