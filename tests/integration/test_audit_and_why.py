@@ -186,3 +186,44 @@ def test_memory_made_for_a_parameter_is_not_called_unregistered(declared):
         (weight * memory[1] @ memory[0]).sum().backward()
     slugs = [finding.slug for finding in trace.diagnose()]
     assert slugs == ([] if declared else ["tensor-not-registered"])
+
+
+def raised_in(tmp_path, body):
+    """Return the statements and effects of a program that raises, without the exception's own."""
+    path = tmp_path / "raises.py"
+    path.write_text(f"import torch\n\n\ndef main():\n{body}", encoding="utf-8")
+    answer = run(path, recorded=True)
+    assert answer["error"] is not None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [
+        (lines[line - 1].strip(), effect)
+        for mechanism, line, effect in answer["audit"]
+        if mechanism == "refuse" and line and "Error" not in effect
+    ]
+
+
+def test_an_exception_names_the_variables_that_its_statement_reads(tmp_path):
+    entries = raised_in(
+        tmp_path,
+        "    model = torch.nn.Linear(3, 3)\n"
+        "    a, b = torch.rand(3), torch.rand(4)\n"
+        "    scale = a.sum()\n"
+        "    model(a).double().sum().backward(scale.numpy(), b)\n",
+    )
+    assert [statement for statement, _ in entries] == [
+        "scale = a.sum()", "a, b = torch.rand(3), torch.rand(4)",
+    ]  # fmt: skip
+    assert "computes scale (float32 scalar)" in entries[0][1]
+    assert "computes a, b, which" in entries[1][1]
+
+
+def test_variables_are_not_listed_if_the_cause_of_an_exception_is_known(tmp_path):
+    entries = raised_in(
+        tmp_path,
+        "    a = torch.rand(3, requires_grad=True)\n"
+        "    b = a.exp()\n"
+        "    loss = b.sum()\n"
+        "    b.add_(1)\n"
+        "    loss.backward()\n",
+    )
+    assert entries == []
