@@ -142,6 +142,11 @@ class Analysis:
         return read_modules(self.log)
 
     @cached_property
+    def module_by_name(self) -> dict[str, Module]:
+        """All modules by qualified name."""
+        return {module.name: module for module in self.modules.values()}
+
+    @cached_property
     def parameters(self) -> dict[int, tuple[str, ...]]:
         """All names of parameters and buffers, by tensor id."""
         return read_parameter_names(self.log)
@@ -165,7 +170,7 @@ class Analysis:
     @cached_property
     def creators(self) -> dict[int, Op]:
         """The op that created each storage, by storage id."""
-        return find_creators(self.ops)
+        return find_creators(self.log, self.ops)
 
     @property
     def op_of_node(self) -> dict[int, int]:

@@ -106,6 +106,12 @@ class CausalGraph:
         return self._storage.__getitem__
 
     @cached_property
+    def inputs_memory(self) -> list[tuple[int, ...]]:
+        """The keys of the memory of each op's inputs."""
+        memory = self.memory
+        return [tuple(map(memory, ids)) for ids in self.inputs]
+
+    @cached_property
     def differentiable(self) -> set[int]:
         """The tensors of a dtype that can have a gradient."""
         return {
@@ -115,24 +121,27 @@ class CausalGraph:
         }
 
     @cached_property
-    def _dependencies(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]], dict[int, int]]:
+    def _dependencies(
+        self,
+    ) -> tuple[list[tuple[int, ...]], dict[int, tuple[int, ...]], dict[int, int]]:
         """For each op and input, the producer of its value and the last op that made a view.
 
         The latter is the last op that returned this tensor, without writing, from the same memory:
-        ``detach``, ``view``. Third, the first op that returned each memory without reading it.
+        ``detach``, ``view``; ops without one are left out. Third, the first op that returned each
+        memory without reading it.
         """
         writers, viewers = _Latest(), _Latest()
         creators: dict[int, int] = {}
         producers: list[tuple[int, ...]] = []
-        views: list[tuple[int, ...]] = []
+        views: dict[int, tuple[int, ...]] = {}
         memory = self.memory
         written_by, viewed_by = writers.__getitem__, viewers.__getitem__
-        for index, (given, made, written) in enumerate(
-            zip(self.inputs, self.outputs, self.written, strict=True)
+        for index, (given, keys, made, written) in enumerate(
+            zip(self.inputs, self.inputs_memory, self.outputs, self.written, strict=True)
         ):
-            keys = list(map(memory, given))
             producers.append(tuple(map(written_by, keys)))
-            views.append(tuple(map(viewed_by, given)))
+            if not viewers.keys().isdisjoint(given):
+                views[index] = tuple(map(viewed_by, given))
             if written:
                 writers.update(dict.fromkeys(map(memory, written), index))
             for tensor_id in made:
@@ -155,13 +164,13 @@ class CausalGraph:
 
     def views(self, index: int) -> tuple[int, ...]:
         """Return the op that returned each input of an op as a view, ``NO_OP`` for none."""
-        return self._dependencies[1][index]
+        return self._dependencies[1].get(index) or (NO_OP,) * len(self.inputs[index])
 
     def is_view(self, index: int) -> bool:
         """Return whether an op writes nothing and returns views of its inputs."""
         if self.written[index] or not self.outputs[index]:
             return False
-        keys = {self.memory(each) for each in self.inputs[index]}
+        keys = self.inputs_memory[index]
         return all(self.memory(each) in keys for each in self.outputs[index])
 
     def reads_values(self, index: int) -> bool:
@@ -175,8 +184,8 @@ class CausalGraph:
             return
         fills = self.op_names[index] in _FILLS
         written = {self.memory(each) for each in self.written[index]} if fills else ()
-        for position, tensor_id in enumerate(self.inputs[index]):
-            if not fills or self.memory(tensor_id) not in written:
+        for position, key in enumerate(self.inputs_memory[index]):
+            if not fills or key not in written:
                 yield position
 
     # --- parameters -------------------------------------------------------------------------
@@ -218,9 +227,9 @@ class CausalGraph:
     def _computed(self) -> set[int]:
         """The memory that ops with a graph returned: a leaf in it was made from a result."""
         found: set[int] = set()
-        for number, given, made in zip(self.numbers, self.inputs, self.outputs, strict=True):
-            if number is not None and made:
-                found |= {self.memory(each) for each in made} - {self.memory(t) for t in given}
+        for number, keys, made in zip(self.numbers, self.inputs_memory, self.outputs, strict=True):
+            if number is not None:
+                found.update(key for key in map(self.memory, made) if key not in keys)
         return found
 
     @cached_property
@@ -415,7 +424,7 @@ class CausalGraph:
                 producer = producers[position]
                 if producer == NO_OP or producer in found:
                     continue
-                if self.memory(self.inputs[index][position]) not in registered:
+                if self.inputs_memory[index][position] not in registered:
                     found.add(producer)
                     waiting.append(producer)
         return found
@@ -443,7 +452,7 @@ class CausalGraph:
             for position in self.value_inputs(at):
                 if chosen is not None and position not in chosen:
                     continue
-                key = self.memory(self.inputs[at][position])
+                key = self.inputs_memory[at][position]
                 if key in parameters:
                     found.add(parameters[key])
                 if key in registered:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
-from autogradviz.events import OpCalled, RegionEntered
+from autogradviz.events import OpCalled, RegionEntered, TensorSeen
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
@@ -35,7 +35,6 @@ def build_ops(
     """
     regions = {event.region_id: event.stack_id for event in log.of(RegionEntered)}
     tensor = tensors.__getitem__
-    node_of_op = matches.node_of_op
 
     def location(stack_id: int | None, region_id: int | None) -> SourceLocation | None:
         """Return the line of a recomputed op."""
@@ -44,64 +43,64 @@ def build_ops(
             return inside
         return stacks.location(regions.get(region_id, stack_id))
 
-    stack_ids = set(log.column(OpCalled, "stack_id"))
-    location_of = {stack_id: stacks.location(stack_id) for stack_id in stack_ids}
-    names = {op: short_op_name(op) for op in set(log.column(OpCalled, "op"))}
-    ops = []
-    # Positional arguments: keywords take half as long again for a million events.
-    for (
-        seq, time_ns, thread, stack_id, op, phase, inputs, input_versions, outputs, written,
-        input_hashes, output_hashes, duration_ns, sequence_nr, node_id, call_id, region_id,
-        recompute_id, failed,
-    ) in log.fields(
-        OpCalled, "seq", "time_ns", "thread", "stack_id", "op", "phase", "inputs",
-        "input_versions", "outputs", "written", "input_hashes", "output_hashes", "duration_ns",
-        "sequence_nr", "node_id", "call_id", "region_id", "recompute_id", "failed",
-    ):  # fmt: skip
-        ops.append(
-            _make_op(
-                seq,
-                time_ns,
-                thread,
-                duration_ns,
-                names[op],
-                op,
-                phase,
-                tuple(map(tensor, inputs)),
-                input_versions,
-                tuple(map(tensor, outputs)),
-                tuple(map(tensor, written)) if written else (),
-                input_hashes,
-                output_hashes,
-                sequence_nr,
-                node_of_op.get(seq),
-                node_id,
-                call_modules.get(call_id, ""),
-                region_id,
-                recompute_id,
-                failed,
-                location_of[stack_id] if recompute_id is None else location(stack_id, region_id),
-                stack_id,
-            )
-        )
+    def column(name: str) -> list[Any]:
+        return log.column(OpCalled, name)
+
+    location_of = {each: stacks.location(each) for each in set(column("stack_id"))}
+    names = {op: short_op_name(op) for op in set(column("op"))}
+    places = zip(column("stack_id"), column("region_id"), column("recompute_id"), strict=True)
+    ops = map(
+        _make_op,  # in the order of its fields: keywords take half as long again
+        column("seq"),
+        column("time_ns"),
+        column("thread"),
+        column("duration_ns"),
+        map(names.__getitem__, column("op")),
+        column("op"),
+        column("phase"),
+        [tuple(map(tensor, ids)) for ids in column("inputs")],
+        column("input_versions"),
+        [tuple(map(tensor, ids)) for ids in column("outputs")],
+        [tuple(map(tensor, ids)) if ids else () for ids in column("written")],
+        column("input_hashes"),
+        column("output_hashes"),
+        column("sequence_nr"),
+        map(matches.node_of_op.get, column("seq")),
+        column("node_id"),
+        [call_modules.get(call_id, "") for call_id in column("call_id")],
+        column("region_id"),
+        column("recompute_id"),
+        column("failed"),
+        [
+            location_of[stack_id] if recompute_id is None else location(stack_id, region_id)
+            for stack_id, region_id, recompute_id in places
+        ],
+        column("stack_id"),
+    )
     return tuple(ops)
 
 
-def find_creators(ops: Iterable[Op]) -> dict[int, Op]:
+def find_creators(log: Log, ops: tuple[Op, ...]) -> dict[int, Op]:
     """Return the op that created each storage: the first to output it without it as an input.
 
     A storage may have views before the op that creates it: the pack hook of a saved result runs
     inside the op.
     """
-    creators: dict[int | None, Op] = {}
+    storage_of = dict(log.fields(TensorSeen, "tensor_id", "storage_id")).get
+    creators: dict[int | None, int] = {}
     read: set[int | None] = set()
-    for op in ops:
-        inputs = {tensor.storage_id for tensor in op.inputs}
-        if op.written:
-            inputs.update([tensor.storage_id for tensor in op.written])
-        outputs = {tensor.storage_id for tensor in op.outputs}
-        read |= inputs - outputs
+    rows = log.fields(OpCalled, "inputs", "outputs", "written")
+    for place, (given, made, written) in enumerate(rows):
+        inputs = set(map(storage_of, given))
+        if written:
+            inputs.update(map(storage_of, written))
+        outputs = set(map(storage_of, made))
+        if outputs.isdisjoint(inputs):
+            read |= inputs
+        else:
+            read |= inputs - outputs
+            outputs -= inputs
         for storage_id in outputs:
-            if storage_id not in creators and storage_id not in inputs and storage_id not in read:
-                creators[storage_id] = op
-    return {storage_id: op for storage_id, op in creators.items() if storage_id is not None}
+            if storage_id not in creators and storage_id not in read:
+                creators[storage_id] = place
+    return {storage_id: ops[at] for storage_id, at in creators.items() if storage_id is not None}

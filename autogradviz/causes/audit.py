@@ -35,9 +35,10 @@ def ranked_facts(evidence: Evidence, findings: Sequence[Finding]) -> list[Fact]:
         findings: what the rules found in it; they are facts as well.
     """
     analysis, graph = evidence.analysis, evidence.causal_graph
+    is_explained = any(finding.confidence != "hint" for finding in findings)
     of_rules = list(facts_of_findings(findings, graph.parameters.values()))
     searches: tuple[Callable[[], Iterable[Fact]], ...] = (
-        lambda: find_refusal(graph, evidence),
+        lambda: find_refusal(graph, evidence, is_explained=is_explained),
         lambda: find_cuts(graph, evidence),
         lambda: find_lifetimes(graph, evidence),
         lambda: find_owners(graph, evidence),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import ModeChanged
 
+_OPERANDS: Final = 2  # of a difference
 _SAMPLES: Final = 2  # calls of one line whose parameters are counted
 _LOOK_BACK: Final = 4000  # ops before a number is used, among which its source is searched
 _CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
@@ -69,6 +70,7 @@ class _Line:
     ops: dict[int, None] = field(default_factory=dict)
     readers: dict[int, None] = field(default_factory=dict)  # ops of the loss that read the values
     effective: bool = False  # without the cut, there would be a gradient
+    passed: bool = True  # the gradient passes beside it: x + (y - x).detach()
     single: bool = True  # only single numbers pass
 
 
@@ -212,7 +214,7 @@ class _Cuts:
         graph = self._graph
         in_slice = index in graph.node_of_op
         producer = graph.producers(index)[position]
-        key = graph.memory(graph.inputs[index][position])
+        key = graph.inputs_memory[index][position]
         if key in graph.registered_memory:
             if not in_slice and key in graph.parameter_memory:
                 self._end(index, reader)
@@ -252,7 +254,7 @@ class _Cuts:
         """Return whether an input of an op was computed with a graph, or is a parameter."""
         graph = self._graph
         producer = graph.producers(index)[position]
-        key = graph.memory(graph.inputs[index][position])
+        key = graph.inputs_memory[index][position]
         made = producer != NO_OP and graph.numbers[producer] is not None
         return made or key in graph.parameter_memory
 
@@ -307,8 +309,20 @@ class _Cuts:
         line.ops[cut] = None
         line.readers[reader] = None
         line.effective |= not self._integers and not graph.outlived(cut, reader)
+        line.passed &= kind == "detach" and self._passes_through(cut, reader)
         line.single &= graph.size(graph.outputs[index]) <= len(graph.outputs[index])
         line.others += [each for each in others if each not in line.others and each != location]
+
+    def _passes_through(self, cut: int, reader: int) -> bool:
+        """Return whether an op adds a value from which the detached difference subtracts it."""
+        graph = self._graph
+        difference = graph.producers(cut)[0] if graph.producers(cut) else NO_OP
+        if graph.op_names[reader] != "add" or difference == NO_OP:
+            return False
+        if graph.op_names[difference] != "sub" or len(graph.inputs[difference]) < _OPERANDS:
+            return False
+        added = zip(graph.inputs_memory[reader], graph.producers(reader), strict=True)
+        return (graph.inputs_memory[difference][1], graph.producers(difference)[1]) in list(added)
 
     def _made_leaf(self, index: int) -> int | None:
         """Return the op that last returned a new leaf which an op reads."""
@@ -443,7 +457,7 @@ class _Cuts:
 
     def _weight(self, line: _Line, behind: set[int], share: float, lost: float) -> float:
         """Return the weight: lost gradients count most, what would have no effect least."""
-        if not line.effective or self._is_of_other_optimizer(line, behind):
+        if line.passed or not line.effective or self._is_of_other_optimizer(line, behind):
             return 0.02 * share
         if lost:
             return 1.0 + lost + (0.02 if line.kind == "leaf" else 0)

@@ -27,10 +27,17 @@ if TYPE_CHECKING:
 _LOOK_BACK: Final = 2000  # ops before the exception
 
 
-def find_refusal(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+def find_refusal(
+    graph: CausalGraph, evidence: Evidence, *, is_explained: bool = False
+) -> Iterator[Fact]:
     """Yield facts about an exception of PyTorch: its line, and those of its operands.
 
     An exception of the user's code has the least weight.
+
+    Args:
+        graph: the values and ops.
+        evidence: the recording.
+        is_explained: whether a rule is sure of the cause; other lines do not help then.
     """
     error = graph.analysis.error
     if error is None:
@@ -48,7 +55,8 @@ def find_refusal(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         lines += [f"{what}{f', {origin.name}' if origin.name else ''}{source}", origin.location]
     if failed is None and of_torch:
         yield from _differentiated(graph, error.location)
-        yield from _by_name(graph, error.location, error.seq)
+        if not is_explained:
+            yield from _by_name(graph, error.location, error.seq)
     suspects = suspected(origins)
     others = tuple(dict.fromkeys(each.location for each in suspects if each.location is not None))
     seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
@@ -128,14 +136,19 @@ def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iter
         for frame in graph.analysis.user_stack(graph.stacks[index]):
             if (frame.filename, frame.function) != (place.filename, place.function):
                 continue
-            found = names_assigned(frame) & names
+            assigned = names_assigned(frame)
+            found = assigned & names
             if found and frame.lineno != place.lineno and graph.outputs[index]:
                 names -= found
+                whole = graph.analysis.stack(graph.stacks[index])
+                if any(_is_constructor(each) for each in whole[: whole.index(frame)]):
+                    break  # the variable is an object that has tensors
                 tensor = describe_tensor(graph.analysis.tensors[graph.outputs[index][0]])
+                shown = f" ({tensor})" if len(assigned) == 1 else ""
                 yield Fact(
                     mechanism="refuse",
                     location=frame,
-                    effect=f"computes {', '.join(sorted(found))} ({tensor}), which the statement "
+                    effect=f"computes {', '.join(sorted(found))}{shown}, which the statement "
                     f"that raised at {short_location(place)} reads",
                     weight=1.6,
                     lines=["The variable is computed here:", frame, "It raised here:", place],
@@ -143,3 +156,7 @@ def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iter
                     events=(graph.op_seqs[index],),
                 )
             break
+
+
+def _is_constructor(frame: SourceLocation) -> bool:
+    return frame.function.endswith("__init__")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
 from autogradviz.diagnose.text_formatting import describe_tensor, join_names
 from autogradviz.events import NO_ID, OptimizerStepped
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
 
-_INIT = "__init__"
+_INIT: Final = "__init__"
+_OF_PYTORCH: Final = "/torch/nn/modules/"
+_DECLARING: Final = frozenset({"Parameter", "Buffer", "register_parameter", "register_buffer"})
 
 
 def find_owners(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -98,7 +102,7 @@ def _made_at(evidence: Evidence, stack_id: int | None, leaf: int) -> SourceLocat
     """
     stack = evidence.analysis.user_stack(stack_id)
     names = evidence.analysis.parameters.get(leaf) or ("",)
-    by_name = {module.name: module for module in evidence.analysis.modules.values()}
+    by_name = evidence.analysis.module_by_name
     parts = names[0].split(".")
     # Constructors of the modules above the leaf, as their types are named.
     types = {
@@ -126,7 +130,11 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     groups: dict[SourceLocation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, tensor_id, creator in _constants(graph):
         stack = analysis.user_stack(graph.stacks[creator])
-        if stack and stack[0].function.endswith(f".{_INIT}"):
+        if (
+            stack
+            and stack[0].function.endswith(f".{_INIT}")
+            and not _is_declared(stack[0], analysis.stack(graph.stacks[creator]))
+        ):
             groups[stack[0]][tensor_id].append(index)
     for place, tensors in groups.items():
         elements = graph.size(tensors)
@@ -154,6 +162,20 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             slug="tensor-not-registered",
             fix="self.weight = torch.nn.Parameter(...)  # or register_buffer, if it is a constant",
         )
+
+
+def _is_declared(place: SourceLocation, stack: tuple[SourceLocation, ...]) -> bool:
+    """Return whether a tensor was made for a parameter or buffer, whose memory was replaced later.
+
+    A module of PyTorch made it, or the statement calls what makes parameters and buffers.
+    """
+    inner = stack[: stack.index(place)]
+    return any(_OF_PYTORCH in frame.filename.replace("\\", "/") for frame in inner) or any(
+        isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in _DECLARING
+        for statement in source.simple_statements(place)
+        for node in ast.walk(statement)
+    )
 
 
 def _constants(graph: CausalGraph) -> Iterator[tuple[int, int, int]]:

@@ -142,3 +142,88 @@ def test_why_memory_ends_at_the_line_that_keeps_it():
     explanation = train(steps=4, kept=[]).why("memory")
     assert explanation.question == "still alive"
     assert train().why("loss").question == "its value"
+
+
+def test_a_gradient_passed_straight_through_gives_no_finding():
+    trace = train(lambda h: h + ((h * 4).round() / 4 - h).detach())
+    assert trace.diagnose() == []
+    assert [mechanism for mechanism, _ in listed(trace)] == ["cut"]
+    (finding,) = train(lambda h: h + (2 * h).detach()).diagnose()
+    assert finding.slug == "gradient-cut"
+
+
+def test_a_bias_that_a_penalty_does_not_depend_on_is_not_missing():
+    model = Net()
+    x = torch.rand(4, 3, requires_grad=True)
+    with autogradviz.record(model) as trace:
+        score = model.head(torch.tanh(model.body(x))).sum()
+        (slope,) = torch.autograd.grad(score, x, create_graph=True)
+        slope.square().sum().backward()
+    assert model.head.bias.grad is None
+    assert trace.diagnose() == []
+
+
+class Scaled(nn.Module):
+    """Reads a tensor that is no parameter, and parameters whose memory was replaced."""
+
+    def __init__(self, *, declared):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        if declared:
+            self.scale = nn.Parameter(torch.rand(3), requires_grad=False)
+        else:
+            self.scale = torch.rand(3)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_memory_made_for_a_parameter_is_not_called_unregistered(declared):
+    with autogradviz.record() as trace:
+        module = Scaled(declared=declared)
+        memory = module.inner.weight.detach(), module.scale.detach()
+        module.inner.weight.data = torch.rand(3, 3)
+        module.scale.data = torch.rand(3)
+        weight = torch.rand(3, requires_grad=True)
+        (weight * memory[1] @ memory[0]).sum().backward()
+    slugs = [finding.slug for finding in trace.diagnose()]
+    assert slugs == ([] if declared else ["tensor-not-registered"])
+
+
+def raised_in(tmp_path, body):
+    """Return the statements and effects of a program that raises, without the exception's own."""
+    path = tmp_path / "raises.py"
+    path.write_text(f"import torch\n\n\ndef main():\n{body}", encoding="utf-8")
+    answer = run(path, recorded=True)
+    assert answer["error"] is not None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [
+        (lines[line - 1].strip(), effect)
+        for mechanism, line, effect in answer["audit"]
+        if mechanism == "refuse" and line and "Error" not in effect
+    ]
+
+
+def test_an_exception_names_the_variables_that_its_statement_reads(tmp_path):
+    entries = raised_in(
+        tmp_path,
+        "    model = torch.nn.Linear(3, 3)\n"
+        "    a, b = torch.rand(3), torch.rand(4)\n"
+        "    scale = a.sum()\n"
+        "    model(a).double().sum().backward(scale.numpy(), b)\n",
+    )
+    assert [statement for statement, _ in entries] == [
+        "scale = a.sum()", "a, b = torch.rand(3), torch.rand(4)",
+    ]  # fmt: skip
+    assert "computes scale (float32 scalar)" in entries[0][1]
+    assert "computes a, b, which" in entries[1][1]
+
+
+def test_variables_are_not_listed_if_the_cause_of_an_exception_is_known(tmp_path):
+    entries = raised_in(
+        tmp_path,
+        "    a = torch.rand(3, requires_grad=True)\n"
+        "    b = a.exp()\n"
+        "    loss = b.sum()\n"
+        "    b.add_(1)\n"
+        "    loss.backward()\n",
+    )
+    assert entries == []

@@ -41,7 +41,7 @@ def unregistered_in(analysis: Analysis, name: str) -> str | None:
 
     The latter is named by its class: "Net.Linear", where "Net.head" would be a submodule.
     """
-    by_name = {module.name: module for module in analysis.modules.values()}
+    by_name = analysis.module_by_name
     parts = name.split(".")
     for length in range(2, len(parts)):
         module = by_name.get(".".join(parts[:length]))

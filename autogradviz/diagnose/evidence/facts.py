@@ -108,10 +108,10 @@ class Evidence:
     def first_readers(self) -> dict[int, Op]:
         """The first op that took each storage, by storage."""
         found: dict[int, Op] = {}
-        for op in self.analysis.ops:
-            for tensor in op.inputs:
-                if tensor.storage_id is not None:
-                    found.setdefault(tensor.storage_id, op)
+        for op, keys in zip(self.analysis.ops, self.causal_graph.inputs_memory, strict=True):
+            for key in keys:
+                if key not in found:
+                    found[key] = op
         return found
 
     def writes_between(self, storage_id: int | None, after: int, before: int) -> list[Op]:
@@ -361,8 +361,10 @@ class Evidence:
 
 def is_view(op: Op) -> bool:
     """Return whether an op writes nothing and returns only views of its inputs."""
+    if op.written:
+        return False
     given = {tensor.storage_id for tensor in op.inputs}
-    return not op.written and all(tensor.storage_id in given for tensor in op.outputs)
+    return given.issuperset([tensor.storage_id for tensor in op.outputs])
 
 
 def fully_written(op: Op) -> set[int | None]:
@@ -379,6 +381,8 @@ def uses_running_statistics(op: Op) -> bool:
 
 
 def _written_storages(op: Op) -> set[int]:
-    undeclared = () if uses_running_statistics(op) else _UNDECLARED_WRITES.get(op.name, ())
-    tensors = [*op.written, *[op.inputs[i] for i in undeclared if i < len(op.inputs)]]
-    return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}
+    found = {tensor.storage_id for tensor in op.written}
+    if op.name in _UNDECLARED_WRITES and not uses_running_statistics(op):
+        undeclared = _UNDECLARED_WRITES[op.name]
+        found.update(op.inputs[i].storage_id for i in undeclared if i < len(op.inputs))
+    return {storage_id for storage_id in found if storage_id is not None}

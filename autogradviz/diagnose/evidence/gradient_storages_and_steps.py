@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.facts import is_view, once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, OptimizerStepped
+from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, OptimizerStepped, StackSeen
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Op
@@ -65,12 +65,10 @@ def gradient_reads(evidence: Evidence) -> dict[int, list[Op]]:
     """Return the forward ops that read each storage of a gradient, oldest first."""
     gradients = {each for memory in gradient_storages(evidence).values() for each in memory}
     found: dict[int, list[Op]] = defaultdict(list)
-    for op in evidence.analysis.ops:
-        if op.phase == "forward":
-            read = [tensor.storage_id for tensor in op.inputs if tensor.storage_id in gradients]
-            for storage_id in dict.fromkeys(read):
-                if storage_id is not None:
-                    found[storage_id].append(op)
+    for op, keys in zip(evidence.analysis.ops, evidence.causal_graph.inputs_memory, strict=True):
+        if not gradients.isdisjoint(keys) and op.phase == "forward":
+            for storage_id in gradients.intersection(keys):
+                found[storage_id].append(op)
     return found
 
 
@@ -92,10 +90,15 @@ def between(events: list[GradAccumulated], after: int, before: int) -> list[Grad
     return events[first : bisect_left(events, before, lo=first, key=_seq)]
 
 
-def clips_gradients(evidence: Evidence, stack_id: int | None) -> bool:
-    """Return whether the functions of PyTorch that clip gradients called an op themselves."""
-    innermost = next(iter(evidence.analysis.stack(stack_id)), None)
-    return innermost is not None and innermost.filename.replace("\\", "/").endswith(_CLIPPING)
+@once_per_recording
+def clipping_stacks(evidence: Evidence) -> set[int]:
+    """Return the stacks of ops that PyTorch's functions for clipping gradients call themselves."""
+    stack = evidence.analysis.stack
+    return {
+        each
+        for each in evidence.analysis.log.column(StackSeen, "stack_id")
+        if stack(each) and stack(each)[0].filename.replace("\\", "/").endswith(_CLIPPING)
+    }
 
 
 def gradients_in_use(evidence: Evidence, gradients: set[int]) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.gradient_storages_and_steps import clips_gradients
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import clipping_stacks
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import GradAccumulated
 
@@ -31,11 +31,9 @@ def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     if not evidence.analysis.log.of(GradAccumulated):
         return
     by_line: dict[SourceLocation | None, list[Op]] = defaultdict(list)
-    clips: dict[int | None, bool] = {}  # by stack
-    for op in evidence.analysis.ops:
-        if op.stack_id not in clips:
-            clips[op.stack_id] = clips_gradients(evidence, op.stack_id)
-        if clips[op.stack_id]:
+    clips = clipping_stacks(evidence)
+    for op in evidence.analysis.ops if clips else ():
+        if op.stack_id in clips:
             by_line[op.location].append(op)
     for line, ops in by_line.items():
         if line is not None and all(op.name in _MAKE_ZERO for op in ops):

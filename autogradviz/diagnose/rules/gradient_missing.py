@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numbers, reads_numbers
 from autogradviz.diagnose.evidence.facts import is_view
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import accumulations
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.evidence.storage_uses_and_gradient_ends import Reach, find_reach
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, Fact, NoError, Place, rule
@@ -24,6 +25,7 @@ from autogradviz.events import (
     GradAccumulated,
     GradientFound,
     ModuleEntered,
+    NodeFinished,
     NodeStarted,
     OptimizerStepped,
     ParameterSeen,
@@ -254,7 +256,20 @@ class _Causes:
         recreated = self._recreated_after(last) or self._copied_after(last)
         if recreated is not None:
             return _ended(recreated, reach.first)
-        return _not_in_loss(reach.first, last)
+        return None if self._has_no_influence(reach.first) else _not_in_loss(reach.first, last)
+
+    def _has_no_influence(self, op: Op) -> bool:
+        """Return whether a loss uses the derivative of an op, which a parameter has no part in.
+
+        A gradient penalty does not depend on the bias of the last layer, only on its weight.
+        """
+        log = self._evidence.analysis.log
+        again = {event.backward_id for event in log.of(BackwardStarted) if event.create_graph}
+        got = storages(self._evidence.analysis.tensors[t] for t in accumulations(self._evidence))
+        return bool(storages(op.inputs) & got) and any(
+            node_id == op.node_id and backward_id in again
+            for node_id, backward_id in log.fields(NodeFinished, "node_id", "backward_id")
+        )
 
     def _recreated_after(self, last: Op) -> End | None:
         """Return the op that made a new leaf from Python numbers, which got the gradient instead.

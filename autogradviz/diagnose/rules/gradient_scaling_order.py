@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     UNSCALE,
     accumulations,
-    clips_gradients,
+    clipping_stacks,
     gradient_storages,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
@@ -59,28 +59,26 @@ def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
 
 def _clips(evidence: Evidence) -> list[_Clip]:
     """Return the ops that wrote gradients to clip them."""
+    clips = clipping_stacks(evidence)
     found = [
         op
         for op in evidence.analysis.ops
-        if op.written
-        and op.phase == "forward"
+        if op.stack_id in clips and op.written and op.phase == "forward"
         and evidence.in_optimizer(op)
-        and clips_gradients(evidence, op.stack_id)
-    ]
+    ]  # fmt: skip
     if not found:
         return []
     clipped = {each for op in found for each in storages(op.written)}
-    takers: dict[int | None, list[Op]] = defaultdict(list)
-    for op in evidence.analysis.ops:
-        taken = [tensor.storage_id for tensor in op.inputs if tensor.storage_id in clipped]
-        if taken and not clips_gradients(evidence, op.stack_id):
-            for storage_id in dict.fromkeys(taken):
+    takers: dict[int, list[Op]] = defaultdict(list)
+    for op, keys in zip(evidence.analysis.ops, evidence.causal_graph.inputs_memory, strict=True):
+        if not clipped.isdisjoint(keys) and op.stack_id not in clips:
+            for storage_id in clipped.intersection(keys):
                 takers[storage_id].append(op)
     return [_Clip(op, *_neighbors(evidence, op, takers)) for op in found]
 
 
 def _neighbors(
-    evidence: Evidence, clip: Op, takers: dict[int | None, list[Op]]
+    evidence: Evidence, clip: Op, takers: dict[int, list[Op]]
 ) -> tuple[Op | None, Op | None]:
     """Return the op of an optimizer or scaler just before and after an op that clips."""
     before = after = None

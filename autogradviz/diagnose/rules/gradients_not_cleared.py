@@ -9,7 +9,7 @@ from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     between,
-    clips_gradients,
+    clipping_stacks,
     gradient_adds,
     gradient_reads,
     gradient_storages,
@@ -64,14 +64,14 @@ def _uses(evidence: Evidence, gradients: set[int]) -> dict[int, list[Op]]:
 
     Clipping does not count, nor do ops that write gradients, as those of ``zero_grad``.
     """
-    reads = gradient_reads(evidence)
+    reads, clips = gradient_reads(evidence), clipping_stacks(evidence)
     return {
         storage_id: [
             op
             for op in reads[storage_id]
             if evidence.in_optimizer(op)
-            and not clips_gradients(evidence, op.stack_id)
-            and not storages(op.written) & gradients
+            and op.stack_id not in clips
+            and not (op.written and storages(op.written) & gradients)
         ]
         for storage_id in gradients & reads.keys()
     }
@@ -107,7 +107,7 @@ def _is_sum(
             return False  # it had been removed
         adding |= {op.seq for op in ours}
     return not any(
-        op.seq not in adding and not clips_gradients(evidence, op.stack_id)
+        op.seq not in adding and op.stack_id not in clipping_stacks(evidence)
         for storage_id in memory
         for op in evidence.writes_between(storage_id, start, end)
         if op.phase == "forward"

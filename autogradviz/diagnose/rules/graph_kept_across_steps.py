@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import optimizer_steps
 from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -67,9 +66,14 @@ def _kept(evidence: Evidence, ends: list[int]) -> _Kept | None:
     A storage counts that the step itself created: parameters stay anyway. If anything was released
     later than in the next step, only the last few steps are kept, as in a pipeline.
     """
-    analysis, created = evidence.analysis, evidence.created_seq
-    if _released_late(evidence, ends[0]):
+    analysis = evidence.analysis
+    if _released_late(evidence, ends[0]) or not any(
+        hold.end_seq is None
+        or bisect_right(ends, hold.end_seq) > bisect_right(ends, hold.start_seq) + 1
+        for hold in analysis.memory.holds
+    ):
         return None
+    created = evidence.created_seq
     total: dict[int, int] = defaultdict(int)
     left: dict[int, int] = defaultdict(int)
     saved_ids = set()
@@ -104,31 +108,44 @@ def _link(evidence: Evidence, ends: list[int]) -> Op | None:
     The edges of nodes are known that a backward or the end of the recording reached. Another op
     that made a node continues the graphs of its inputs, unless a detach returned the same tensor.
     """
-    analysis = evidence.analysis
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    step_of = {node_id: bisect_right(ends, seq) for node_id, seq in analysis.op_of_node.items()}
+    made_nodes = sum(
+        number is not None and phase == "forward"
+        for number, phase in zip(graph.numbers, graph.phases, strict=True)
+    )
+    if made_nodes == len(step_of) and not any(
+        step_of.get(edge.target, len(ends)) < step_of.get(edge.source, -1)
+        for edge in analysis.graph.edges
+    ):
+        return None  # all nodes are known, and no edge leads to an earlier step
     walked = {node.op.seq: node for node in analysis.graph.nodes.values() if node.op is not None}
     made: dict[int, int] = {}  # the op of the node of each tensor
     depth: dict[int, int] = {}  # earlier steps that the graph of an op's node leads to
     found = None
-    for op in analysis.ops:
-        if op.phase != "forward":
+    for index, (seq, number, given, outputs) in enumerate(
+        zip(graph.op_seqs, graph.numbers, graph.inputs, graph.outputs, strict=True)
+    ):
+        if graph.phases[index] != "forward":
             continue
-        if op.sequence_nr is not None:
-            step = bisect_right(ends, op.seq)
-            depth[op.seq] = 0
-            node = walked.get(op.seq)
-            for target in _before(op, made) if node is None else _below(evidence, node):
+        before: int | None = None
+        if number is not None:
+            step = bisect_right(ends, seq)
+            depth[seq] = 0
+            node, above = walked.get(seq), [made[each] for each in given if each in made]
+            for target in above if node is None else _below(evidence, node):
                 earlier = bisect_right(ends, target) < step
-                depth[op.seq] = max(depth[op.seq], depth.get(target, 0) + earlier)
-                if earlier and depth[op.seq] >= _LINKED:
-                    found = op
-        # A view of a parameter may be the same tensor in each step, and starts a graph.
-        before = op.seq if not is_view(op) else next(iter(_before(op, made)), None)
-        for tensor in op.outputs:
-            if op.sequence_nr is not None and before is not None:
-                made[tensor.tensor_id] = before
+                depth[seq] = max(depth[seq], depth.get(target, 0) + earlier)
+                if earlier and depth[seq] >= _LINKED:
+                    found = seq
+            # A view of a parameter may be the same tensor in each step, and starts a graph.
+            before = seq if not graph.is_view(index) else next(iter(above), None)
+        for tensor_id in outputs:
+            if before is not None:
+                made[tensor_id] = before
             else:
-                made.pop(tensor.tensor_id, None)
-    return found
+                made.pop(tensor_id, None)
+    return None if found is None else analysis.op_at(found)
 
 
 def _below(evidence: Evidence, node: Node) -> list[int]:
@@ -136,11 +153,6 @@ def _below(evidence: Evidence, node: Node) -> list[int]:
     nodes = evidence.analysis.graph.nodes
     targets = (nodes[edge.target] for edge in evidence.edges_from[node.node_id])
     return [each.op.seq for each in targets if each.op is not None and each.parameter is None]
-
-
-def _before(op: Op, made: dict[int, int]) -> list[int]:
-    """Return the ops that made the nodes of an op's inputs."""
-    return [made[each.tensor_id] for each in op.inputs if each.tensor_id in made]
 
 
 def _root(evidence: Evidence, kept: _Kept) -> Node | None:

@@ -113,8 +113,12 @@ def _made_in_each_step(evidence: Evidence, got: dict[int, list[GradAccumulated]]
     analysis = evidence.analysis
     found: dict[SourceLocation | None, dict[int, int]] = defaultdict(dict)  # backward by tensor
     for tensor_id, events in got.items():
-        creator = _creator(analysis, analysis.tensors[tensor_id])
-        if creator is not None and unregistered_in(analysis, evidence.leaf_name(tensor_id)):
+        creator = (
+            _creator(analysis, analysis.tensors[tensor_id])
+            if unregistered_in(analysis, evidence.leaf_name(tensor_id))
+            else None
+        )
+        if creator is not None:
             found[creator.location][tensor_id] = events[0].backward_id
             if len(events) > 1:  # it lived on
                 found[creator.location].clear()
