@@ -36,6 +36,7 @@ from autogradviz.events import (
     RegionExited,
     RequiresGradChanged,
     StridesSeen,
+    TensorSaved,
     VersionBumped,
 )
 from autogradviz.reproduce.program_model import Body, Program, Statement, Value
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import RaisedError, SourceLocation
+    from autogradviz.analysis.types import RaisedError, SourceLocation, Tensor
     from autogradviz.reproduce.find_symptoms import Symptom
 
 _TIMELINE: Final[tuple[type[Event], ...]] = (
@@ -54,6 +55,12 @@ _TIMELINE: Final[tuple[type[Event], ...]] = (
 
 MOST_OPS: Final = 20_000
 """Ops of a recording that are read: the newest."""
+
+_DETACH: Final = "aten.detach.default"
+_DATA: Final = ("tensor.data", '{"self": "$"}')
+"""The attribute, and its argument."""
+
+_RECORDER: Final = "autogradviz/recorder/"
 
 _HOOKS: Final = {
     "tensor": "register_hook",
@@ -90,6 +97,10 @@ class _Builder:
             for number, text in log.fields(ArgumentsSeen, "arguments_id", "arguments")
             if text.startswith("{")  # not redacted
         }
+        self._kept: dict[int | None, set[int]] = defaultdict(set)  # the arguments of regions
+        for saved in log.of(TensorSaved):
+            if saved.packed_by == "checkpoint" and (saved.slot or "").startswith("args["):
+                self._kept[saved.region_id].add(saved.tensor_id)
         self._strides = dict(log.fields(StridesSeen, "tensor_id", "strides"))
         matches = match_ops_to_nodes(log)
         self._node_of_op = matches.node_of_op
@@ -107,6 +118,10 @@ class _Builder:
             if event.node_name == "AccumulateGrad"
         )  # fmt: skip
         self._bumps = set(log.column(VersionBumped, "op_seq"))
+        self._bumped = dict(log.fields(VersionBumped, "op_seq", "seen_version"))
+        self._last_seen: dict[int, tuple[int, int]] = {}  # when, and the version
+        for seq, ids, versions in log.fields(OpCalled, "seq", "inputs", "input_versions"):
+            self._last_seen.update({i: (seq, v) for i, v in zip(ids, versions, strict=False)})
         self._parameters = {
             event.tensor_id: event.requires_grad
             for event in log.of(ParameterSeen)
@@ -316,6 +331,7 @@ class _Builder:
             "determinism_check": event.determinism_check,
             "early_stop": event.early_stop,
             "region_id": event.region_id,
+            "kept": None if event.reentrant else self._kept[event.region_id],
         }
         statement.bodies.append(body)
         self._regions[event.region_id] = statement
@@ -450,8 +466,8 @@ class _Builder:
             failed=event.failed,
             location=self._line(event.stack_id),
         )
-        if event.arguments_id is None and event.op == "aten.detach.default":
-            statement.op, statement.arguments = "tensor.data", '{"self": "$"}'  # the attribute
+        if event.arguments_id is None and event.op == _DETACH:
+            statement.op, statement.arguments = _DATA
         statement.options["node_id"] = node_id
         written = set(event.written)
         by_id = dict(zip(event.inputs, statement.inputs, strict=True))
@@ -464,6 +480,9 @@ class _Builder:
             and not event.op.startswith(("aten._foreach", "aten._fused"))
         )
         for value in statement.written:
+            maker = value.maker
+            if maker is not None and maker.op == _DETACH and self._is_apart(event, value.tensor):
+                maker.op, maker.arguments = _DATA
             if node_id is not None:
                 value.node_id, value.requires_grad = node_id, True
         for tensor_id in event.outputs:
@@ -483,6 +502,11 @@ class _Builder:
             if node_id is not None:
                 self._by_node[node_id] = value
         return statement
+
+    def _is_apart(self, event: OpCalled, tensor: Tensor) -> bool:
+        """Return whether a write left the version unchanged that others see: ``x.data.mul_(2)``."""
+        bump, seen = self._bumped.get(event.seq), self._last_seen.get(tensor.tensor_id)
+        return bump is not None and seen is not None and seen[0] > event.seq and seen[1] < bump
 
     def _inputs(self, event: OpCalled, node_id: int | None) -> list[Value]:
         node = self._nodes.get(NO_ID if node_id is None else node_id)
@@ -504,9 +528,18 @@ class _Builder:
             without = [value for value in known if not value.requires_grad]
             return (without or known)[-1]
         if makes_node and len(known) > 1:
+            if self._is_unread(known[-1]):
+                return known[-1]
             with_grad = [value for value in known if value.requires_grad and not value.is_view]
             return (with_grad or known)[-1]
         return known[-1]
+
+    def _is_unread(self, value: Value) -> bool:
+        """Return whether a view with a gradient was made in this body, and no op took it."""
+        made = self._body.statements
+        return value.requires_grad and value.maker in made and not any(
+            value in each.inputs for each in made
+        )  # fmt: skip
 
     def _new_leaf(self, tensor_id: int) -> Value:
         node_id = self._leaf_nodes.get(tensor_id)
@@ -554,7 +587,7 @@ class _Builder:
         for place, frame in enumerate(stack[1:], start=1):
             if frame.filename.endswith("autograd/function.py") and frame.function.endswith("apply"):
                 name = stack[place - 1].function.split(".")[-2:][0]
-                inner = stack[place - 1]
+                inner = next(e for e in stack[place - 1 :: -1] if _RECORDER not in e.filename)
                 if inner.filename.endswith("torch/utils/checkpoint.py"):
                     continue
                 return name, tuple((each.filename, each.lineno) for each in stack[place:])

@@ -68,6 +68,19 @@ class Body:
     dirty: list[Value] = field(default_factory=list)  # marked by a custom Function
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Contrast:
+    """What makes a gradient wrong although nothing is raised: the program runs with it and without.
+
+    Without it, a write is left out, and a checkpoint region is called as a function.
+    """
+
+    causes: tuple[Statement, ...]
+    shown: tuple[Value, str] | None = None
+    """A leaf, and "grad" or "data": what differs; None if that is not known yet."""
+    is_missing: bool = False  # it is None in the wrong run
+
+
 @dataclass(eq=False, slots=True)
 class Program:
     """A program, and what it lacks of the recording."""
@@ -76,6 +89,7 @@ class Program:
     missing: list[str] = field(default_factory=list)
     symptoms: list[tuple[Value, SymptomKind]] = field(default_factory=list)
     """Tensors with what is wrong: with their gradients, or with themselves."""
+    contrast: Contrast | None = None
     names: dict[str, str] = field(default_factory=dict)  # of custom Functions: recorded, ours
 
     def statements(self) -> Iterator[Statement]:

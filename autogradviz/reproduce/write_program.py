@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.reproduce.program_model import statements_of
 from autogradviz.reproduce.spelling import FIRST_ONLY, Known, base_name, returns_list, spell
@@ -11,7 +11,7 @@ from autogradviz.reproduce.spelling import FIRST_ONLY, Known, base_name, returns
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from autogradviz.reproduce.program_model import Body, Program, Statement, Value
+    from autogradviz.reproduce.program_model import Body, Contrast, Program, Statement, Value
 
 _FLOATS: Final = ("float", "bfloat", "complex")
 _FILLED: Final = {
@@ -26,6 +26,14 @@ _ASSERTED: Final = {
     "not finite value": "not {}.isfinite().all()",
 }
 _MARK: Final = "  # statement "
+_PROBE: Final = (
+    "def differ(a, b):",
+    "    return b is None or a.shape != b.shape or not torch.allclose(a, b, equal_nan=True)",
+    "pairs = enumerate(zip(right, wrong))",
+    "found = [(n, b is None) for n, (a, b) in pairs if a is not None and differ(a, b)]",
+    "raise LookupError(repr(found))",
+)
+"""The end of a program that says which results differ, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,15 @@ def statement_at(
     return writer.marked[int(number)] if found else None
 
 
+def compared_values(
+    program: Program, spelling: Spelling, dropped: Collection[Statement]
+) -> list[Value]:
+    """Return the tensors whose gradients and contents a program's probe compares."""
+    writer = _Writer(program, spelling, set(map(id, dropped)))
+    writer.text()
+    return writer.compared
+
+
 def write_program(program: Program, spelling: Spelling, dropped: Collection[Statement] = ()) -> str:
     """Return the text of a program without some of its statements.
 
@@ -74,6 +91,7 @@ class _Writer:
         self._gone = set(dropped)
         self._names: dict[int, str] = {}
         self._leaves: list[str] = []
+        self._leaf_values: list[Value] = []
         self._counts: dict[str, int] = {}
         self._owner = {
             id(value): body for body in _bodies(program.main) for each in body.statements
@@ -158,6 +176,7 @@ class _Writer:
         else:
             name = self._next("w" if value.is_parameter else "x")
             self._leaves.append(f"{name} = {self._new_tensor(value)}")
+            self._leaf_values.append(value)
         self._names[id(value)] = name
         return name
 
@@ -216,15 +235,55 @@ class _Writer:
             f"assert {_ASSERTED[kind].format(self._name(value))}"
             for value, kind in self._program.symptoms
         ]
-        found = "\n".join([*self._leaves, *lines, *shown])
+        contrast = self._program.contrast
+        if contrast is None:
+            found = "\n".join([*self._leaves, *lines, *shown])
+        else:
+            found = "\n".join(self._contrast(contrast, lines))
         head = ["import torch"]
         if "F." in found:
             head.append("import torch.nn.functional as F")
         if "checkpoint(" in found:
             head.append("from torch.utils.checkpoint import checkpoint")
-        if "torch.rand(" in found or ".uniform_(" in found:
+        if contrast is None and ("torch.rand(" in found or ".uniform_(" in found):
             head += ["", "torch.manual_seed(0)"]
         return "\n".join([*head, "", found, ""])
+
+    def _contrast(self, contrast: Contrast, lines: list[str]) -> Iterator[str]:
+        """Yield the program as a function that runs right or wrong, and what differs."""
+        left = [each for each in self._program.main.statements if id(each) not in self._gone]
+        losses = [self._name(each.inputs[0]) for each in left if each.kind == "backward"]
+        if contrast.shown is None:
+            names = [self._name(value) for value in self.compared]
+            places = [f"{name}.{place}" for place in ("grad", "data") for name in names]
+            returned = f"[{', '.join(places)}]"
+        else:
+            value, place = contrast.shown
+            returned = f"{self._name(value)}.{place}"
+        body = ["torch.manual_seed(0)", *self._leaves, *lines]
+        yield "def step(right):"
+        yield from _indented([*body, f"return [{', '.join(losses)}], {returned}"])
+        yield ""
+        yield "loss, right = step(right=True)"
+        yield "same_loss, wrong = step(right=False)"
+        yield "assert all(map(torch.equal, loss, same_loss))"
+        if contrast.shown is None:
+            yield from _PROBE
+        elif contrast.is_missing:
+            yield "assert right is not None and wrong is None"
+        else:
+            yield "assert not torch.allclose(right, wrong, equal_nan=True)"
+
+    @property
+    def compared(self) -> list[Value]:
+        """The tensors that the program begins with, and those that regions take."""
+        taken = [
+            value for each in self._program.main.statements
+            if each.kind == "checkpoint" and id(each) not in self._gone
+            for value in self._arguments_of_region(each)
+            if value.maker is None or not value.requires_grad
+        ]  # fmt: skip
+        return list({id(value): value for value in (*self._leaf_values, *taken)}.values())
 
     def _body(self, body: Body) -> Iterator[str]:
         off = False
@@ -259,7 +318,14 @@ class _Writer:
             if self._is_marked:
                 line += f"{_MARK}{len(self.marked)}"
                 self.marked.append(statement)
+            if self._is_cause(statement):
+                yield "if not right:"
+                line = _INDENT + line
             yield line
+
+    def _is_cause(self, statement: Statement) -> bool:
+        contrast = self._program.contrast
+        return contrast is not None and statement in contrast.causes
 
     def _op(self, statement: Statement) -> str:
         names = [self._name(value) for value in statement.inputs]
@@ -390,20 +456,24 @@ class _Writer:
         if not options["early_stop"] and not options["use_reentrant"]:
             keywords += ", early_stop=False"
         target = f"{', '.join(returned)} = " if returned else ""
-        yield f"{target}checkpoint({', '.join([called, *filter(None, [taken])])}, {keywords})"
+        plain = f"{called}({taken}) if right else " if self._is_cause(statement) else ""
+        call = f"checkpoint({', '.join([called, *filter(None, [taken])])}, {keywords})"
+        yield f"{target}{plain}{call}"
 
     def _arguments_of_region(self, statement: Statement) -> list[Value]:
-        """Return the tensors from outside that a region takes; it reads parameters itself."""
+        """Return the tensors from outside that a region takes; it reads the others itself."""
         inside = {
             id(value) for body in statement.bodies for each in statements_of(body)
             for value in each.outputs if id(each) not in self._gone
         }  # fmt: skip
+        kept: Any = statement.options["kept"]
         found: dict[int, Value] = {}
         for each in statements_of(statement.bodies[0]):
             if id(each) in self._gone:
                 continue
             for value in each.inputs:
-                if id(value) not in inside and not value.is_parameter:
+                is_taken = value.tensor.tensor_id in kept if kept else not value.is_parameter
+                if id(value) not in inside and is_taken:
                     found.setdefault(id(value), value)
         return list(found.values())
 

@@ -1,0 +1,71 @@
+"""What to leave out of a program so that its gradients are right."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.reproduce.program_model import Contrast
+from autogradviz.reproduce.write_program import compared_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from autogradviz.diagnose import Finding
+    from autogradviz.reproduce.program_model import Program, Statement
+    from autogradviz.reproduce.run_programs import Outcome
+    from autogradviz.reproduce.write_program import Spelling
+
+_MOST_BACKWARDS: Final = 2
+
+
+def contrasts(program: Program, finding: Finding) -> Iterator[Contrast]:
+    """Yield what may be the cause of wrong gradients: the finding's writes, then the regions."""
+    events, line = set(finding.events), finding.culprit
+    place = None if line is None else (line.filename, line.lineno)
+    statements = list(program.statements())
+    writes = [
+        each for each in statements
+        if each.written and (each.seq in events or (
+            each.location is not None
+            and (each.location.filename, each.location.lineno) == place
+        ))
+    ]  # fmt: skip
+    regions = [each for each in statements if each.kind == "checkpoint"]
+    if writes:
+        yield Contrast(tuple(writes))
+    if regions:
+        yield Contrast(tuple(regions))
+
+
+def ends(program: Program) -> Iterator[set[Statement]]:
+    """Yield the statements after the first backward, after the next one, and none."""
+    statements = program.main.statements
+    places = [place for place, each in enumerate(statements) if each.kind == "backward"]
+    for place in places[:_MOST_BACKWARDS]:
+        yield set(statements[place + 1 :])
+    if len(places) > _MOST_BACKWARDS:
+        yield set()
+
+
+def differing(
+    program: Program, spelling: Spelling, dropped: set[Statement],
+    run: Callable[[], Outcome],
+) -> Contrast | None:  # fmt: skip
+    """Return the program's contrast with the first result that differs, None if none does."""
+    contrast, outcome = program.contrast, run()
+    if contrast is None or outcome.type_name != "LookupError":
+        return None
+    values = compared_values(program, spelling, dropped)
+    found = [
+        (values[number % len(values)], number < len(values), is_missing)
+        for number, is_missing in ast.literal_eval(outcome.message)
+    ]
+    regions_only = all(each.kind == "checkpoint" for each in contrast.causes)
+    for value, is_gradient, is_missing in found:
+        if is_gradient and value.requires_grad:
+            return replace(contrast, shown=(value, "grad"), is_missing=is_missing)
+        if not is_gradient and regions_only and not value.requires_grad:
+            return replace(contrast, shown=(value, "data"))
+    return None
