@@ -24,6 +24,9 @@ from autogradviz.events import (
     GradAccumulated,
     HookRan,
     HookRegistered,
+    HooksDisabled,
+    HooksEntered,
+    HooksLeft,
     ModeChanged,
     NodeFinished,
     NodeSeen,
@@ -37,8 +40,10 @@ from autogradviz.events import (
     RequiresGradChanged,
     StridesSeen,
     TensorSaved,
+    TensorUnpacked,
     VersionBumped,
 )
+from autogradviz.reproduce.hook_pairs import HookPairs
 from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 if TYPE_CHECKING:
@@ -50,7 +55,8 @@ if TYPE_CHECKING:
 
 _TIMELINE: Final[tuple[type[Event], ...]] = (
     OpCalled, RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped, BackwardStarted,
-    BackwardEnded, ModeChanged, RequiresGradChanged, HookRegistered,
+    BackwardEnded, ModeChanged, RequiresGradChanged, HookRegistered, HooksEntered, HooksLeft,
+    HooksDisabled, TensorSaved, TensorUnpacked,
 )  # fmt: skip
 
 MOST_OPS: Final = 20_000
@@ -147,6 +153,7 @@ class _Builder:
         self._accumulated: dict[int, list[int]] = defaultdict(list)
         for backward_id, leaf_id in log.fields(GradAccumulated, "backward_id", "tensor_id"):
             self._accumulated[backward_id].append(leaf_id)
+        self._pairs = HookPairs(analysis, self._local_statement)
         self._complete: set[int] = set()  # recomputations that ran to their end
         self._fresh: set[int] = set()  # created and not read yet
         self._functions: list[tuple[Statement, int | None]] = []
@@ -168,6 +175,7 @@ class _Builder:
             _align(statement, self._complete)
         for statement, node_id in self._functions:
             self._add_function_backward(statement, node_id)
+        self._program.missing += self._pairs.finish()
         self._program.symptoms = [(self._shown(each), each.kind) for each in symptoms]
         return self._program
 
@@ -180,6 +188,12 @@ class _Builder:
     def _add(self, event: Event) -> None:
         if isinstance(event, OpCalled):
             self._add_op(event)
+            return
+        if isinstance(event, TensorSaved):
+            self._pairs.save(event)
+            return
+        if isinstance(event, TensorUnpacked):
+            self._pairs.unpack(event.saved_id)
             return
         self._end_function()
         if isinstance(event, (RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped)):
@@ -194,6 +208,13 @@ class _Builder:
                 self._end_backward(event)
         elif isinstance(event, HookRegistered):
             self._add_hook(event)
+        elif isinstance(event, HooksEntered):
+            self._body.statements.append(self._pairs.enter(event))
+        elif isinstance(event, HooksLeft):
+            self._pairs.leave()
+        elif isinstance(event, HooksDisabled):
+            if self._error is not None and self._error.message == event.message:
+                self._body.statements.append(Statement("disabled", event.seq, op=event.message))
         elif isinstance(event, RequiresGradChanged):
             self._change_requires_grad(event)
         elif isinstance(event, ModeChanged) and event.mode in {"grad", "inference"}:
@@ -400,6 +421,8 @@ class _Builder:
     # --- ops ------------------------------------------------------------------------------------
 
     def _add_op(self, event: OpCalled) -> None:
+        if self._pairs.take(event):
+            return
         if event.phase == "backward":
             if event.node_id is not None:
                 self._backward_ops[event.node_id].append(event)
@@ -464,6 +487,7 @@ class _Builder:
             arguments=self._arguments.get(event.arguments_id),
             grad_off=self._grad_off and self._function is None,
             failed=event.failed,
+            pairs=self._pairs.entered,
             location=self._line(event.stack_id),
         )
         if event.arguments_id is None and event.op == _DETACH:

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.reproduce.program_model import Contrast
+from autogradviz.reproduce.program_model import Contrast, statements_of
 from autogradviz.reproduce.write_program import compared_values
 
 if TYPE_CHECKING:
@@ -21,22 +21,23 @@ _MOST_BACKWARDS: Final = 2
 
 
 def contrasts(program: Program, finding: Finding) -> Iterator[Contrast]:
-    """Yield what may be the cause of wrong gradients: the finding's writes, then the regions."""
+    """Yield what may be the cause of wrong gradients: the finding's writes, hooks, regions."""
     events, line = set(finding.events), finding.culprit
     place = None if line is None else (line.filename, line.lineno)
     statements = list(program.statements())
+    pairs = [each for each in statements if each.kind == "pair"]
+    in_hooks = {inner for each in pairs for body in each.bodies for inner in statements_of(body)}
     writes = [
         each for each in statements
-        if each.written and (each.seq in events or (
+        if each.written and each not in in_hooks and (each.seq in events or (
             each.location is not None
             and (each.location.filename, each.location.lineno) == place
         ))
     ]  # fmt: skip
     regions = [each for each in statements if each.kind == "checkpoint"]
-    if writes:
-        yield Contrast(tuple(writes))
-    if regions:
-        yield Contrast(tuple(regions))
+    for causes in (writes, pairs, regions):
+        if causes:
+            yield Contrast(tuple(causes))
 
 
 def ends(program: Program) -> Iterator[set[Statement]]:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 SymptomKind: TypeAlias = Literal[
     "missing", "zero", "not finite", "finite value", "not finite value"
 ]
-StatementKind: TypeAlias = Literal["op", "backward", "checkpoint", "function", "hook"]
-BodyKind: TypeAlias = Literal["main", "region", "forward", "backward", "hook"]
+StatementKind: TypeAlias = Literal["op", "backward", "checkpoint", "function", "hook", "pair", "disabled"]
+BodyKind: TypeAlias = Literal["main", "region", "forward", "backward", "hook", "pack", "unpack"]
 
 
 @dataclass(eq=False, slots=True)
@@ -45,6 +45,7 @@ class Statement:
     through_data: bool = False  # the write did not count as one: ``x.data.mul_(2)``
     grad_off: bool = False
     failed: bool = False
+    pairs: tuple[Statement, ...] = ()  # of saved-tensor hooks that were entered
     options: dict[str, object] = field(default_factory=dict)
     bodies: list[Body] = field(default_factory=list)
     location: SourceLocation | None = None
@@ -72,7 +73,8 @@ class Body:
 class Contrast:
     """What makes a gradient wrong although nothing is raised: the program runs with it and without.
 
-    Without it, a write is left out, and a checkpoint region is called as a function.
+    Without it, a write is left out, a checkpoint region is called as a function, and a pair of
+    saved-tensor hooks is not entered.
     """
 
     causes: tuple[Statement, ...]

@@ -25,6 +25,10 @@ _ASSERTED: Final = {
     "finite value": "{}.isfinite().all()",
     "not finite value": "not {}.isfinite().all()",
 }
+_PAIRS: Final = {
+    "user": "saved_tensors_hooks", "offload": "save_on_cpu()",
+    "allow_mutation": "allow_mutation_on_saved_tensors()",
+}  # fmt: skip
 _MARK: Final = "  # statement "
 _PROBE: Final = (
     "def differ(a, b):",
@@ -91,6 +95,7 @@ class _Writer:
         self._gone = set(dropped)
         self._names: dict[int, str] = {}
         self._leaves: list[str] = []
+        self._pair_names: dict[int, list[str]] = {}
         self._leaf_values: list[Value] = []
         self._counts: dict[str, int] = {}
         self._owner = {
@@ -138,7 +143,7 @@ class _Writer:
         return statement.inputs
 
     def _is_pure(self, statement: Statement) -> bool:
-        if statement.kind in {"backward", "hook"} or statement.written or statement.failed:
+        if statement.kind in {"backward", "hook", "pair", "disabled"} or statement.written or statement.failed:
             return False
         return not any(
             inner.written or inner.failed or inner.kind == "backward"
@@ -243,6 +248,8 @@ class _Writer:
         head = ["import torch"]
         if "F." in found:
             head.append("import torch.nn.functional as F")
+        if "nullcontext()" in found:
+            head.insert(0, "from contextlib import nullcontext\n")
         if "checkpoint(" in found:
             head.append("from torch.utils.checkpoint import checkpoint")
         if contrast is None and ("torch.rand(" in found or ".uniform_(" in found):
@@ -286,18 +293,27 @@ class _Writer:
         return list({id(value): value for value in (*self._leaf_values, *taken)}.values())
 
     def _body(self, body: Body) -> Iterator[str]:
-        off = False
+        before: list[str] = []
         for statement in body.statements:
             if id(statement) in self._gone:
                 continue
             lines = [*self._comment(statement), *self._lines(statement)]
-            if statement.grad_off:
-                if not off:
-                    yield "with torch.no_grad():"
-                yield from _indented(lines)
-            else:
-                yield from lines
-            off = statement.grad_off
+            contexts = list(self._contexts(statement))
+            for depth, context in enumerate(contexts if contexts != before else ()):
+                yield f"{_INDENT * depth}with {context}:"
+            before = contexts
+            yield from (_INDENT * len(contexts) + line if line else line for line in lines)
+
+    def _contexts(self, statement: Statement) -> Iterator[str]:
+        """Yield the contexts that are entered around a statement."""
+        for pair in statement.pairs:
+            if id(pair) not in self._gone:
+                call = f"torch.autograd.graph.{_PAIRS[pair.op]}"
+                if pair.op == "user":
+                    call += f"({', '.join(self._pair_names[id(pair)])})"
+                yield f"nullcontext() if right else {call}" if self._is_cause(pair) else call
+        if statement.grad_off:
+            yield "torch.no_grad()"
 
     def _comment(self, statement: Statement) -> Iterator[str]:
         line = statement.location
@@ -313,6 +329,12 @@ class _Writer:
             yield from self._function(statement)
         elif statement.kind == "hook":
             yield from self._hook(statement)
+        elif statement.kind == "pair":
+            yield from self._pair(statement)
+        elif statement.kind == "disabled":
+            yield f"with torch.autograd.graph.disable_saved_tensors_hooks({statement.op!r}):"
+            call = "torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)"
+            yield f"{_INDENT}{call}.__enter__()"
         else:
             line = self._op(statement)
             if self._is_marked:
@@ -523,6 +545,24 @@ class _Writer:
         yield f"def {name}({gradient}):"
         yield from _indented([*lines, f"return {returned[0]}" if returned else "return None"])
         yield f"{owner}.{statement.op}({name})"
+
+    def _pair(self, statement: Statement) -> Iterator[str]:
+        """Yield the hooks of a pair."""
+        number = self._next("hooks").removeprefix("hooks")
+        names = self._pair_names[id(statement)] = [f"pack{number}", f"unpack{number}"]
+        if statement.op != "user":
+            return
+        if not statement.bodies:  # nothing was saved
+            yield f"{names[0]} = {names[1]} = lambda t: t"
+        for name, body in zip(names, statement.bodies, strict=False):
+            taken = [self._define(value) for value in body.parameters]
+            is_tuple = body.kind == "unpack" and len(taken) > 1
+            lines = list(self._body(body))
+            given = [self._names.get(id(v), taken[0]) for v in body.returned if v is not None]
+            yield f"def {name}({'packed' if is_tuple else taken[0]}):"
+            if is_tuple:
+                yield f"{_INDENT}{', '.join(taken)} = packed"
+            yield from _indented([*lines, f"return {', '.join(given)}"])
 
     def _function(self, statement: Statement) -> Iterator[str]:
         name = str(statement.options["name"])
