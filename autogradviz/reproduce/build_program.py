@@ -35,6 +35,7 @@ from autogradviz.events import (
     ParameterSeen,
     RecomputeStarted,
     RecomputeStopped,
+    RegionCutOff,
     RegionEntered,
     RegionExited,
     RequiresGradChanged,
@@ -65,6 +66,8 @@ MOST_OPS: Final = 20_000
 _DETACH: Final = "aten.detach.default"
 _DATA: Final = ("tensor.data", '{"self": "$"}')
 """The attribute, and its argument."""
+
+_UPDATES: Final = ("aten._foreach", "aten._fused")
 
 _RECORDER: Final = "autogradviz/recorder/"
 
@@ -103,10 +106,14 @@ class _Builder:
             for number, text in log.fields(ArgumentsSeen, "arguments_id", "arguments")
             if text.startswith("{")  # not redacted
         }
-        self._kept: dict[int | None, set[int]] = defaultdict(set)  # the arguments of regions
+        self._cut_off = set(log.fields(RegionCutOff, "region_id", "cut_off"))
+        # The tensors that regions take as arguments; a region that is not here takes all.
+        self._kept: dict[int | None, set[int]] = {
+            region_id: set() for region_id, what in self._cut_off if what == "arguments"
+        }
         for saved in log.of(TensorSaved):
             if saved.packed_by == "checkpoint" and (saved.slot or "").startswith("args["):
-                self._kept[saved.region_id].add(saved.tensor_id)
+                self._kept.setdefault(saved.region_id, set()).add(saved.tensor_id)
         self._strides = dict(log.fields(StridesSeen, "tensor_id", "strides"))
         matches = match_ops_to_nodes(log)
         self._node_of_op = matches.node_of_op
@@ -268,14 +275,14 @@ class _Builder:
 
         Which one it is of those with the same shape is not recorded: the first without a variable.
         """
-        call, node_id = self._gave.get(tensor_id, (None, None))
+        call, node_id = self._gave.pop(tensor_id, (None, None))
         if call is None:
             return None
         tensor, options = self._analysis.tensors[tensor_id], call.options
         wanted = call.inputs[len(call.inputs) - int(str(options["wanted"])) :]
         if not wanted:
             found = self._accumulated.get(int(str(options["backward_id"])), ())
-            wanted = [self._current(each) for each in found]
+            wanted = [self._current(each, leaf=True) for each in found]
         taken = {id(source) for source in call.sources}
         source = next(
             (v for v in wanted if v.tensor.shape == tensor.shape and id(v) not in taken), None
@@ -352,7 +359,8 @@ class _Builder:
             "determinism_check": event.determinism_check,
             "early_stop": event.early_stop,
             "region_id": event.region_id,
-            "kept": None if event.reentrant else self._kept[event.region_id],
+            "kept": self._kept.get(event.region_id),
+            "nested": (event.region_id, "results") in self._cut_off,
         }
         statement.bodies.append(body)
         self._regions[event.region_id] = statement
@@ -389,6 +397,9 @@ class _Builder:
             pairs = _twins(forward, body)
             last = body.statements[-1]
             place = next((a for a, b in pairs if b is last), None)
+            if place is None and len(body.statements) <= len(forward.statements):
+                place = forward.statements[len(body.statements) - 1]  # another op stands there
+                pairs.append((place, last))
             if place is not None:
                 self._repeat_rest(forward, body, pairs, place)
             if "trying to save more tensors" in message:
@@ -501,7 +512,7 @@ class _Builder:
             and event.seq not in self._bumps
             and not event.failed
             and NO_ID not in event.input_versions
-            and not event.op.startswith(("aten._foreach", "aten._fused"))
+            and not event.op.startswith(_UPDATES)
         )
         for value in statement.written:
             maker = value.maker
@@ -536,15 +547,22 @@ class _Builder:
         node = self._nodes.get(NO_ID if node_id is None else node_id)
         after = set(node.next_node_ids) if node is not None else None
         makes_node = not self._grad_off and event.sequence_nr is not None
-        return [self._current(each, after, makes_node=makes_node) for each in event.inputs]
+        is_update = event.op.startswith(_UPDATES)
+        return [
+            self._current(each, after, makes_node=makes_node, leaf=is_update)
+            for each in event.inputs
+        ]
 
     def _current(
-        self, tensor_id: int, after: set[int] | None = None, *, makes_node: bool = False
-    ) -> Value:
+        self, tensor_id: int, after: set[int] | None = None, *, makes_node: bool = False,
+        leaf: bool = False,
+    ) -> Value:  # fmt: skip
         """Return the variable that holds a tensor now; see the note at the top of the file."""
         known = self._values[tensor_id]
         if not known:
             known.append(self._gradient(tensor_id) or self._new_leaf(tensor_id))
+        if leaf and known[0].is_parameter:
+            return known[0]
         if after is not None and len(known) > 1:
             for value in reversed(known):
                 if value.node_id in after:

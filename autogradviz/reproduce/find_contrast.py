@@ -12,6 +12,7 @@ from autogradviz.reproduce.write_program import compared_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from autogradviz.analysis import Analysis
     from autogradviz.diagnose import Finding
     from autogradviz.reproduce.program_model import Program, Statement
     from autogradviz.reproduce.run_programs import Outcome
@@ -20,22 +21,31 @@ if TYPE_CHECKING:
 _MOST_BACKWARDS: Final = 2
 
 
-def contrasts(program: Program, finding: Finding) -> Iterator[Contrast]:
+def contrasts(analysis: Analysis, program: Program, finding: Finding) -> Iterator[Contrast]:
     """Yield what may be the cause of wrong gradients: the finding's writes, hooks, regions."""
+    packed = {
+        each.packed_by for each in analysis.saved.values() if each.node_id in finding.nodes
+    }  # fmt: skip
     events, line = set(finding.events), finding.culprit
     place = None if line is None else (line.filename, line.lineno)
     statements = list(program.statements())
     pairs = [each for each in statements if each.kind == "pair"]
     in_hooks = {inner for each in pairs for body in each.bodies for inner in statements_of(body)}
-    writes = [
-        each for each in statements
-        if each.written and each not in in_hooks and (each.seq in events or (
-            each.location is not None
-            and (each.location.filename, each.location.lineno) == place
-        ))
+    written = [each for each in statements if each.written and each not in in_hooks]
+    shown = [each for each in written if each.seq in events]
+    at_line = [
+        each for each in written
+        if each.location is not None
+        and (each.location.filename, each.location.lineno) == place and each not in shown
     ]  # fmt: skip
     regions = [each for each in statements if each.kind == "checkpoint"]
-    for causes in (writes, pairs, regions):
+    choices = (
+        shown,
+        [*shown, *at_line] if at_line else [],
+        pairs if packed & {"user", "offload", "allow_mutation"} else [],
+        regions if finding.region_id is not None else [],
+    )
+    for causes in choices:
         if causes:
             yield Contrast(tuple(causes))
 

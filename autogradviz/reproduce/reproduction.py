@@ -129,11 +129,13 @@ class _Search:
         self, analysis: Analysis, findings: Sequence[Finding], program: Program,
         runner: ProgramRunner, *, source: bool,
     ) -> None:  # fmt: skip
+        self._analysis = analysis
         self._error = analysis.error
         self._finding = None if self._error is not None else findings[0]
         self._slug = "" if self._finding is None else self._finding.slug
         self._program = program
         self._runner = runner
+        runner.record = False
         ops = {each.op for each in program.statements() if each.kind == "op"}
         regions = any(each.kind == "checkpoint" for each in program.statements())
         known = runner.find_functions(ops, checkpoint=regions)
@@ -183,9 +185,11 @@ class _Search:
         program = self._program
         if self._finding is None or program.symptoms:
             return None, set()
-        for contrast, end in product(contrasts(program, self._finding), ends(program)):
-            for plain in (False, True):
-                spelling = replace(self._spelling, plain=plain)
+        choices = contrasts(self._analysis, program, self._finding)
+        ways = list(product(("rand", "randn"), (False, True)))
+        for contrast, end in product(choices, ends(program)):
+            for contents, plain in ways:
+                spelling = replace(self._spelling, contents=contents, plain=plain)
                 program.contrast = contrast
                 dropped = self._repair(spelling, end)
                 text = self._text(spelling, dropped)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _FLOATS: Final = ("float", "bfloat", "complex")
 _FILLED: Final = {
-    "rand": ".uniform_()", "ones": ".fill_(1)", "large": ".uniform_(-1000, 1000)",
+    "rand": ".uniform_()", "randn": ".normal_()", "ones": ".fill_(1)", "large": ".uniform_(-1000, 1000)",
 }  # fmt: skip
 _INDENT: Final = "    "
 _ASSERTED: Final = {
@@ -47,7 +47,7 @@ class Spelling:
     known: Known = field(default_factory=dict)  # functions of PyTorch
     plain: bool = False  # call operators by their own names
     source: bool = False  # add the user's lines as comments
-    contents: str = "rand"  # of new tensors: "rand", "ones", "zeros", "eye"
+    contents: str = "rand"  # of new tensors: "rand", "randn", "ones", "zeros", "eye"
     root: Value | None = None  # backward starts from this tensor
 
 
@@ -460,7 +460,8 @@ class _Writer:
                 last = [self._names[id(v)] for e in body.statements if id(e) not in self._gone
                         for v in e.outputs if id(v) in self._names][-1:]  # fmt: skip
                 first = taken.split(", ")[0] or None
-                yield f"{_INDENT}return {', '.join(returned or last) or first}"
+                given = ", ".join(returned or last) or first
+                yield f"{_INDENT}return {f'[{given}]' if options['nested'] else given}"
             else:
                 pairs = self._twin_outputs(body, forward, outputs)
                 yield f"{_INDENT}return {', '.join(pairs) or 'None'}"
@@ -477,7 +478,8 @@ class _Writer:
             keywords += f", determinism_check={options['determinism_check']!r}"
         if not options["early_stop"] and not options["use_reentrant"]:
             keywords += ", early_stop=False"
-        target = f"{', '.join(returned)} = " if returned else ""
+        target = ", ".join(returned)
+        target = f"[{target}] = " if options["nested"] and returned else target and f"{target} = "
         plain = f"{called}({taken}) if right else " if self._is_cause(statement) else ""
         call = f"checkpoint({', '.join([called, *filter(None, [taken])])}, {keywords})"
         yield f"{target}{plain}{call}"
@@ -494,7 +496,7 @@ class _Writer:
             if id(each) in self._gone:
                 continue
             for value in each.inputs:
-                is_taken = value.tensor.tensor_id in kept if kept else not value.is_parameter
+                is_taken = value.tensor.tensor_id in kept if kept is not None else not value.is_parameter
                 if id(value) not in inside and is_taken:
                     found.setdefault(id(value), value)
         return list(found.values())
