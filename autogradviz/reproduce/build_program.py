@@ -48,17 +48,11 @@ from autogradviz.reproduce.hook_pairs import HookPairs
 from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import RaisedError, SourceLocation, Tensor
     from autogradviz.reproduce.find_symptoms import Symptom
-
-_TIMELINE: Final[tuple[type[Event], ...]] = (
-    OpCalled, RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped, BackwardStarted,
-    BackwardEnded, ModeChanged, RequiresGradChanged, HookRegistered, HooksEntered, HooksLeft,
-    HooksDisabled, TensorSaved, TensorUnpacked,
-)  # fmt: skip
 
 MOST_OPS: Final = 20_000
 """Ops of a recording that are read: the newest."""
@@ -161,6 +155,14 @@ class _Builder:
         for backward_id, leaf_id in log.fields(GradAccumulated, "backward_id", "tensor_id"):
             self._accumulated[backward_id].append(leaf_id)
         self._pairs = HookPairs(analysis, self._local_statement)
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            RegionEntered: self._enter_region, RegionExited: self._leave_region,
+            RecomputeStarted: self._enter_recompute, RecomputeStopped: self._leave_region,
+            BackwardStarted: self._begin_backward, BackwardEnded: self._end_backward,
+            ModeChanged: self._change_mode, RequiresGradChanged: self._change_requires_grad,
+            HookRegistered: self._add_hook, HooksEntered: self._enter_pair,
+            HooksLeft: self._pairs.leave, HooksDisabled: self._disable_hooks,
+        }  # fmt: skip
         self._complete: set[int] = set()  # recomputations that ran to their end
         self._fresh: set[int] = set()  # created and not read yet
         self._functions: list[tuple[Statement, int | None]] = []
@@ -169,7 +171,7 @@ class _Builder:
 
     def build(self, symptoms: Iterable[Symptom]) -> Program:
         """Return the program of the whole recording."""
-        events = list(self._log.merged(*_TIMELINE))
+        events = list(self._log.merged(OpCalled, TensorSaved, TensorUnpacked, *self._handlers))
         if len(events) > MOST_OPS:
             self._program.missing.append(f"{len(events) - MOST_OPS:,} older events")
             events = events[-MOST_OPS:]
@@ -195,49 +197,35 @@ class _Builder:
     def _add(self, event: Event) -> None:
         if isinstance(event, OpCalled):
             self._add_op(event)
-            return
-        if isinstance(event, TensorSaved):
-            self._pairs.save(event)
-            return
-        if isinstance(event, TensorUnpacked):
-            self._pairs.unpack(event.saved_id)
-            return
-        self._end_function()
-        if isinstance(event, (RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped)):
-            self._add_region_event(event)
-        elif isinstance(event, BackwardStarted):
-            self._backwards += 1
-            if self._backwards == 1:
-                self._add_backward(event)
-        elif isinstance(event, BackwardEnded):
-            self._backwards -= 1
-            if not self._backwards:
-                self._end_backward(event)
-        elif isinstance(event, HookRegistered):
-            self._add_hook(event)
-        elif isinstance(event, HooksEntered):
-            self._body.statements.append(self._pairs.enter(event))
-        elif isinstance(event, HooksLeft):
-            self._pairs.leave()
-        elif isinstance(event, HooksDisabled):
-            if self._error is not None and self._error.message == event.message:
-                self._body.statements.append(Statement("disabled", event.seq, op=event.message))
-        elif isinstance(event, RequiresGradChanged):
-            self._change_requires_grad(event)
-        elif isinstance(event, ModeChanged) and event.mode in {"grad", "inference"}:
-            self._grad_off = (event.after == "off") == (event.mode == "grad")
+        elif isinstance(event, (TensorSaved, TensorUnpacked)):
+            self._pairs.note(event)
+        else:
+            self._end_function()
+            self._handlers[type(event)](event)
 
-    def _add_region_event(
-        self, event: RegionEntered | RegionExited | RecomputeStarted | RecomputeStopped
-    ) -> None:
-        if isinstance(event, RegionEntered):
-            self._enter_region(event)
-        elif isinstance(event, RecomputeStarted):
-            self._enter_recompute(event)
-        elif len(self._bodies) > 1 and self._body.kind == "region":
+    def _leave_region(self, event: RegionExited | RecomputeStopped) -> None:
+        if len(self._bodies) > 1 and self._body.kind == "region":
             if isinstance(event, RecomputeStopped) and event.outcome == "completed":
                 self._complete.add(id(self._body))
             self._leave_body()
+
+    def _enter_pair(self, event: HooksEntered) -> None:
+        self._body.statements.append(self._pairs.enter(event))
+
+    def _disable_hooks(self, event: HooksDisabled) -> None:
+        if self._error is not None and self._error.message == event.message:
+            self._body.statements.append(Statement("disabled", event.seq, op=event.message))
+
+    def _change_mode(self, event: ModeChanged) -> None:
+        if event.mode in {"grad", "inference"}:
+            self._grad_off = (event.after == "off") == (event.mode == "grad")
+
+    def _begin_backward(self, event: BackwardStarted) -> None:
+        self._backwards += 1
+        if self._backwards == 1:
+            self._add_backward(event)
+        elif not any(_is_checkpoint(each) for each in self._analysis.stack(event.stack_id)):
+            self._program.missing.append("a backward inside a backward")
 
     def _add_backward(self, event: BackwardStarted) -> None:
         roots = [self._current(each) for each in event.root_tensor_ids if each != NO_ID]
@@ -265,6 +253,9 @@ class _Builder:
 
     def _end_backward(self, event: BackwardEnded) -> None:
         """Note whether unused inputs made it fail; its results get variables when they are used."""
+        self._backwards -= 1
+        if self._backwards:
+            return
         message = "" if self._error is None or not event.failed else self._error.message
         if self._engine_call is not None:
             self._engine_call.options["strict"] = "appears to not have been used" in message
@@ -444,7 +435,7 @@ class _Builder:
         if event.failed and not self._is_failure(event):
             return
         stack = self._analysis.stack(event.stack_id)
-        if stack and stack[0].filename.endswith("torch/utils/checkpoint.py"):
+        if stack and _is_checkpoint(stack[0]):
             return  # a copy that checkpoint makes for itself
         if self._is_beginning(event):
             return
@@ -630,7 +621,7 @@ class _Builder:
             if frame.filename.endswith("autograd/function.py") and frame.function.endswith("apply"):
                 name = stack[place - 1].function.split(".")[-2:][0]
                 inner = next(e for e in stack[place - 1 :: -1] if _RECORDER not in e.filename)
-                if inner.filename.endswith("torch/utils/checkpoint.py"):
+                if _is_checkpoint(inner):
                     continue
                 return name, tuple((each.filename, each.lineno) for each in stack[place:])
         return None
@@ -788,6 +779,10 @@ class _Builder:
                 same = [e for e in (*made, *body.parameters) if e.tensor.shape == shape]
                 found[int(wrong[1])] = same[-1] if same else found[int(wrong[1])]
         return found
+
+
+def _is_checkpoint(frame: SourceLocation) -> bool:
+    return frame.filename.endswith("torch/utils/checkpoint.py")
 
 
 def _save_more(body: Body, count: int) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.events import HooksEntered, OpCalled
+from autogradviz.events import TensorUnpacked
 from autogradviz.reproduce.program_model import Body, Statement, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autogradviz.analysis import Analysis
-    from autogradviz.events import TensorSaved
+    from autogradviz.events import Event, HooksEntered, OpCalled, TensorSaved
 
 _HOOKS: Final = {"TracingPackHook.__call__": "pack", "TracingUnpackHook.__call__": "unpack"}
+_OF_CHECKPOINT: Final = ("torch/utils/checkpoint.py", "torch/_dynamo/eval_frame.py")
 _UNKNOWN: Final = "hooks on saved tensors that run no operators; here they return the tensor"
 
 
@@ -48,24 +49,25 @@ class HookPairs:
         self._open.append(pair)
         return pair
 
-    def leave(self) -> None:
+    def leave(self, _event: Event) -> None:
         """Leave the innermost pair."""
         del self._open[-1:]
 
-    def save(self, event: TensorSaved) -> None:
-        """Begin the run of a pack hook."""
-        if event.packed_by == "user" and self._open:
+    def note(self, event: TensorSaved | TensorUnpacked) -> None:
+        """Begin the run of a pack hook, or end that of an unpack hook."""
+        if isinstance(event, TensorUnpacked):
+            self._ops["unpack"][event.saved_id], self._unpacking = self._unpacking, []
+        elif event.packed_by == "user" and self._open:
             self._last = event.saved_id
             self._saves[event.saved_id] = self._open[-1], event
-
-    def unpack(self, saved_id: int) -> None:
-        """End the run of an unpack hook."""
-        self._ops["unpack"][saved_id], self._unpacking = self._unpacking, []
 
     def take(self, event: OpCalled) -> bool:
         """Return whether an op ran in a hook; it belongs to the hook then."""
         frames = self._analysis.stack(event.stack_id)
-        hook = next((_HOOKS[f.function] for f in frames if f.function in _HOOKS), "")
+        at = next((n for n, frame in enumerate(frames) if frame.function in _HOOKS), 0)
+        hook = _HOOKS.get(frames[at].function, "") if frames else ""
+        if at and frames[at - 1].filename.endswith(_OF_CHECKPOINT):
+            return False
         if hook == "unpack":
             self._unpacking.append(event)
         elif hook == "pack" and self._last is not None:
@@ -95,9 +97,7 @@ class HookPairs:
         read = [id_ for each in unpacking for id_ in each.inputs if id_ not in made]
         taken = {id_: packed[id_] for id_ in read if id_ in packed} or {NOTHING: result}
         pack.returned = list(taken.values())
-        inside: dict[int, Value] = {
-            id_: Value(value.tensor) for id_, value in taken.items()
-        }
+        inside: dict[int, Value] = {id_: Value(value.tensor) for id_, value in taken.items()}
         unpack.parameters = list(inside.values())
         unpack.statements = [self._statement(each, inside) for each in unpacking]
         last: Any = unpacking[-1].outputs[0] if unpacking else None

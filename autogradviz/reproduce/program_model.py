@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 SymptomKind: TypeAlias = Literal[
     "missing", "zero", "not finite", "finite value", "not finite value"
 ]
-StatementKind: TypeAlias = Literal["op", "backward", "checkpoint", "function", "hook", "pair", "disabled"]
+StatementKind: TypeAlias = Literal[
+    "op", "backward", "checkpoint", "function", "hook", "pair", "disabled"
+]
 BodyKind: TypeAlias = Literal["main", "region", "forward", "backward", "hook", "pack", "unpack"]
 
 

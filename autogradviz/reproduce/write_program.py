@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _FLOATS: Final = ("float", "bfloat", "complex")
 _FILLED: Final = {
-    "rand": ".uniform_()", "randn": ".normal_()", "ones": ".fill_(1)", "large": ".uniform_(-1000, 1000)",
+    "rand": ".uniform_()", "randn": ".normal_()",
+    "ones": ".fill_(1)", "large": ".uniform_(-1000, 1000)",
 }  # fmt: skip
 _INDENT: Final = "    "
 _ASSERTED: Final = {
@@ -143,7 +144,11 @@ class _Writer:
         return statement.inputs
 
     def _is_pure(self, statement: Statement) -> bool:
-        if statement.kind in {"backward", "hook", "pair", "disabled"} or statement.written or statement.failed:
+        if (
+            statement.kind in {"backward", "hook", "pair", "disabled"}
+            or statement.written
+            or statement.failed
+        ):
             return False
         return not any(
             inner.written or inner.failed or inner.kind == "backward"
@@ -496,7 +501,9 @@ class _Writer:
             if id(each) in self._gone:
                 continue
             for value in each.inputs:
-                is_taken = value.tensor.tensor_id in kept if kept is not None else not value.is_parameter
+                is_taken = (
+                    value.tensor.tensor_id in kept if kept is not None else not value.is_parameter
+                )
                 if id(value) not in inside and is_taken:
                     found.setdefault(id(value), value)
         return list(found.values())

@@ -24,6 +24,11 @@ import autogradviz
 MEASURED = ("12-layer GPT, d=768", "12-layer GPT, d=64", "RNN of 1,000 steps")
 
 
+def show(value):
+    sys.stdout.write(f"{value}\n")
+    sys.stdout.flush()
+
+
 def plain(model, inputs):
     model.zero_grad()
     model(inputs).backward()
@@ -51,7 +56,7 @@ def cell(name, kind, runs):
     if kind in {"plain", "verified"}:
         for _ in range(3):
             {"plain": plain, "verified": verified}[kind](*arguments)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        show(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         return
     plain(*arguments)
     verified(*arguments, engine=kind)
@@ -59,7 +64,7 @@ def cell(name, kind, runs):
         (seconds(plain, *arguments), seconds(verified, *arguments, engine=kind))
         for _ in range(runs)
     ]
-    print(json.dumps(pairs))
+    show(json.dumps(pairs))
 
 
 def main():
@@ -75,11 +80,10 @@ def main():
             pairs = run_cell(__file__, name, engine, "--runs", str(options.runs), limit_s=1800)
             ours = [one / plain for plain, one in pairs]
             before = statistics.median(plain for plain, _ in pairs)
-            spread = f"{min(ours):.1f} to {max(ours):.1f}"
-            print(f"{name}, {engine}: {statistics.median(ours):.1f}x ({spread}), plain {before:.3f} s")
+            ratio = f"{statistics.median(ours):.1f}x ({min(ours):.1f} to {max(ours):.1f})"
+            show(f"{name}, {engine}: {ratio}, plain {before:.3f} s")
         memory = [run_cell(__file__, name, kind, limit_s=600) for kind in ("plain", "verified")]
-        print(f"{name}: {memory[1] / memory[0]:.2f}x memory, plain {memory[0] / 2**20:.0f} MiB")
-        sys.stdout.flush()
+        show(f"{name}: {memory[1] / memory[0]:.2f}x memory, plain {memory[0] / 2**20:.0f} MiB")
 
 
 if __name__ == "__main__":

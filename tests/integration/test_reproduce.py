@@ -242,20 +242,15 @@ def other_operators_when_recomputed():
 
 
 def state_changed_twice():
-    w, count = torch.rand(3, requires_grad=True), torch.zeros(1)
-
-    def region(x):
-        count.add_(1)
-        return (x * w).tanh()
-
-    checkpoint(region, torch.rand(3), use_reentrant=False).sum().backward()
+    region = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh())
+    checkpoint(region, torch.rand(3, 4), use_reentrant=False).sum().backward()
+    return region
 
 
 def reentrant_without_gradients():
-    w = torch.rand(3, requires_grad=True)
-    out = checkpoint(lambda x: (x * w).tanh(), torch.rand(3), use_reentrant=True)
-    (out * torch.rand(3, requires_grad=True)).sum().backward()
-    return w
+    first, last = nn.Linear(3, 3), nn.Linear(3, 1)
+    last(checkpoint(first, torch.rand(2, 3), use_reentrant=True)).sum().backward()
+    return first, last
 
 
 def one_buffer_for_all_saved_tensors():
@@ -272,6 +267,7 @@ def one_buffer_for_all_saved_tensors():
 NOT_EQUAL = "assert not torch.allclose(right, wrong, equal_nan=True)"
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("engine", ["auto", "python"])
 @pytest.mark.parametrize(
     ("step", "slug", "cause", "assertion"),
@@ -299,6 +295,29 @@ def test_program_compares_a_wrong_gradient_with_the_right_one(
     assert "autogradviz" not in found.text.partition("\n")[2]
     assert runner.run(found.text).type_name is None
     del kept
+
+
+class BackwardInside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            (found,) = torch.autograd.grad((leaf * 2).sum(), [leaf])
+        return (found * gradient).sum(0)
+
+
+def test_backward_inside_a_backward_is_named(runner):
+    trace = record_failure(
+        lambda: BackwardInside.apply(torch.rand(3, 4, requires_grad=True)).sum().backward()
+    )
+    found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)
+    assert found.missing == ("a backward inside a backward",)
 
 
 # --- saved-tensor hooks ----------------------------------------------------------------------
