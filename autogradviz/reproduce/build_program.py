@@ -695,12 +695,11 @@ class _Builder:
         arrived = self._started.get(node.node_id, ())
         local: dict[int, Value] = {}
         outputs = self._used_outputs(statement)
-        for place, tensor_id in enumerate(arrived[: max(1, len(outputs))]):
+        for tensor_id in arrived[: max(1, len(outputs))]:
             value = Value(self._analysis.tensors[tensor_id if tensor_id != NO_ID else arrived[0]])
             body.parameters.append(value)
             if tensor_id != NO_ID:
                 local[tensor_id] = value
-            del place
         if not body.parameters:
             return
         inside = {

@@ -452,25 +452,21 @@ class _Writer:
         taken = ", ".join(self._name(value) for value in arguments)
         returned: list[str] = []
         for name, body in zip(names, statement.bodies, strict=True):
-            before = set(self._names)
             lines = list(self._body(body))
-            made = [each for each in self._names if each not in before]
-            kept = self._kept_for_later(body, statement, outputs)
+            kept = self._kept_for_later(body, outputs)
             yield f"def {name}({taken}):"
             if kept:
                 yield f"{_INDENT}global {', '.join(self._names[id(value)] for value in kept)}"
             yield from _indented(lines)
             if body is forward:
                 returned = [self._names[id(value)] for value in outputs]
-                last = [self._names[id(v)] for e in body.statements if id(e) not in self._gone
-                        for v in e.outputs if id(v) in self._names][-1:]  # fmt: skip
+                last = self._last_output(body)
                 first = taken.split(", ")[0] or None
                 given = ", ".join(returned or last) or first
                 yield f"{_INDENT}return {f'[{given}]' if options['nested'] else given}"
             else:
-                pairs = self._twin_outputs(body, forward, outputs)
+                pairs = self._twin_outputs(body, outputs)
                 yield f"{_INDENT}return {', '.join(pairs) or 'None'}"
-            del made
         called = number
         if len(names) > 1:
             yield "# it runs other operators when it is computed again"
@@ -508,9 +504,14 @@ class _Writer:
                     found.setdefault(id(value), value)
         return list(found.values())
 
-    def _kept_for_later(
-        self, body: Body, region: Statement, outputs: Sequence[Value]
-    ) -> list[Value]:
+    def _last_output(self, body: Body) -> list[str]:
+        names = [
+            self._names[id(v)] for e in body.statements if id(e) not in self._gone
+            for v in e.outputs if id(v) in self._names
+        ]  # fmt: skip
+        return names[-1:]
+
+    def _kept_for_later(self, body: Body, outputs: Sequence[Value]) -> list[Value]:
         """Return the values that later statements need although the region does not return them."""
         own = {id(v): v for each in statements_of(body) for v in each.outputs
                if id(each) not in self._gone}  # fmt: skip
@@ -525,10 +526,9 @@ class _Writer:
             for value in self._inputs(each)
             if id(value) in own and id(value) not in returned and id(value) in self._names
         }
-        del region
         return list(found.values())
 
-    def _twin_outputs(self, body: Body, forward: Body, outputs: Sequence[Value]) -> list[str]:
+    def _twin_outputs(self, body: Body, outputs: Sequence[Value]) -> list[str]:
         own = set(map(id, body.statements))
         found = []
         for value in outputs:
@@ -537,9 +537,7 @@ class _Writer:
                     place = value.maker.outputs.index(value) if value.maker else 0
                     if place < len(twin.outputs) and id(twin.outputs[place]) in self._names:
                         found.append(self._names[id(twin.outputs[place])])
-        last = [self._names[id(v)] for e in body.statements if id(e) not in self._gone
-                for v in e.outputs if id(v) in self._names][-1:]  # fmt: skip
-        del forward
+        last = self._last_output(body)
         return found if len(found) == len(outputs) else last * max(1, len(outputs))
 
     def _hook(self, statement: Statement) -> Iterator[str]:
