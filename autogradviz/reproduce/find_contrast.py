@@ -1,4 +1,4 @@
-"""What to leave out of a program so that its gradients are right."""
+"""Parts of a program without which its gradients are right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_BACKWARDS: Final = 2
 
 
 def contrasts(analysis: Analysis, program: Program, finding: Finding) -> Iterator[Contrast]:
-    """Yield what may be the cause of wrong gradients: the finding's writes, hooks, regions."""
+    """Yield the possible causes of wrong gradients: the finding's writes, hooks, regions."""
     packed = {
         each.packed_by for each in analysis.saved.values() if each.node_id in finding.nodes
     }  # fmt: skip

@@ -73,15 +73,15 @@ class Body:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contrast:
-    """What makes a gradient wrong although nothing is raised: the program runs with it and without.
+    """Causes of a wrong gradient: the program runs with them and without.
 
-    Without it, a write is left out, a checkpoint region is called as a function, and a pair of
+    Without them, a write is left out, a checkpoint region is called as a function, and a pair of
     saved-tensor hooks is not entered.
     """
 
     causes: tuple[Statement, ...]
     shown: tuple[Value, str] | None = None
-    """A leaf, and "grad" or "data": what differs; None if that is not known yet."""
+    """A leaf, and "grad" or "data", which differs; None if that is not known yet."""
     is_missing: bool = False  # it is None in the wrong run
 
 
