@@ -24,6 +24,9 @@ from autogradviz.events import (
     GradAccumulated,
     HookRan,
     HookRegistered,
+    HooksDisabled,
+    HooksEntered,
+    HooksLeft,
     ModeChanged,
     NodeFinished,
     NodeSeen,
@@ -32,28 +35,35 @@ from autogradviz.events import (
     ParameterSeen,
     RecomputeStarted,
     RecomputeStopped,
+    RegionCutOff,
     RegionEntered,
     RegionExited,
     RequiresGradChanged,
     StridesSeen,
+    TensorSaved,
+    TensorUnpacked,
     VersionBumped,
 )
+from autogradviz.reproduce.hook_pairs import HookPairs
 from autogradviz.reproduce.program_model import Body, Program, Statement, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import RaisedError, SourceLocation
+    from autogradviz.analysis.types import RaisedError, SourceLocation, Tensor
     from autogradviz.reproduce.find_symptoms import Symptom
-
-_TIMELINE: Final[tuple[type[Event], ...]] = (
-    OpCalled, RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped, BackwardStarted,
-    BackwardEnded, ModeChanged, RequiresGradChanged, HookRegistered,
-)  # fmt: skip
 
 MOST_OPS: Final = 20_000
 """Ops of a recording that are read: the newest."""
+
+_DETACH: Final = "aten.detach.default"
+_DATA: Final = ("tensor.data", '{"self": "$"}')
+"""The attribute, and its argument."""
+
+_UPDATES: Final = ("aten._foreach", "aten._fused")
+
+_RECORDER: Final = "autogradviz/recorder/"
 
 _HOOKS: Final = {
     "tensor": "register_hook",
@@ -90,6 +100,14 @@ class _Builder:
             for number, text in log.fields(ArgumentsSeen, "arguments_id", "arguments")
             if text.startswith("{")  # not redacted
         }
+        self._cut_off = set(log.fields(RegionCutOff, "region_id", "cut_off"))
+        # The tensors that regions take as arguments; a region that is not here takes all.
+        self._kept: dict[int | None, set[int]] = {
+            region_id: set() for region_id, what in self._cut_off if what == "arguments"
+        }
+        for saved in log.of(TensorSaved):
+            if saved.packed_by == "checkpoint" and (saved.slot or "").startswith("args["):
+                self._kept.setdefault(saved.region_id, set()).add(saved.tensor_id)
         self._strides = dict(log.fields(StridesSeen, "tensor_id", "strides"))
         matches = match_ops_to_nodes(log)
         self._node_of_op = matches.node_of_op
@@ -107,6 +125,10 @@ class _Builder:
             if event.node_name == "AccumulateGrad"
         )  # fmt: skip
         self._bumps = set(log.column(VersionBumped, "op_seq"))
+        self._bumped = dict(log.fields(VersionBumped, "op_seq", "seen_version"))
+        self._last_seen: dict[int, tuple[int, int]] = {}  # when, and the version
+        for seq, ids, versions in log.fields(OpCalled, "seq", "inputs", "input_versions"):
+            self._last_seen.update({i: (seq, v) for i, v in zip(ids, versions, strict=False)})
         self._parameters = {
             event.tensor_id: event.requires_grad
             for event in log.of(ParameterSeen)
@@ -132,6 +154,15 @@ class _Builder:
         self._accumulated: dict[int, list[int]] = defaultdict(list)
         for backward_id, leaf_id in log.fields(GradAccumulated, "backward_id", "tensor_id"):
             self._accumulated[backward_id].append(leaf_id)
+        self._pairs = HookPairs(analysis, self._local_statement)
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            RegionEntered: self._enter_region, RegionExited: self._leave_region,
+            RecomputeStarted: self._enter_recompute, RecomputeStopped: self._leave_region,
+            BackwardStarted: self._begin_backward, BackwardEnded: self._end_backward,
+            ModeChanged: self._change_mode, RequiresGradChanged: self._change_requires_grad,
+            HookRegistered: self._add_hook, HooksEntered: self._enter_pair,
+            HooksLeft: self._pairs.leave, HooksDisabled: self._disable_hooks,
+        }  # fmt: skip
         self._complete: set[int] = set()  # recomputations that ran to their end
         self._fresh: set[int] = set()  # created and not read yet
         self._functions: list[tuple[Statement, int | None]] = []
@@ -140,7 +171,7 @@ class _Builder:
 
     def build(self, symptoms: Iterable[Symptom]) -> Program:
         """Return the program of the whole recording."""
-        events = list(self._log.merged(*_TIMELINE))
+        events = list(self._log.merged(OpCalled, TensorSaved, TensorUnpacked, *self._handlers))
         if len(events) > MOST_OPS:
             self._program.missing.append(f"{len(events) - MOST_OPS:,} older events")
             events = events[-MOST_OPS:]
@@ -153,6 +184,7 @@ class _Builder:
             _align(statement, self._complete)
         for statement, node_id in self._functions:
             self._add_function_backward(statement, node_id)
+        self._program.missing += self._pairs.finish()
         self._program.symptoms = [(self._shown(each), each.kind) for each in symptoms]
         return self._program
 
@@ -165,36 +197,35 @@ class _Builder:
     def _add(self, event: Event) -> None:
         if isinstance(event, OpCalled):
             self._add_op(event)
-            return
-        self._end_function()
-        if isinstance(event, (RegionEntered, RegionExited, RecomputeStarted, RecomputeStopped)):
-            self._add_region_event(event)
-        elif isinstance(event, BackwardStarted):
-            self._backwards += 1
-            if self._backwards == 1:
-                self._add_backward(event)
-        elif isinstance(event, BackwardEnded):
-            self._backwards -= 1
-            if not self._backwards:
-                self._end_backward(event)
-        elif isinstance(event, HookRegistered):
-            self._add_hook(event)
-        elif isinstance(event, RequiresGradChanged):
-            self._change_requires_grad(event)
-        elif isinstance(event, ModeChanged) and event.mode in {"grad", "inference"}:
-            self._grad_off = (event.after == "off") == (event.mode == "grad")
+        elif isinstance(event, (TensorSaved, TensorUnpacked)):
+            self._pairs.note(event)
+        else:
+            self._end_function()
+            self._handlers[type(event)](event)
 
-    def _add_region_event(
-        self, event: RegionEntered | RegionExited | RecomputeStarted | RecomputeStopped
-    ) -> None:
-        if isinstance(event, RegionEntered):
-            self._enter_region(event)
-        elif isinstance(event, RecomputeStarted):
-            self._enter_recompute(event)
-        elif len(self._bodies) > 1 and self._body.kind == "region":
+    def _leave_region(self, event: RegionExited | RecomputeStopped) -> None:
+        if len(self._bodies) > 1 and self._body.kind == "region":
             if isinstance(event, RecomputeStopped) and event.outcome == "completed":
                 self._complete.add(id(self._body))
             self._leave_body()
+
+    def _enter_pair(self, event: HooksEntered) -> None:
+        self._body.statements.append(self._pairs.enter(event))
+
+    def _disable_hooks(self, event: HooksDisabled) -> None:
+        if self._error is not None and self._error.message == event.message:
+            self._body.statements.append(Statement("disabled", event.seq, op=event.message))
+
+    def _change_mode(self, event: ModeChanged) -> None:
+        if event.mode in {"grad", "inference"}:
+            self._grad_off = (event.after == "off") == (event.mode == "grad")
+
+    def _begin_backward(self, event: BackwardStarted) -> None:
+        self._backwards += 1
+        if self._backwards == 1:
+            self._add_backward(event)
+        elif not any(_is_checkpoint(each) for each in self._analysis.stack(event.stack_id)):
+            self._program.missing.append("a backward inside a backward")
 
     def _add_backward(self, event: BackwardStarted) -> None:
         roots = [self._current(each) for each in event.root_tensor_ids if each != NO_ID]
@@ -222,6 +253,9 @@ class _Builder:
 
     def _end_backward(self, event: BackwardEnded) -> None:
         """Note whether unused inputs made it fail; its results get variables when they are used."""
+        self._backwards -= 1
+        if self._backwards:
+            return
         message = "" if self._error is None or not event.failed else self._error.message
         if self._engine_call is not None:
             self._engine_call.options["strict"] = "appears to not have been used" in message
@@ -232,14 +266,14 @@ class _Builder:
 
         Which one it is of those with the same shape is not recorded: the first without a variable.
         """
-        call, node_id = self._gave.get(tensor_id, (None, None))
+        call, node_id = self._gave.pop(tensor_id, (None, None))
         if call is None:
             return None
         tensor, options = self._analysis.tensors[tensor_id], call.options
         wanted = call.inputs[len(call.inputs) - int(str(options["wanted"])) :]
         if not wanted:
             found = self._accumulated.get(int(str(options["backward_id"])), ())
-            wanted = [self._current(each) for each in found]
+            wanted = [self._current(each, leaf=True) for each in found]
         taken = {id(source) for source in call.sources}
         source = next(
             (v for v in wanted if v.tensor.shape == tensor.shape and id(v) not in taken), None
@@ -316,6 +350,8 @@ class _Builder:
             "determinism_check": event.determinism_check,
             "early_stop": event.early_stop,
             "region_id": event.region_id,
+            "kept": self._kept.get(event.region_id),
+            "nested": (event.region_id, "results") in self._cut_off,
         }
         statement.bodies.append(body)
         self._regions[event.region_id] = statement
@@ -352,6 +388,9 @@ class _Builder:
             pairs = _twins(forward, body)
             last = body.statements[-1]
             place = next((a for a, b in pairs if b is last), None)
+            if place is None and len(body.statements) <= len(forward.statements):
+                place = forward.statements[len(body.statements) - 1]  # another op stands there
+                pairs.append((place, last))
             if place is not None:
                 self._repeat_rest(forward, body, pairs, place)
             if "trying to save more tensors" in message:
@@ -384,6 +423,8 @@ class _Builder:
     # --- ops ------------------------------------------------------------------------------------
 
     def _add_op(self, event: OpCalled) -> None:
+        if self._pairs.take(event):
+            return
         if event.phase == "backward":
             if event.node_id is not None:
                 self._backward_ops[event.node_id].append(event)
@@ -394,7 +435,7 @@ class _Builder:
         if event.failed and not self._is_failure(event):
             return
         stack = self._analysis.stack(event.stack_id)
-        if stack and stack[0].filename.endswith("torch/utils/checkpoint.py"):
+        if stack and _is_checkpoint(stack[0]):
             return  # a copy that checkpoint makes for itself
         if self._is_beginning(event):
             return
@@ -448,10 +489,11 @@ class _Builder:
             arguments=self._arguments.get(event.arguments_id),
             grad_off=self._grad_off and self._function is None,
             failed=event.failed,
+            pairs=self._pairs.entered,
             location=self._line(event.stack_id),
         )
-        if event.arguments_id is None and event.op == "aten.detach.default":
-            statement.op, statement.arguments = "tensor.data", '{"self": "$"}'  # the attribute
+        if event.arguments_id is None and event.op == _DETACH:
+            statement.op, statement.arguments = _DATA
         statement.options["node_id"] = node_id
         written = set(event.written)
         by_id = dict(zip(event.inputs, statement.inputs, strict=True))
@@ -461,9 +503,12 @@ class _Builder:
             and event.seq not in self._bumps
             and not event.failed
             and NO_ID not in event.input_versions
-            and not event.op.startswith(("aten._foreach", "aten._fused"))
+            and not event.op.startswith(_UPDATES)
         )
         for value in statement.written:
+            maker = value.maker
+            if maker is not None and maker.op == _DETACH and self._is_apart(event, value.tensor):
+                maker.op, maker.arguments = _DATA
             if node_id is not None:
                 value.node_id, value.requires_grad = node_id, True
         for tensor_id in event.outputs:
@@ -484,19 +529,31 @@ class _Builder:
                 self._by_node[node_id] = value
         return statement
 
+    def _is_apart(self, event: OpCalled, tensor: Tensor) -> bool:
+        """Return whether a write left the version unchanged that others see: ``x.data.mul_(2)``."""
+        bump, seen = self._bumped.get(event.seq), self._last_seen.get(tensor.tensor_id)
+        return bump is not None and seen is not None and seen[0] > event.seq and seen[1] < bump
+
     def _inputs(self, event: OpCalled, node_id: int | None) -> list[Value]:
         node = self._nodes.get(NO_ID if node_id is None else node_id)
         after = set(node.next_node_ids) if node is not None else None
         makes_node = not self._grad_off and event.sequence_nr is not None
-        return [self._current(each, after, makes_node=makes_node) for each in event.inputs]
+        is_update = event.op.startswith(_UPDATES)
+        return [
+            self._current(each, after, makes_node=makes_node, leaf=is_update)
+            for each in event.inputs
+        ]
 
     def _current(
-        self, tensor_id: int, after: set[int] | None = None, *, makes_node: bool = False
-    ) -> Value:
+        self, tensor_id: int, after: set[int] | None = None, *, makes_node: bool = False,
+        leaf: bool = False,
+    ) -> Value:  # fmt: skip
         """Return the variable that holds a tensor now; see the note at the top of the file."""
         known = self._values[tensor_id]
         if not known:
             known.append(self._gradient(tensor_id) or self._new_leaf(tensor_id))
+        if leaf and known[0].is_parameter:
+            return known[0]
         if after is not None and len(known) > 1:
             for value in reversed(known):
                 if value.node_id in after:
@@ -504,9 +561,18 @@ class _Builder:
             without = [value for value in known if not value.requires_grad]
             return (without or known)[-1]
         if makes_node and len(known) > 1:
+            if self._is_unread(known[-1]):
+                return known[-1]
             with_grad = [value for value in known if value.requires_grad and not value.is_view]
             return (with_grad or known)[-1]
         return known[-1]
+
+    def _is_unread(self, value: Value) -> bool:
+        """Return whether a view with a gradient was made in this body, and no op took it."""
+        made = self._body.statements
+        return value.requires_grad and value.maker in made and not any(
+            value in each.inputs for each in made
+        )  # fmt: skip
 
     def _new_leaf(self, tensor_id: int) -> Value:
         node_id = self._leaf_nodes.get(tensor_id)
@@ -554,8 +620,8 @@ class _Builder:
         for place, frame in enumerate(stack[1:], start=1):
             if frame.filename.endswith("autograd/function.py") and frame.function.endswith("apply"):
                 name = stack[place - 1].function.split(".")[-2:][0]
-                inner = stack[place - 1]
-                if inner.filename.endswith("torch/utils/checkpoint.py"):
+                inner = next(e for e in stack[place - 1 :: -1] if _RECORDER not in e.filename)
+                if _is_checkpoint(inner):
                     continue
                 return name, tuple((each.filename, each.lineno) for each in stack[place:])
         return None
@@ -629,12 +695,11 @@ class _Builder:
         arrived = self._started.get(node.node_id, ())
         local: dict[int, Value] = {}
         outputs = self._used_outputs(statement)
-        for place, tensor_id in enumerate(arrived[: max(1, len(outputs))]):
+        for tensor_id in arrived[: max(1, len(outputs))]:
             value = Value(self._analysis.tensors[tensor_id if tensor_id != NO_ID else arrived[0]])
             body.parameters.append(value)
             if tensor_id != NO_ID:
                 local[tensor_id] = value
-            del place
         if not body.parameters:
             return
         inside = {
@@ -713,6 +778,10 @@ class _Builder:
                 same = [e for e in (*made, *body.parameters) if e.tensor.shape == shape]
                 found[int(wrong[1])] = same[-1] if same else found[int(wrong[1])]
         return found
+
+
+def _is_checkpoint(frame: SourceLocation) -> bool:
+    return frame.filename.endswith("torch/utils/checkpoint.py")
 
 
 def _save_more(body: Body, count: int) -> None:

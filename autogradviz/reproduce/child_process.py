@@ -32,6 +32,8 @@ def main() -> None:
             answer = {"known": _known(torch, request["names"]), "torch": torch.__version__}
             _warm_up(torch, request)
         elif hasattr(os, "fork"):
+            if request["record"] and "autogradviz" not in sys.modules:
+                run("import torch\ntorch.ones(1, requires_grad=True).exp().backward()", record=True)
             answer = _in_fork(request)
         else:
             answer = run(request["text"], record=request["record"])
@@ -44,8 +46,6 @@ def _warm_up(torch: Any, request: dict[str, Any]) -> None:
     value = torch.ones(1, requires_grad=True)
     if request["checkpoint"]:
         torch.utils.checkpoint.checkpoint(torch.exp, value, use_reentrant=False).backward()
-    if request["record"]:
-        run("import torch\ntorch.ones(1, requires_grad=True).exp().backward()", record=True)
 
 
 def _known(torch: Any, ops: list[str]) -> dict[str, tuple[str, list[str]]]:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 SymptomKind: TypeAlias = Literal[
     "missing", "zero", "not finite", "finite value", "not finite value"
 ]
-StatementKind: TypeAlias = Literal["op", "backward", "checkpoint", "function", "hook"]
-BodyKind: TypeAlias = Literal["main", "region", "forward", "backward", "hook"]
+StatementKind: TypeAlias = Literal[
+    "op", "backward", "checkpoint", "function", "hook", "pair", "disabled"
+]
+BodyKind: TypeAlias = Literal["main", "region", "forward", "backward", "hook", "pack", "unpack"]
 
 
 @dataclass(eq=False, slots=True)
@@ -45,6 +47,7 @@ class Statement:
     through_data: bool = False  # the write did not count as one: ``x.data.mul_(2)``
     grad_off: bool = False
     failed: bool = False
+    pairs: tuple[Statement, ...] = ()  # of saved-tensor hooks that were entered
     options: dict[str, object] = field(default_factory=dict)
     bodies: list[Body] = field(default_factory=list)
     location: SourceLocation | None = None
@@ -68,6 +71,20 @@ class Body:
     dirty: list[Value] = field(default_factory=list)  # marked by a custom Function
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Contrast:
+    """Causes of a wrong gradient: the program runs with them and without.
+
+    Without them, a write is left out, a checkpoint region is called as a function, and a pair of
+    saved-tensor hooks is not entered.
+    """
+
+    causes: tuple[Statement, ...]
+    shown: tuple[Value, str] | None = None
+    """A leaf, and "grad" or "data", which differs; None if that is not known yet."""
+    is_missing: bool = False  # it is None in the wrong run
+
+
 @dataclass(eq=False, slots=True)
 class Program:
     """A program, and what it lacks of the recording."""
@@ -76,6 +93,7 @@ class Program:
     missing: list[str] = field(default_factory=list)
     symptoms: list[tuple[Value, SymptomKind]] = field(default_factory=list)
     """Tensors with what is wrong: with their gradients, or with themselves."""
+    contrast: Contrast | None = None
     names: dict[str, str] = field(default_factory=dict)  # of custom Functions: recorded, ours
 
     def statements(self) -> Iterator[Statement]:

@@ -6,12 +6,14 @@ import platform
 import re
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import NothingToReproduceError
 from autogradviz.event_log import write_over_own
 from autogradviz.events import ArgumentsSeen
 from autogradviz.reproduce.build_program import build_program
+from autogradviz.reproduce.find_contrast import contrasts, differing, ends
 from autogradviz.reproduce.find_symptoms import depends_on, find_symptoms
 from autogradviz.reproduce.reduce_program import count_statements, reduce_program
 from autogradviz.reproduce.run_programs import ProgramRunner
@@ -20,7 +22,7 @@ from autogradviz.reproduce.write_program import Spelling, statement_at, write_pr
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.diagnose import Finding
@@ -116,13 +118,9 @@ def reproduce(
         raise NothingToReproduceError(message)
     symptoms = [] if error is not None else find_symptoms(analysis, findings[0])
     program = build_program(analysis, error, symptoms)
-    if error is None and not symptoms:
-        program.missing.append(
-            f"an assertion: {findings[0].slug} shows in no single gradient, only in a recording"
-        )
     if runner is not None:
         return _Search(analysis, findings, program, runner, source=source).result()
-    with ProgramRunner(seconds, record=error is None and not symptoms) as own:
+    with ProgramRunner(seconds) as own:
         return _Search(analysis, findings, program, own, source=source).result()
 
 
@@ -131,10 +129,13 @@ class _Search:
         self, analysis: Analysis, findings: Sequence[Finding], program: Program,
         runner: ProgramRunner, *, source: bool,
     ) -> None:  # fmt: skip
+        self._analysis = analysis
         self._error = analysis.error
-        self._slug = "" if self._error is not None else findings[0].slug
+        self._finding = None if self._error is not None else findings[0]
+        self._slug = "" if self._finding is None else self._finding.slug
         self._program = program
         self._runner = runner
+        runner.record = False
         ops = {each.op for each in program.statements() if each.kind == "op"}
         regions = any(each.kind == "checkpoint" for each in program.statements())
         known = runner.find_functions(ops, checkpoint=regions)
@@ -147,8 +148,13 @@ class _Search:
 
     def result(self) -> Reproduction:
         """Return the shortest program that was found."""
-        found, dropped = None, set()
-        for each in self._spellings():
+        found, dropped = self._find_contrast()
+        if self._finding is not None and found is None and not self._program.symptoms:
+            self._program.missing.append(
+                f"an assertion: {self._slug} shows in no single gradient, only in a recording"
+            )
+            self._runner.record = True
+        for each in self._spellings() if found is None else ():
             dropped = self._repair(each)
             if self._is_same(each, dropped):
                 found = each
@@ -170,6 +176,31 @@ class _Search:
             torch_version=self._runner.torch_version,
         )
 
+    def _find_contrast(self) -> tuple[Spelling | None, set[Statement]]:
+        """Make the program compare a wrong gradient with the right one, if it can.
+
+        Returns:
+            the spelling for which it does, None if there is none; and statements left out.
+        """
+        program = self._program
+        if self._finding is None or program.symptoms:
+            return None, set()
+        choices = contrasts(self._analysis, program, self._finding)
+        ways = list(product(("rand", "randn"), (False, True)))
+        for contrast, end in product(choices, ends(program)):
+            for contents, plain in ways:
+                spelling = replace(self._spelling, contents=contents, plain=plain)
+                program.contrast = contrast
+                dropped = self._repair(spelling, end)
+                text = self._text(spelling, dropped)
+                program.contrast = differing(
+                    program, spelling, dropped, partial(self._runner.run, text)
+                )
+                if program.contrast is not None and self._is_same(spelling, dropped):
+                    return spelling, dropped
+        program.contrast = None
+        return None, set()
+
     def _spellings(self) -> Iterator[Spelling]:
         """Yield the ways to write the program, the shortest result first."""
         roots: list[Value | None] = [*self._roots(), None]
@@ -181,7 +212,7 @@ class _Search:
                 for root in roots:
                     yield replace(self._spelling, contents=contents, plain=plain, root=root)
 
-    def _repair(self, spelling: Spelling) -> set[Statement]:
+    def _repair(self, spelling: Spelling, end: Iterable[Statement] = ()) -> set[Statement]:
         """Return the statements that raise another exception, as values decide what they do.
 
         Their results become new tensors, which have the shapes of the recording.
@@ -189,7 +220,7 @@ class _Search:
         dropped = {
             each for each in self._program.statements()
             if each.kind == "op" and not self._is_written(each, spelling)
-        }  # fmt: skip
+        } | set(end)  # fmt: skip
         for _ in range(_MOST_REPAIRS):
             if self._is_same(spelling, dropped) or not self._has_time():
                 break
@@ -232,6 +263,8 @@ class _Search:
     def _shows(self, outcome: Outcome, dropped: set[Statement]) -> bool:
         """Return whether a program that ended has the finding, which its assertion may show."""
         symptoms = self._program.symptoms
+        if self._program.contrast is not None:
+            return True
         if not symptoms:
             return self._slug in outcome.slugs
         return all(
@@ -264,7 +297,7 @@ class _Search:
 
     def _shown(self, outcome: Outcome) -> str:
         if self._error is None:
-            if self._program.symptoms:
+            if self._program.symptoms or self._program.contrast is not None:
                 return outcome.type_name or self._slug
             return self._slug if self._slug in outcome.slugs else ", ".join(outcome.slugs)
         return f"{outcome.type_name}: {outcome.message}" if outcome.type_name else ""

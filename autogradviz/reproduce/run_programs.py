@@ -35,15 +35,16 @@ class Outcome:
 class ProgramRunner:
     """A child process that has imported PyTorch and runs programs, as a context manager."""
 
-    def __init__(self, seconds: float, *, record: bool = False) -> None:
-        """Set the time for all programs together, and whether each is recorded.
+    def __init__(self, seconds: float) -> None:
+        """Set the time for all programs together.
 
         The time begins when PyTorch has been imported.
         """
         self._seconds = seconds
         self._ends = monotonic() + _START_SECONDS
-        self._record = record
-        self._known: dict[str, Outcome] = {}
+        self.record = False
+        """Whether the next programs are recorded."""
+        self._known: dict[tuple[str, bool], Outcome] = {}
         self._lines: queue.Queue[str] = queue.Queue()
         self.torch_version = ""
 
@@ -86,23 +87,24 @@ class ProgramRunner:
 
         The function is a "method" of tensors, in "torch" or in "F", ``torch.nn.functional``.
         """
-        answer = self._ask({"names": sorted(ops), "checkpoint": checkpoint, "record": self._record})
+        answer = self._ask({"names": sorted(ops), "checkpoint": checkpoint})
         self.torch_version = answer.get("torch", "")
         self.start_again(self._seconds)
         return {op: (where, names) for op, (where, names) in answer.get("known", {}).items()}
 
     def run(self, text: str) -> Outcome:
         """Run a program, or return the outcome of an earlier run of the same text."""
-        if text not in self._known:
+        key = text, self.record
+        if key not in self._known:
             seconds = max(1, min(10, int(self.seconds_left)))
-            request = {"text": text, "record": self._record, "seconds": seconds}
+            request = {"text": text, "record": self.record, "seconds": seconds}
             answer = self._ask(request)
             if not answer:
                 return Outcome("", "no time is left")
-            self._known[text] = Outcome(
+            self._known[key] = Outcome(
                 answer["type"], answer["message"], tuple(answer["slugs"]), answer.get("line", 0)
             )
-        return self._known[text]
+        return self._known[key]
 
     def _ask(self, request: Any) -> dict[str, Any]:
         self._send(request)

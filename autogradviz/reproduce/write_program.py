@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.reproduce.program_model import statements_of
 from autogradviz.reproduce.spelling import FIRST_ONLY, Known, base_name, returns_list, spell
@@ -11,11 +11,12 @@ from autogradviz.reproduce.spelling import FIRST_ONLY, Known, base_name, returns
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from autogradviz.reproduce.program_model import Body, Program, Statement, Value
+    from autogradviz.reproduce.program_model import Body, Contrast, Program, Statement, Value
 
 _FLOATS: Final = ("float", "bfloat", "complex")
 _FILLED: Final = {
-    "rand": ".uniform_()", "ones": ".fill_(1)", "large": ".uniform_(-1000, 1000)",
+    "rand": ".uniform_()", "randn": ".normal_()",
+    "ones": ".fill_(1)", "large": ".uniform_(-1000, 1000)",
 }  # fmt: skip
 _INDENT: Final = "    "
 _ASSERTED: Final = {
@@ -25,7 +26,19 @@ _ASSERTED: Final = {
     "finite value": "{}.isfinite().all()",
     "not finite value": "not {}.isfinite().all()",
 }
+_PAIRS: Final = {
+    "user": "saved_tensors_hooks", "offload": "save_on_cpu()",
+    "allow_mutation": "allow_mutation_on_saved_tensors()",
+}  # fmt: skip
 _MARK: Final = "  # statement "
+_PROBE: Final = (
+    "def differ(a, b):",
+    "    return b is None or a.shape != b.shape or not torch.allclose(a, b, equal_nan=True)",
+    "pairs = enumerate(zip(right, wrong))",
+    "found = [(n, b is None) for n, (a, b) in pairs if a is not None and differ(a, b)]",
+    "raise LookupError(repr(found))",
+)
+"""The end of a program that says which results differ, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +48,7 @@ class Spelling:
     known: Known = field(default_factory=dict)  # functions of PyTorch
     plain: bool = False  # call operators by their own names
     source: bool = False  # add the user's lines as comments
-    contents: str = "rand"  # of new tensors: "rand", "ones", "zeros", "eye"
+    contents: str = "rand"  # of new tensors: "rand", "randn", "ones", "zeros", "eye"
     root: Value | None = None  # backward starts from this tensor
 
 
@@ -49,6 +62,15 @@ def statement_at(
         return None
     _, found, number = lines[lineno - 1].rpartition(_MARK)
     return writer.marked[int(number)] if found else None
+
+
+def compared_values(
+    program: Program, spelling: Spelling, dropped: Collection[Statement]
+) -> list[Value]:
+    """Return the tensors whose gradients and contents a program's probe compares."""
+    writer = _Writer(program, spelling, set(map(id, dropped)))
+    writer.text()
+    return writer.compared
 
 
 def write_program(program: Program, spelling: Spelling, dropped: Collection[Statement] = ()) -> str:
@@ -74,6 +96,8 @@ class _Writer:
         self._gone = set(dropped)
         self._names: dict[int, str] = {}
         self._leaves: list[str] = []
+        self._pair_names: dict[int, list[str]] = {}
+        self._leaf_values: list[Value] = []
         self._counts: dict[str, int] = {}
         self._owner = {
             id(value): body for body in _bodies(program.main) for each in body.statements
@@ -120,7 +144,11 @@ class _Writer:
         return statement.inputs
 
     def _is_pure(self, statement: Statement) -> bool:
-        if statement.kind in {"backward", "hook"} or statement.written or statement.failed:
+        if (
+            statement.kind in {"backward", "hook", "pair", "disabled"}
+            or statement.written
+            or statement.failed
+        ):
             return False
         return not any(
             inner.written or inner.failed or inner.kind == "backward"
@@ -158,6 +186,7 @@ class _Writer:
         else:
             name = self._next("w" if value.is_parameter else "x")
             self._leaves.append(f"{name} = {self._new_tensor(value)}")
+            self._leaf_values.append(value)
         self._names[id(value)] = name
         return name
 
@@ -216,29 +245,80 @@ class _Writer:
             f"assert {_ASSERTED[kind].format(self._name(value))}"
             for value, kind in self._program.symptoms
         ]
-        found = "\n".join([*self._leaves, *lines, *shown])
+        contrast = self._program.contrast
+        if contrast is None:
+            found = "\n".join([*self._leaves, *lines, *shown])
+        else:
+            found = "\n".join(self._contrast(contrast, lines))
         head = ["import torch"]
         if "F." in found:
             head.append("import torch.nn.functional as F")
+        if "nullcontext()" in found:
+            head.insert(0, "from contextlib import nullcontext\n")
         if "checkpoint(" in found:
             head.append("from torch.utils.checkpoint import checkpoint")
-        if "torch.rand(" in found or ".uniform_(" in found:
+        if contrast is None and ("torch.rand(" in found or ".uniform_(" in found):
             head += ["", "torch.manual_seed(0)"]
         return "\n".join([*head, "", found, ""])
 
+    def _contrast(self, contrast: Contrast, lines: list[str]) -> Iterator[str]:
+        """Yield the program as a function that runs right or wrong, and what differs."""
+        left = [each for each in self._program.main.statements if id(each) not in self._gone]
+        losses = [self._name(each.inputs[0]) for each in left if each.kind == "backward"]
+        if contrast.shown is None:
+            names = [self._name(value) for value in self.compared]
+            places = [f"{name}.{place}" for place in ("grad", "data") for name in names]
+            returned = f"[{', '.join(places)}]"
+        else:
+            value, place = contrast.shown
+            returned = f"{self._name(value)}.{place}"
+        body = ["torch.manual_seed(0)", *self._leaves, *lines]
+        yield "def step(right):"
+        yield from _indented([*body, f"return [{', '.join(losses)}], {returned}"])
+        yield ""
+        yield "loss, right = step(right=True)"
+        yield "same_loss, wrong = step(right=False)"
+        yield "assert all(map(torch.equal, loss, same_loss))"
+        if contrast.shown is None:
+            yield from _PROBE
+        elif contrast.is_missing:
+            yield "assert right is not None and wrong is None"
+        else:
+            yield "assert not torch.allclose(right, wrong, equal_nan=True)"
+
+    @property
+    def compared(self) -> list[Value]:
+        """The tensors that the program begins with, and those that regions take."""
+        taken = [
+            value for each in self._program.main.statements
+            if each.kind == "checkpoint" and id(each) not in self._gone
+            for value in self._arguments_of_region(each)
+            if value.maker is None or not value.requires_grad
+        ]  # fmt: skip
+        return list({id(value): value for value in (*self._leaf_values, *taken)}.values())
+
     def _body(self, body: Body) -> Iterator[str]:
-        off = False
+        before: list[str] = []
         for statement in body.statements:
             if id(statement) in self._gone:
                 continue
             lines = [*self._comment(statement), *self._lines(statement)]
-            if statement.grad_off:
-                if not off:
-                    yield "with torch.no_grad():"
-                yield from _indented(lines)
-            else:
-                yield from lines
-            off = statement.grad_off
+            contexts = list(self._contexts(statement))
+            for depth, context in enumerate(contexts if contexts != before else ()):
+                yield f"{_INDENT * depth}with {context}:"
+            before = contexts
+            yield from (_INDENT * len(contexts) + line if line else line for line in lines)
+
+    def _contexts(self, statement: Statement) -> Iterator[str]:
+        """Yield the contexts that are entered around a statement."""
+        for pair in statement.pairs:
+            if id(pair) not in self._gone:
+                call = f"torch.autograd.graph.{_PAIRS[pair.op]}"
+                if pair.op == "user":
+                    call += f"({', '.join(self._pair_names[id(pair)])})"
+                yield f"nullcontext() if right else {call}" if self._is_cause(pair) else call
+        if statement.grad_off:
+            yield "torch.no_grad()"
 
     def _comment(self, statement: Statement) -> Iterator[str]:
         line = statement.location
@@ -254,12 +334,25 @@ class _Writer:
             yield from self._function(statement)
         elif statement.kind == "hook":
             yield from self._hook(statement)
+        elif statement.kind == "pair":
+            yield from self._pair(statement)
+        elif statement.kind == "disabled":
+            yield f"with torch.autograd.graph.disable_saved_tensors_hooks({statement.op!r}):"
+            call = "torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)"
+            yield f"{_INDENT}{call}.__enter__()"
         else:
             line = self._op(statement)
             if self._is_marked:
                 line += f"{_MARK}{len(self.marked)}"
                 self.marked.append(statement)
+            if self._is_cause(statement):
+                yield "if not right:"
+                line = _INDENT + line
             yield line
+
+    def _is_cause(self, statement: Statement) -> bool:
+        contrast = self._program.contrast
+        return contrast is not None and statement in contrast.causes
 
     def _op(self, statement: Statement) -> str:
         names = [self._name(value) for value in statement.inputs]
@@ -359,24 +452,21 @@ class _Writer:
         taken = ", ".join(self._name(value) for value in arguments)
         returned: list[str] = []
         for name, body in zip(names, statement.bodies, strict=True):
-            before = set(self._names)
             lines = list(self._body(body))
-            made = [each for each in self._names if each not in before]
-            kept = self._kept_for_later(body, statement, outputs)
+            kept = self._kept_for_later(body, outputs)
             yield f"def {name}({taken}):"
             if kept:
                 yield f"{_INDENT}global {', '.join(self._names[id(value)] for value in kept)}"
             yield from _indented(lines)
             if body is forward:
                 returned = [self._names[id(value)] for value in outputs]
-                last = [self._names[id(v)] for e in body.statements if id(e) not in self._gone
-                        for v in e.outputs if id(v) in self._names][-1:]  # fmt: skip
+                last = self._last_output(body)
                 first = taken.split(", ")[0] or None
-                yield f"{_INDENT}return {', '.join(returned or last) or first}"
+                given = ", ".join(returned or last) or first
+                yield f"{_INDENT}return {f'[{given}]' if options['nested'] else given}"
             else:
-                pairs = self._twin_outputs(body, forward, outputs)
+                pairs = self._twin_outputs(body, outputs)
                 yield f"{_INDENT}return {', '.join(pairs) or 'None'}"
-            del made
         called = number
         if len(names) > 1:
             yield "# it runs other operators when it is computed again"
@@ -389,27 +479,39 @@ class _Writer:
             keywords += f", determinism_check={options['determinism_check']!r}"
         if not options["early_stop"] and not options["use_reentrant"]:
             keywords += ", early_stop=False"
-        target = f"{', '.join(returned)} = " if returned else ""
-        yield f"{target}checkpoint({', '.join([called, *filter(None, [taken])])}, {keywords})"
+        target = ", ".join(returned)
+        target = f"[{target}] = " if options["nested"] and returned else target and f"{target} = "
+        plain = f"{called}({taken}) if right else " if self._is_cause(statement) else ""
+        call = f"checkpoint({', '.join([called, *filter(None, [taken])])}, {keywords})"
+        yield f"{target}{plain}{call}"
 
     def _arguments_of_region(self, statement: Statement) -> list[Value]:
-        """Return the tensors from outside that a region takes; it reads parameters itself."""
+        """Return the tensors from outside that a region takes; it reads the others itself."""
         inside = {
             id(value) for body in statement.bodies for each in statements_of(body)
             for value in each.outputs if id(each) not in self._gone
         }  # fmt: skip
+        kept: Any = statement.options["kept"]
         found: dict[int, Value] = {}
         for each in statements_of(statement.bodies[0]):
             if id(each) in self._gone:
                 continue
             for value in each.inputs:
-                if id(value) not in inside and not value.is_parameter:
+                is_taken = (
+                    value.tensor.tensor_id in kept if kept is not None else not value.is_parameter
+                )
+                if id(value) not in inside and is_taken:
                     found.setdefault(id(value), value)
         return list(found.values())
 
-    def _kept_for_later(
-        self, body: Body, region: Statement, outputs: Sequence[Value]
-    ) -> list[Value]:
+    def _last_output(self, body: Body) -> list[str]:
+        names = [
+            self._names[id(v)] for e in body.statements if id(e) not in self._gone
+            for v in e.outputs if id(v) in self._names
+        ]  # fmt: skip
+        return names[-1:]
+
+    def _kept_for_later(self, body: Body, outputs: Sequence[Value]) -> list[Value]:
         """Return the values that later statements need although the region does not return them."""
         own = {id(v): v for each in statements_of(body) for v in each.outputs
                if id(each) not in self._gone}  # fmt: skip
@@ -424,10 +526,9 @@ class _Writer:
             for value in self._inputs(each)
             if id(value) in own and id(value) not in returned and id(value) in self._names
         }
-        del region
         return list(found.values())
 
-    def _twin_outputs(self, body: Body, forward: Body, outputs: Sequence[Value]) -> list[str]:
+    def _twin_outputs(self, body: Body, outputs: Sequence[Value]) -> list[str]:
         own = set(map(id, body.statements))
         found = []
         for value in outputs:
@@ -436,9 +537,7 @@ class _Writer:
                     place = value.maker.outputs.index(value) if value.maker else 0
                     if place < len(twin.outputs) and id(twin.outputs[place]) in self._names:
                         found.append(self._names[id(twin.outputs[place])])
-        last = [self._names[id(v)] for e in body.statements if id(e) not in self._gone
-                for v in e.outputs if id(v) in self._names][-1:]  # fmt: skip
-        del forward
+        last = self._last_output(body)
         return found if len(found) == len(outputs) else last * max(1, len(outputs))
 
     def _hook(self, statement: Statement) -> Iterator[str]:
@@ -453,6 +552,24 @@ class _Writer:
         yield f"def {name}({gradient}):"
         yield from _indented([*lines, f"return {returned[0]}" if returned else "return None"])
         yield f"{owner}.{statement.op}({name})"
+
+    def _pair(self, statement: Statement) -> Iterator[str]:
+        """Yield the hooks of a pair."""
+        number = self._next("hooks").removeprefix("hooks")
+        names = self._pair_names[id(statement)] = [f"pack{number}", f"unpack{number}"]
+        if statement.op != "user":
+            return
+        if not statement.bodies:  # nothing was saved
+            yield f"{names[0]} = {names[1]} = lambda t: t"
+        for name, body in zip(names, statement.bodies, strict=False):
+            taken = [self._define(value) for value in body.parameters]
+            is_tuple = body.kind == "unpack" and len(taken) > 1
+            lines = list(self._body(body))
+            given = [self._names.get(id(v), taken[0]) for v in body.returned if v is not None]
+            yield f"def {name}({'packed' if is_tuple else taken[0]}):"
+            if is_tuple:
+                yield f"{_INDENT}{', '.join(taken)} = packed"
+            yield from _indented([*lines, f"return {', '.join(given)}"])
 
     def _function(self, statement: Statement) -> Iterator[str]:
         name = str(statement.options["name"])

@@ -40,15 +40,15 @@ def run(op, sample, *, recorded, twice=False):
     """
     torch.manual_seed(0)
     tensors = [sample.input, *sample.args, *sample.kwargs.values()]
-    leaves = [t for t in _leaves(tensors) if t.requires_grad]
+    leaves = [t for t in leaves_in(tensors) if t.requires_grad]
     try:
         if recorded:
             with autogradviz.record() as trace:
-                result = _forward_and_backward(op, sample, leaves, twice=twice)
+                result = outputs_and_gradients(op, sample, leaves, twice=twice)
             failed = [f"{e.hook_point}: {e.message}" for e in trace.log.of(RecorderFailed)]
             assert failed == []
         else:
-            result = _forward_and_backward(op, sample, leaves, twice=twice)
+            result = outputs_and_gradients(op, sample, leaves, twice=twice)
     except AssertionError:
         raise
     except Exception as error:
@@ -56,9 +56,9 @@ def run(op, sample, *, recorded, twice=False):
     return flat(result)
 
 
-def _forward_and_backward(op, sample, leaves, *, twice):
+def outputs_and_gradients(op, sample, leaves, *, twice):
     output = op(sample.input, *sample.args, **sample.kwargs)
-    outputs = [t for t in _leaves([output]) if t.requires_grad]
+    outputs = [t for t in leaves_in([output]) if t.requires_grad]
     total = sum(t.abs().sum() for t in outputs if t.layout == torch.strided)
     before = [t._version for t in leaves]
     grads = second = None
@@ -70,14 +70,14 @@ def _forward_and_backward(op, sample, leaves, *, twice):
     return output, grads, second, [t._version - v for t, v in zip(leaves, before, strict=True)]
 
 
-def _leaves(value):
+def leaves_in(value):
     for part in value:
         if isinstance(part, torch.Tensor):
             yield part
         elif isinstance(part, (list, tuple)):
-            yield from _leaves(part)
+            yield from leaves_in(part)
         elif isinstance(part, dict):
-            yield from _leaves(part.values())
+            yield from leaves_in(part.values())
 
 
 def samples_of(op, dtype, count):
@@ -130,7 +130,7 @@ def test_double_backward_is_unchanged_by_recording(op):
 @pytest.mark.parametrize("op", [op for op in DIFFERENTIABLE if op.inplace_variant], ids=name_of)
 def test_operator_in_place_is_unchanged_by_recording(op):
     def in_place(value, *args, **kwargs):
-        copies = [each.clone() for each in _leaves([value])]
+        copies = [each.clone() for each in leaves_in([value])]
         return op.inplace_variant(copies if isinstance(value, list) else copies[0], *args, **kwargs)
 
     (sample,) = samples_of(op, torch.float64, 1)

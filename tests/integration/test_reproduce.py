@@ -200,17 +200,186 @@ def test_program_of_a_finding_asserts_what_is_wrong(step, slug, assertion):
     assert "autogradviz" not in found.text.partition("\n")[2]
 
 
+def clipped_too_late():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model(torch.rand(2, 3)).sum().backward()
+    optimizer.step()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    return model
+
+
+@pytest.mark.ci(reason="records each program that it tries")
 def test_finding_that_no_gradient_shows_is_named():
-    weight = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
-        hidden = weight.exp()
-        loss = hidden.sum()
-        hidden.data.mul_(2)
+        kept = clipped_too_late()
+    assert kept is not None
+    found = trace.reproduce(seconds=5)
+    assert found.expected == "clip-after-step"
+    assert found.missing[-1:] == (
+        "an assertion: clip-after-step shows in no single gradient, only in a recording",
+    )
+
+
+# --- wrong gradients without an exception ---------------------------------------------------
+
+
+def silent_write():
+    hidden = torch.rand(3, requires_grad=True).exp()
+    loss = hidden.sum()
+    hidden.data.mul_(2)
+    loss.backward()
+
+
+def other_operators_when_recomputed():
+    w, calls = torch.rand(3, requires_grad=True), []
+
+    def region(x):
+        calls.append(x)
+        return ((x * w).tanh() if len(calls) == 1 else (x * w).sigmoid()).sin()
+
+    checkpoint(region, torch.rand(3), use_reentrant=False).sum().backward()
+
+
+def state_changed_twice():
+    region = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh())
+    checkpoint(region, torch.rand(3, 4), use_reentrant=False).sum().backward()
+    return region
+
+
+def reentrant_without_gradients():
+    first, last = nn.Linear(3, 3), nn.Linear(3, 1)
+    last(checkpoint(first, torch.rand(2, 3), use_reentrant=True)).sum().backward()
+    return first, last
+
+
+def one_buffer_for_all_saved_tensors():
+    buffer, w = torch.zeros(4), torch.rand(2, 2, requires_grad=True)
+
+    def pack(tensor):
+        return buffer.copy_(tensor.detach().reshape(-1))
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed.view(2, 2)):
+        loss = ((torch.rand(2, 2) @ w).tanh() @ w).sum()
+    loss.backward()
+
+
+NOT_EQUAL = "assert not torch.allclose(right, wrong, equal_nan=True)"
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("engine", ["auto", "python"])
+@pytest.mark.parametrize(
+    ("step", "slug", "cause", "assertion"),
+    [
+        (silent_write, "silent-write", "    if not right:", NOT_EQUAL),
+        (other_operators_when_recomputed, "checkpoint-saves-shifted", "checkpoint(", NOT_EQUAL),
+        (state_changed_twice, "checkpoint-effect-repeated", "checkpoint(", NOT_EQUAL),
+        (reentrant_without_gradients, "reentrant-no-grad-input", "checkpoint(",
+         "assert right is not None and wrong is None"),
+        (one_buffer_for_all_saved_tensors, "hook-memory-reused", "nullcontext()", NOT_EQUAL),
+    ],
+)  # fmt: skip
+def test_program_compares_a_wrong_gradient_with_the_right_one(
+    step, slug, cause, assertion, engine, runner
+):
+    with autogradviz.record(engine=engine) as trace:
+        kept = step()
+    findings = trace.diagnose()
+    assert findings[0].slug == slug
+    found = reproduce(trace.analysis, findings, source=False, seconds=300, runner=runner)
+    assert found.same, found.text
+    assert (found.expected, found.got, found.missing) == (slug, slug, ())
+    assert assertion in found.text.split("\n")
+    assert any(cause in line for line in found.text.split("\n") if "right" in line)
+    assert "autogradviz" not in found.text.partition("\n")[2]
+    assert runner.run(found.text).type_name is None
+    del kept
+
+
+class BackwardInside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            (found,) = torch.autograd.grad((leaf * 2).sum(), [leaf])
+        return (found * gradient).sum(0)
+
+
+def test_backward_inside_a_backward_is_named(runner):
+    trace = record_failure(
+        lambda: BackwardInside.apply(torch.rand(3, 4, requires_grad=True)).sum().backward()
+    )
+    found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)
+    assert found.missing == ("a backward inside a backward",)
+
+
+# --- saved-tensor hooks ----------------------------------------------------------------------
+
+
+def unpacked_in_another_dtype():
+    w = torch.rand(4, 4, requires_grad=True)
+    pair = torch.autograd.graph.saved_tensors_hooks(lambda t: t.bfloat16(), lambda t: t)
+    with pair:
+        loss = (torch.rand(3, 4) @ w).sum()
+    loss.backward()
+
+
+def hooks_disabled():
+    x = torch.rand(3, requires_grad=True)
+    with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+        checkpoint(torch.exp, x, use_reentrant=False)
+
+
+def saved_on_cpu_twice():
+    with torch.autograd.graph.save_on_cpu():
+        loss = torch.rand(3, requires_grad=True).exp().sum()
+    loss.backward()
+    loss.backward()
+
+
+def written_where_mutation_is_allowed():
+    with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        y = torch.rand(3, requires_grad=True).exp()
+        y.sin()
+        y.mul_(2)
+    y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (unpacked_in_another_dtype, "saved_tensors_hooks(pack1, unpack1)"),
+        (hooks_disabled, "disable_saved_tensors_hooks('not here')"),
+        (saved_on_cpu_twice, "backward()"),
+        (written_where_mutation_is_allowed, "allow_mutation_on_saved_tensors()"),
+    ],
+)
+def test_program_enters_the_saved_tensor_hooks(step, text, runner):
+    trace = record_failure(step)
+    found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)
+    assert found.same, f"{found.expected}\n{found.got}\n{found.text}"
+    assert text in found.text
+
+
+def test_hooks_that_run_no_operators_are_named(runner):
+    def step():
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: [t], lambda kept: kept[0]):
+            loss = torch.rand(3, requires_grad=True).exp().sum()
         loss.backward()
-    found = trace.reproduce()
-    assert found.expected == "silent-write"
+        loss.backward()
+
+    trace = record_failure(step)
+    found = reproduce(trace.analysis, (), source=False, seconds=300, runner=runner)
+    assert found.same
     assert found.missing == (
-        "an assertion: silent-write shows in no single gradient, only in a recording",
+        "hooks on saved tensors that run no operators; here they return the tensor",
     )
 
 

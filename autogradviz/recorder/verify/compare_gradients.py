@@ -9,7 +9,7 @@ import torch
 
 TOLERANCES: Final = {
     torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 2e-4, torch.complex64: 2e-4,
-    torch.float16: 5e-3, torch.bfloat16: 3e-2,
+    torch.float16: 5e-3, torch.complex32: 5e-3, torch.bfloat16: 3e-2,
 }  # fmt: skip
 """The largest L2 norm of a difference that passes for rounding, relative to the larger norm."""
 ROUNDING: Final = 3e-2
@@ -27,6 +27,7 @@ def difference(got: torch.Tensor | None, want: torch.Tensor | None) -> float | N
     if got is None or want is None:
         given = want if got is None else got
         return None if given is None or not bool(_dense(given).any()) else 1.0
+    tolerance = max(TOLERANCES.get(got.dtype, 2e-4), TOLERANCES.get(want.dtype, 2e-4))
     got, want = _dense(got), _dense(want)
     if got.shape != want.shape:
         try:
@@ -35,7 +36,6 @@ def difference(got: torch.Tensor | None, want: torch.Tensor | None) -> float | N
             return inf
     if torch.equal(got, want):
         return None
-    tolerance = max(TOLERANCES.get(got.dtype, 2e-4), TOLERANCES.get(want.dtype, 2e-4))
     error = relative_error(got, want)
     return error if error > tolerance else None
 
@@ -61,7 +61,8 @@ def _finite_norm(tensor: torch.Tensor) -> float:
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
-    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+    tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
+    return tensor.to(torch.complex64) if tensor.dtype is torch.complex32 else tensor
 
 
 def is_straight_through(got: torch.Tensor | None, want: torch.Tensor | None) -> bool:
