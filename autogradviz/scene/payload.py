@@ -112,6 +112,7 @@ def to_payload(scene: Scene) -> dict[str, Any]:
     payload["summary"] = {f.name: getattr(scene.summary, f.name) for f in fields(scene.summary)}
     payload["summary"]["notices"] = list(scene.summary.notices)
     payload["summary"]["idle_ns"] = list(scene.summary.idle_ns)
+    payload["summary"]["searched"] = list(scene.summary.searched)
     for name, kind in TABLES.items():
         table, named = _columns(getattr(scene, name), kind, strings)
         payload[name] = table

@@ -19,22 +19,41 @@ export function formatBytes(nbytes) {
  * A duration from nanoseconds: `4.1 ms`.
  *
  * @param {number} ns
+ * @param {number} [more] digits than usual
  * @returns {string}
  */
-export function formatDuration(ns) {
+export function formatDuration(ns, more = 0) {
   if (ns < 1e3) return `${Math.round(ns)} ns`;
-  if (ns < 1e6) return `${digits(ns / 1e3)} µs`;
-  if (ns < 1e9) return `${digits(ns / 1e6)} ms`;
-  return `${digits(ns / 1e9)} s`;
+  if (ns < 1e6) return `${digits(ns / 1e3, more)} µs`;
+  if (ns < 1e9) return `${digits(ns / 1e6, more)} ms`;
+  return `${digits(ns / 1e9, more)} s`;
+}
+
+/**
+ * Times with as many digits as tell them apart: `3.1805 s`, `3.1810 s`.
+ *
+ * @param {number[]} times
+ * @returns {string[]}
+ */
+export function formatTimes(times) {
+  let texts = times.map((time) => formatDuration(time));
+  for (let more = 1; more < 8 && new Set(texts).size < new Set(times).size; more++) {
+    texts = times.map((time) => formatDuration(time, more));
+  }
+  return texts;
 }
 
 /**
  * @param {number} value
+ * @param {number} more digits than usual
  * @returns {string}
  */
-function digits(value) {
-  if (Number.isInteger(value) || value >= 99.95) return String(Math.round(value));
-  return value.toFixed(value >= 9.995 ? 1 : 2).replace(/\.?0+$/, "");
+function digits(value, more) {
+  const places = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  if (more) return value.toFixed(places + more);
+  return Number.isInteger(value)
+    ? String(value)
+    : value.toFixed(places).replace(/\.0*$|(\.\d)0$/, "$1");
 }
 
 const counts = new Intl.NumberFormat("en-US");
