@@ -1,6 +1,7 @@
 // @ts-check
 /** Parts of charts: canvas setup, axis ticks, time axes, step curves, colors of spans. */
 
+import { columnOf } from "../payload/lazy_rows.js";
 import { formatDuration, formatTimes } from "../scene/format.js";
 
 /** @typedef {import("./text.js").Pen} Pen */
@@ -206,14 +207,17 @@ export function paintTorn({ ctx, palette }, { left, top, right, bottom }) {
  * @param {[start: number, end: number]} span
  */
 export function traceSteps(ctx, points, x, y, [start, end]) {
-  let before = points.findLast((point) => point.time_ns <= start)?.nbytes ?? 0;
+  const [times, sizes] = [columnOf(points, "time_ns"), columnOf(points, "nbytes")];
+  let at = 0;
+  let before = 0;
+  for (; times[at] <= start; at++) before = sizes[at];
   ctx.beginPath();
   ctx.moveTo(x(start), y(before));
-  for (const point of points) {
-    if (point.time_ns < start || point.time_ns > end) continue;
-    ctx.lineTo(x(point.time_ns), y(before));
-    ctx.lineTo(x(point.time_ns), y(point.nbytes));
-    before = point.nbytes;
+  for (; times[at] <= end; at++) {
+    const left = x(times[at]);
+    ctx.lineTo(left, y(before));
+    ctx.lineTo(left, y(sizes[at]));
+    before = sizes[at];
   }
   ctx.lineTo(x(end), y(before));
 }
