@@ -109,7 +109,7 @@ function lengthOf(column) {
  * @returns {any[]}
  */
 export function unpackColumn(text) {
-  if (text[0] === "[") return JSON.parse(text);
+  if (text[0] === "[" || text[0] === "{") return withRuns(JSON.parse(text));
   if (text[0] === "r") return text.slice(1).split(";");
   const content = JSON.parse(text.slice(1));
   if (text[0] === "c") {
@@ -118,11 +118,25 @@ export function unpackColumn(text) {
       ? Array.from({ length: count }, () => [...value])
       : new Array(count).fill(value);
   }
-  if (text[0] === "d") return sumDifferences(content);
-  const [lengths, differences] = content;
+  if (text[0] === "d") return sumDifferences(withRuns(content));
+  const [lengths, differences] = content.map(withRuns);
   const numbers = sumDifferences(differences);
   let start = 0;
   return lengths.map((/** @type {number} */ length) => numbers.slice(start, (start += length)));
+}
+
+/**
+ * @param {any[] | {runs: any[]}} content
+ * @returns {any[]} the values, of which runs may be stored once
+ */
+function withRuns(content) {
+  if (Array.isArray(content)) return content;
+  const { runs } = content;
+  const values = [];
+  for (let at = 0; at < runs.length; at += 2) {
+    for (let left = runs[at + 1]; left > 0; left--) values.push(runs[at]);
+  }
+  return values;
 }
 
 /**
