@@ -75,8 +75,7 @@ export function makeRows(columns, textColumns, strings) {
   }
   const all = Object.values(columns);
   const column = all.find((each) => each[0] === "c") ?? all[0] ?? [];
-  const count =
-    column[0] === "c" ? JSON.parse(column.slice(1))[1] : lengthOf(/** @type {any} */ (column));
+  const count = lengthOf(column);
   const rows = new Array(count);
   for (let at = 0; at < count; at++) rows[at] = new Row(at);
   columnsOf.set(rows, {
@@ -99,7 +98,8 @@ export function makeRows(columns, textColumns, strings) {
  * @returns {number}
  */
 function lengthOf(column) {
-  return (typeof column === "string" ? unpackColumn(column) : column).length;
+  if (typeof column !== "string") return column.length;
+  return column[0] === "c" ? JSON.parse(column.slice(1))[1] : unpackColumn(column).length;
 }
 
 /**

@@ -36,11 +36,14 @@ export function formatDuration(ns, more = 0) {
  * @returns {string[]}
  */
 export function formatTimes(times) {
-  let texts = times.map((time) => formatDuration(time));
-  for (let more = 1; more < 8 && new Set(texts).size < new Set(times).size; more++) {
-    texts = times.map((time) => formatDuration(time, more));
-  }
-  return texts;
+  const textsWith = (/** @type {number} */ more) => times.map((time) => formatDuration(time, more));
+  const count = new Set(times).size;
+  let more = 0;
+  while (more < 8 && new Set(textsWith(more)).size < count) more++;
+  // Equal steps differ by equal amounts in the texts, too.
+  const next = textsWith(more + 1);
+  const isRound = textsWith(more).every((text, at) => parseFloat(text) === parseFloat(next[at]));
+  return more && !isRound ? next : textsWith(more);
 }
 
 /**
