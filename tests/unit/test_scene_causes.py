@@ -85,7 +85,7 @@ def test_number_of_answers_is_bounded_and_missing_gradients_come_first(monkeypat
     assert [each for each in subjects if each.startswith("parameter")] == ["parameter net.unused"]
 
 
-def test_buffers_are_not_asked_about():
+def test_stored_answers_leave_out_buffers():
     recorded = autogradviz.Trace(
         make_log(
             began(),
