@@ -536,6 +536,7 @@
  * @property {boolean} audited audit entries and answers are stored
  * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
  * @property {number} older_steps the number of these steps
+ * @property {string[]} searched kinds of problems that were looked for, with the audit
  */
 
 /**

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import source_line
 from autogradviz.causes.why import HOW, explain_targets
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.rule import all_rules
 from autogradviz.events import (
     BackwardStarted,
     ErrorRaised,
@@ -23,6 +25,7 @@ from autogradviz.events import (
     HookRan,
     NodeStarted,
     OptimizerStepped,
+    ParameterSeen,
     RecomputeStarted,
     RegionCutOff,
     RegionEntered,
@@ -130,12 +133,19 @@ def with_causes(
     stories = [steps.story(at, builder.stations(finding)) for at, finding in enumerate(chosen)]
     return replace(
         scene,
-        summary=replace(scene.summary, audited=True),
+        summary=replace(scene.summary, audited=True, searched=_searched_kinds(analysis)),
         stories=tuple(story for story in stories if story.steps),
         cause_steps=tuple(steps.rows),
         audit_entries=entries,
         answers=answers,
     )
+
+
+def _searched_kinds(analysis: Analysis) -> tuple[str, ...]:
+    """Return the slugs of the rules that apply to a recording and have what they need."""
+    recorded = Evidence(analysis).recorded
+    rules = [each for each in all_rules() if each.needs <= recorded and each.when.holds(analysis)]
+    return tuple(sorted({slug for each in rules for slug in each.slugs}))
 
 
 def answer_question(
@@ -172,7 +182,9 @@ def _questions(
     for index in islice(chosen, MAX_NODES):
         yield f"node {index}", scene.nodes[index].node_id
     good = {badge.name for badge in scene.parameter_badges if badge.grad == "ok"}
-    names = [names[0] for names in analysis.parameters.values()]
+    rows = analysis.log.fields(ParameterSeen, "tensor_id", "buffer")
+    buffers = {tensor_id for tensor_id, buffer in rows if buffer}
+    names = [names[0] for each, names in analysis.parameters.items() if each not in buffers]
     for name in sorted(dict.fromkeys(names), key=good.__contains__)[:MAX_PARAMETERS]:
         yield f"parameter {name}", name
 

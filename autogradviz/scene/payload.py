@@ -20,6 +20,9 @@ In a packed payload each column is text:
     r[...];[...]     of lists of numbers, also nested: the JSON of each row, so that a reader parses
                      only the rows that it reads
 
+Instead of any of these lists of numbers, a column without "c" and "r" may have {"runs": [...]}: each
+value that follows itself, and how often.
+
 Large tables of the memory view are not in a packed payload itself, but in its ``later``: a JSON
 object of them in zlib format and base64, which is decoded when that view is shown.
 """
@@ -30,8 +33,8 @@ import base64
 import json
 import zlib
 from dataclasses import fields
-from itertools import chain
-from operator import attrgetter, sub
+from itertools import chain, groupby
+from operator import attrgetter, ne, sub
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
 from autogradviz.scene import schema
@@ -50,6 +53,9 @@ _LEVEL: Final = 4
 
 _JUDGED: Final = 1_000
 """Numbers of a column that decide whether it holds differences."""
+
+_LONG: Final = 4
+"""The average length of runs from which only their values and lengths are written."""
 
 _MANY_ROWS: Final = 2_000
 """Of flame graphs; with fewer, nothing is decoded later."""
@@ -112,6 +118,7 @@ def to_payload(scene: Scene) -> dict[str, Any]:
     payload["summary"] = {f.name: getattr(scene.summary, f.name) for f in fields(scene.summary)}
     payload["summary"]["notices"] = list(scene.summary.notices)
     payload["summary"]["idle_ns"] = list(scene.summary.idle_ns)
+    payload["summary"]["searched"] = list(scene.summary.searched)
     for name, kind in TABLES.items():
         table, named = _columns(getattr(scene, name), kind, strings)
         payload[name] = table
@@ -151,13 +158,22 @@ def pack_column(values: list[Any], annotation: str, *, by_row: bool = False) -> 
         return f"c{_dump([values[0], len(values)])}"
     if by_row and values:
         return f"r{';'.join(map(_dump, values))}"
-    if annotation == "int" and _are_similar(values):
-        return f"d{_dump(_differences(values))}"
+    if annotation in {"int", "int | None"} and None not in values and _are_similar(values):
+        return f"d{_dump_runs(_differences(values))}"
     if annotation == "tuple[int, ...]":
         numbers = list(chain.from_iterable(values))
         if _are_similar(numbers):
-            return f"l{_dump([list(map(len, values)), _differences(numbers)])}"
-    return _dump(values)
+            return f"l[{_dump_runs(list(map(len, values)))},{_dump_runs(_differences(numbers))}]"
+    return _dump(values) if values and isinstance(values[0], list) else _dump_runs(values)
+
+
+def _dump_runs(values: list[Any]) -> str:
+    """Return values as JSON, those that repeat once with their number."""
+    first = values[:_JUDGED]
+    if _LONG * sum(map(ne, first, first[1:])) >= len(first):
+        return _dump(values)
+    runs = [part for value, run in groupby(values) for part in (value, sum(1 for _ in run))]
+    return _dump({"runs": runs})
 
 
 def _are_similar(numbers: list[int]) -> bool:

@@ -1,7 +1,9 @@
 """Measure the viewer in a headless browser: ``make bench``; writes ``assets/bench_viewer.md``.
 
 The scene is synthetic: a network of ten stages, a thousand layers and ``NODES`` nodes. Times are
-medians of three runs on a page of 1180×720 in a software renderer.
+medians of three runs on a page of 1180×720 in a software renderer. Beside the time until the first
+picture stands the CPU time of the page's thread for it, which hardly depends on the load of the
+machine; the line below the table has the CPU time of ``REFERENCE``, to compare machines.
 """
 
 from __future__ import annotations
@@ -30,8 +32,20 @@ RESULT = Path(__file__).parents[2] / "assets" / "bench_viewer.md"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 OPS = ("relu", "tanh", "exp", "sigmoid", "cos")
 
+REFERENCE = """() => {
+  const seen = new Map();
+  let sum = 0;
+  for (let at = 0; at < 400000; at++) {
+    seen.set("k" + (at % 5000), at);
+    sum += JSON.parse("[" + at + "]")[0];
+  }
+  return sum + seen.size;
+}"""
+
+BYTES = "(packed) => { window.bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0)); }"
+
 FIRST_PICTURE = """async (mount) => {
-  eval(mount)(window.packed); // converts text to bytes; a notebook host passes bytes directly
+  eval(mount)();
   const start = performance.now();
   const drawn = () => document.querySelector(".agv-canvas[data-camera]");
   while (!drawn()) await new Promise((r) => setTimeout(r));
@@ -39,6 +53,7 @@ FIRST_PICTURE = """async (mount) => {
   return performance.now() - start;
 }"""
 
+MOVED_S = 3
 FRAMES = """async () => {
   const canvas = document.querySelector(".agv-canvas");
   canvas.focus();
@@ -46,12 +61,24 @@ FRAMES = """async () => {
   const at = { clientX: 560, clientY: 300, bubbles: true, cancelable: true };
   const start = performance.now();
   let frames = 0;
-  for (; performance.now() - start < 1500; frames++) {
-    canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: frames % 40 < 20 ? -40 : 40, ...at }));
+  const press = (type, x) =>
+    canvas.dispatchEvent(
+      new PointerEvent(type, { ...at, clientX: x, buttons: 1, pointerId: 1, isPrimary: true }),
+    );
+  canvas.setPointerCapture = () => {}; // no pointer exists that it could capture
+  for (; performance.now() - start < MOVED_MS; frames++) {
+    const turn = frames % 120;
+    if (turn < 60) {
+      canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: turn < 30 ? -40 : 40, ...at }));
+    } else {
+      if (turn === 60) press("pointerdown", 560);
+      press("pointermove", 560 + 4 * (turn < 90 ? turn - 60 : 120 - turn));
+      if (turn === 119) press("pointerup", 560);
+    }
     await new Promise((r) => requestAnimationFrame(r));
   }
   return (1000 * frames) / (performance.now() - start);
-}"""
+}""".replace("MOVED_MS", str(1000 * MOVED_S))
 
 OPENING = """async () => {
   let longest = 0;
@@ -82,30 +109,48 @@ def make_net(count):
     return scene_of(*boxes)
 
 
-def measure(browser, scene):
-    """Return the medians of the times and frame rates of a scene in the browser."""
-    packed = base64.b64encode(pack(scene)).decode()
+def cpu_time(session):
+    """Return the CPU time of the tasks of a page's thread, in milliseconds."""
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return 1000 * next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+
+
+def measure(browser, payload):
+    """Return the medians of the times and frame rates of a payload in the browser.
+
+    The last three are CPU times, of the first picture, of a frame and of the reference.
+    """
+    packed = base64.b64encode(payload).decode()
     taken = {FIRST_PICTURE: [], FRAMES: [], OPENING: []}
+    spent = {FIRST_PICTURE: [], FRAMES: [], REFERENCE: []}
+    mount = MOUNT.replace("Uint8Array.from(atob(packed), (c) => c.charCodeAt(0))", "window.bytes")
     for _ in range(RUNS):
         page = browser.new_page(viewport={"width": 1180, "height": 720})
         page.set_content("<!doctype html><body></body>")
         page.add_style_tag(content=read_style())
         page.add_script_tag(content=read_global_script())
-        page.evaluate("(packed) => { window.packed = packed; }", packed)
-        for script, values in taken.items():
-            values.append(
-                page.evaluate(script, MOUNT) if script is FIRST_PICTURE else page.evaluate(script)
-            )
+        page.evaluate(BYTES, packed)  # a notebook host passes bytes
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        for script in (REFERENCE, *taken):
+            before = cpu_time(session)
+            value = page.evaluate(script, mount)
+            if script in taken:
+                taken[script].append(value)
+            if script in spent:
+                count = value * MOVED_S if script is FRAMES else 1
+                spent[script].append((cpu_time(session) - before) / count)
         page.close()
-    return [statistics.median(values) for values in taken.values()]
+    return [statistics.median(values) for values in (*taken.values(), *spent.values())]
 
 
 def main():
     """Measure and write the table."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     lines = [
-        "| nodes | payload | first picture | pan and zoom | opening a group, at most |",
-        "|---|---|---|---|---|",
+        "| nodes | payload | first picture | of it CPU | pan and zoom | CPU of a frame"
+        " | opening a group, at most |",
+        "|---|---|---|---|---|---|---|",
     ]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -113,23 +158,29 @@ def main():
         )
         for count in NODES:
             scene = make_net(count)
-            first, frames, opening = measure(browser, scene)
-            size = len(pack(scene)) / 1e6
+            payload = pack(scene)
+            first, frames, opening, cpu, frame, reference = measure(browser, payload)
+            size = f"{len(payload) / 1e6:.1f} MB"
             lines.append(
-                f"| {len(scene.nodes):,} | {size:.1f} MB | {first:.0f} ms | {frames:.0f} frames/s"
-                f" | {opening:.0f} ms |"
+                f"| {len(scene.nodes):,} | {size} | {first:.0f} ms | {cpu:.0f} ms"
+                f" | {frames:.0f} frames/s | {frame:.1f} ms | {opening:.0f} ms |"
             )
             if count == max(NODES):
                 opened = tuple(dataclasses.replace(group, open=True) for group in scene.groups)
-                first, frames, _ = measure(browser, dataclasses.replace(scene, groups=opened))
+                opened_payload = pack(dataclasses.replace(scene, groups=opened))
+                first, frames, _, cpu, frame, _ = measure(browser, opened_payload)
                 lines.append(
-                    f"| {len(scene.nodes):,}, all groups open | {size:.1f} MB | {first:.0f} ms"
-                    f" | {frames:.0f} frames/s | |"
+                    f"| {len(scene.nodes):,}, all groups open | {size} | {first:.0f} ms"
+                    f" | {cpu:.0f} ms | {frames:.0f} frames/s | {frame:.1f} ms | |"
                 )
         browser.close()
     sent = (len(compress_script(read_global_script())) + len(read_style())) / 1e3
     measured = conditions.line(conditions.VIEWER)
-    lines += ["", f"A report contains {sent:.0f} kB of script and style. {measured}"]
+    lines += [
+        "",
+        f"A report contains {sent:.0f} kB of script and style. The reference takes"
+        f" {reference:.0f} ms of CPU time. {measured}",
+    ]
     text = "\n".join(lines) + "\n"
     RESULT.write_text(text, encoding="utf-8")
     print(text)  # noqa: T201

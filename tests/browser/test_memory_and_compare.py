@@ -88,7 +88,7 @@ def test_no_panel_of_a_comparison_covers_another(open_page, traces, tmp_path, wi
     end = page.locator(".agv-totals").evaluate(height)
     assert end <= page.locator(".agv-compare .agv-panel-table").bounding_box()["y"] + 1
     words = page.locator(".agv-compare tbody").inner_text()
-    assert " → " in words
+    assert " →" in words
     assert "0 ns" not in words
 
 

@@ -135,17 +135,25 @@ def unpack(packed):
     return payload
 
 
+def with_runs(content):
+    """Return a list of which runs may be stored once."""
+    if isinstance(content, list):
+        return content
+    values, counts = content["runs"][::2], content["runs"][1::2]
+    return [value for value, count in zip(values, counts, strict=True) for _ in range(count)]
+
+
 def unpack_column(text):
     """Return the values of a column of a packed payload."""
-    if text.startswith("["):
-        return json.loads(text)
+    if text.startswith(("[", "{")):
+        return with_runs(json.loads(text))
     if text.startswith("r"):
         return [json.loads(row) for row in text[1:].split(";")]
     content = json.loads(text[1:])
     if text.startswith("c"):
         return [content[0]] * content[1]
     if text.startswith("d"):
-        return list(accumulate(content))
-    lengths, differences = content
+        return list(accumulate(with_runs(content)))
+    lengths, differences = map(with_runs, content)
     numbers = accumulate(differences)
     return [list(islice(numbers, length)) for length in lengths]

@@ -85,6 +85,29 @@ def test_number_of_answers_is_bounded_and_missing_gradients_come_first(monkeypat
     assert [each for each in subjects if each.startswith("parameter")] == ["parameter net.unused"]
 
 
+def test_stored_answers_leave_out_buffers():
+    recorded = autogradviz.Trace(
+        make_log(
+            began(),
+            parameter(WEIGHT, "net.weight"),
+            parameter(INPUT, "net.position_ids", buffer=True),
+            leaf(9, WEIGHT),
+            op("mul", (PRODUCT,), inputs=(WEIGHT, INPUT), nr=0),
+            node(1, "MulBackward0", nr=0, to=(9,)),
+            gradient(1),
+        )
+    )
+    subjects = [answer.subject for answer in recorded._viewer_scene.answers]
+    assert [each for each in subjects if each.startswith("parameter")] == ["parameter net.weight"]
+
+
+def test_kinds_that_were_looked_for_are_those_of_rules_that_apply():
+    searched = mixed()._viewer_scene.summary.searched
+    assert "gradients-not-cleared" in searched
+    assert "saved-tensor-mutated" not in searched  # only an exception tells
+    assert list(searched) == sorted(set(searched))
+
+
 def test_scene_of_a_picture_has_no_audit():
     recorded = mixed()
     assert not recorded._scene.summary.audited

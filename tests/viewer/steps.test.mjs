@@ -71,9 +71,8 @@ test("two steps are compared by module and line; numbered modules are merged", (
     merged.map(({ kind, label, nodes, depth }) => [kind, label, nodes, depth]),
     [
       ["module", "net", [1, 2], 1],
-      ["module", "h", [1, 2], 2],
-      ["module", "*", [1, 2], 3],
-      ["line", "y = f(x)", [1, 2], 4],
+      ["module", "h.*", [1, 2], 2],
+      ["line", "y = f(x)", [1, 2], 3],
     ],
   );
   const added = rows.find(

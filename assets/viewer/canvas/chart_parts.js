@@ -1,7 +1,8 @@
 // @ts-check
 /** Parts of charts: canvas setup, axis ticks, time axes, step curves, colors of spans. */
 
-import { formatDuration } from "../scene/format.js";
+import { columnOf } from "../payload/lazy_rows.js";
+import { formatDuration, formatTimes } from "../scene/format.js";
 
 /** @typedef {import("./text.js").Pen} Pen */
 /** @typedef {import("./theme.js").Palette} Palette */
@@ -87,7 +88,8 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
     axis?.kind === "events"
       ? ticks(axis.positionOf(start), axis.positionOf(end), count).map(axis.timeAt)
       : roundTimes(start, end, count, axis);
-  const breaks = axis?.kind === "time" ? axis.idle : [];
+  const texts = formatTimes(times);
+  const breaks = axis?.kind === "time" && grid ? axis.idle : [];
   /** @type {[number, number][]} */
   const labels = [];
   const write = (/** @type {string} */ text, /** @type {number} */ at, color = palette.text2) => {
@@ -105,12 +107,12 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
     const [from, to] = [breaks[i], breaks[i + 1]];
     if (to < start || from > end) continue;
     const at = (x(Math.max(from, start)) + x(Math.min(to, end))) / 2;
-    paintBreak(pen, at, y, grid);
+    paintBreak(pen, at, y, /** @type {{top: number, bottom: number}} */ (grid));
     write(`${formatDuration(to - from)} idle`, at, palette.text3);
   }
-  for (const time of times) {
+  for (const [i, time] of times.entries()) {
     const at = Math.round(x(time)) + 0.5;
-    const written = write(time ? formatDuration(time) : "0 ms", at);
+    const written = write(time ? texts[i] : "0 ms", at);
     if (!grid || !written) continue;
     ctx.strokeStyle = palette.line;
     ctx.beginPath();
@@ -133,16 +135,20 @@ function roundTimes(start, end, count, axis) {
   if (!axis?.idle.length) return ticks(start, end, count);
   const length = axis.positionOf(end) - axis.positionOf(start);
   const [first, second] = ticks(0, length, count);
-  const step = Math.max(second - first || length, (end - start) / 5000);
+  const step = second - first || length;
   const apart = (0.7 * length) / count;
   const times = [];
   let last = -Infinity;
-  for (let time = Math.ceil(start / step) * step; time <= end; time += step) {
-    const at = axis.positionOf(time);
-    const idle = axis.idle.some((from, i) => i % 2 === 0 && from < time && time < axis.idle[i + 1]);
-    if (idle || at - last < apart) continue;
-    times.push(time);
-    last = at;
+  for (let i = 0; i <= axis.idle.length; i += 2) {
+    // Between two idle intervals.
+    const from = Math.max(start, axis.idle[i - 1] ?? start);
+    const until = Math.min(end, axis.idle[i] ?? end);
+    for (let time = Math.ceil(from / step) * step; time <= until; time += step) {
+      const at = axis.positionOf(time);
+      if (at - last < apart) continue;
+      times.push(time);
+      last = at;
+    }
   }
   return times;
 }
@@ -153,10 +159,9 @@ function roundTimes(start, end, count, axis) {
  * @param {Pen} pen
  * @param {number} x
  * @param {number} y of the axis labels
- * @param {{top: number, bottom: number} | null} grid
+ * @param {{top: number, bottom: number}} grid
  */
 function paintBreak({ ctx, palette }, x, y, grid) {
-  if (!grid) return;
   ctx.strokeStyle = palette.line2;
   ctx.setLineDash([2, 3]);
   ctx.beginPath();
@@ -202,14 +207,17 @@ export function paintTorn({ ctx, palette }, { left, top, right, bottom }) {
  * @param {[start: number, end: number]} span
  */
 export function traceSteps(ctx, points, x, y, [start, end]) {
-  let before = points.findLast((point) => point.time_ns <= start)?.nbytes ?? 0;
+  const [times, sizes] = [columnOf(points, "time_ns"), columnOf(points, "nbytes")];
+  let at = 0;
+  let before = 0;
+  for (; times[at] <= start; at++) before = sizes[at];
   ctx.beginPath();
   ctx.moveTo(x(start), y(before));
-  for (const point of points) {
-    if (point.time_ns < start || point.time_ns > end) continue;
-    ctx.lineTo(x(point.time_ns), y(before));
-    ctx.lineTo(x(point.time_ns), y(point.nbytes));
-    before = point.nbytes;
+  for (; times[at] <= end; at++) {
+    const left = x(times[at]);
+    ctx.lineTo(left, y(before));
+    ctx.lineTo(left, y(sizes[at]));
+    before = sizes[at];
   }
   ctx.lineTo(x(end), y(before));
 }

@@ -1,8 +1,10 @@
 // @ts-check
 /** Rows that read the columns of a payload lazily. */
 
-/** @type {WeakMap<any[], (name: string) => Set<any>>} */
-const distinctOf = new WeakMap();
+/** @typedef {{distinct: (name: string) => Set<any>, column: (name: string) => ArrayLike<any>}} Columns */
+
+/** @type {WeakMap<any[], Columns>} those of the rows of each table */
+const columnsOf = new WeakMap();
 
 /**
  * Return the values that occur in a column, without reading it from each row.
@@ -12,7 +14,17 @@ const distinctOf = new WeakMap();
  * @returns {Set<any>}
  */
 export const distinct = (rows, name) =>
-  distinctOf.get(rows)?.(name) ?? new Set(rows.map((row) => row[name]));
+  columnsOf.get(rows)?.distinct(name) ?? new Set(rows.map((row) => row[name]));
+
+/**
+ * Return the numbers of a column, without reading it from each row.
+ *
+ * @param {any[]} rows
+ * @param {string} name
+ * @returns {ArrayLike<number>}
+ */
+export const columnOf = (rows, name) =>
+  columnsOf.get(rows)?.column(name) ?? rows.map((row) => row[name]);
 
 /**
  * Return the rows of a table. A row holds only its index and reads the columns on access: creating
@@ -31,19 +43,23 @@ export function makeRows(columns, textColumns, strings) {
       this.at = at;
     }
   }
-  /** @type {Record<string, () => Iterable<any>>} */
+  /** @type {Record<string, () => any>} */
   const valuesOf = {};
   for (const [name, column] of Object.entries(columns)) {
+    const packed = typeof column === "string" ? column[0] : "";
+    // All rows share a value that all have; a list cannot be changed then.
+    const only =
+      packed === "c" ? Object.freeze(JSON.parse(/** @type {string} */ (column).slice(1))[0]) : null;
     /** @type {any} */
     let values = column;
     valuesOf[name] = () => {
-      if (typeof values !== "string") return values;
-      return values[0] === "c" ? [JSON.parse(values.slice(1))[0]] : (values = unpackColumn(values));
+      if (packed === "c") return [only];
+      return typeof values === "string" ? (values = unpackColumn(values)) : values;
     };
-    const isText = typeof column === "string" && column[0] === "r";
     const read = (/** @type {number} */ at) => {
+      if (packed === "c") return only;
       if (typeof values === "string") values = unpackColumn(values);
-      if (isText && typeof values[at] === "string") values[at] = JSON.parse(values[at]);
+      if (packed === "r" && typeof values[at] === "string") values[at] = JSON.parse(values[at]);
       return values[at];
     };
     /** @this {Row} */
@@ -59,14 +75,31 @@ export function makeRows(columns, textColumns, strings) {
   }
   const all = Object.values(columns);
   const column = all.find((each) => each[0] === "c") ?? all[0] ?? [];
-  const count = (typeof column === "string" ? unpackColumn(column) : column).length;
+  const count = lengthOf(column);
   const rows = new Array(count);
   for (let at = 0; at < count; at++) rows[at] = new Row(at);
-  distinctOf.set(rows, (name) => {
-    const found = new Set(count ? valuesOf[name]() : []);
-    return textColumns.includes(name) ? new Set([...found].map((value) => strings[value])) : found;
+  columnsOf.set(rows, {
+    distinct: (name) => {
+      const found = new Set(count ? valuesOf[name]() : []);
+      return textColumns.includes(name)
+        ? new Set([...found].map((value) => strings[value]))
+        : found;
+    },
+    column: (name) => {
+      const values = valuesOf[name]();
+      return values.length < count ? new Array(count).fill(values[0]) : values;
+    },
   });
   return rows;
+}
+
+/**
+ * @param {any[] | string} column
+ * @returns {number}
+ */
+function lengthOf(column) {
+  if (typeof column !== "string") return column.length;
+  return column[0] === "c" ? JSON.parse(column.slice(1))[1] : unpackColumn(column).length;
 }
 
 /**
@@ -76,7 +109,7 @@ export function makeRows(columns, textColumns, strings) {
  * @returns {any[]}
  */
 export function unpackColumn(text) {
-  if (text[0] === "[") return JSON.parse(text);
+  if (text[0] === "[" || text[0] === "{") return withRuns(JSON.parse(text));
   if (text[0] === "r") return text.slice(1).split(";");
   const content = JSON.parse(text.slice(1));
   if (text[0] === "c") {
@@ -85,11 +118,25 @@ export function unpackColumn(text) {
       ? Array.from({ length: count }, () => [...value])
       : new Array(count).fill(value);
   }
-  if (text[0] === "d") return sumDifferences(content);
-  const [lengths, differences] = content;
+  if (text[0] === "d") return sumDifferences(withRuns(content));
+  const [lengths, differences] = content.map(withRuns);
   const numbers = sumDifferences(differences);
   let start = 0;
   return lengths.map((/** @type {number} */ length) => numbers.slice(start, (start += length)));
+}
+
+/**
+ * @param {any[] | {runs: any[]}} content
+ * @returns {any[]} the values, of which runs may be stored once
+ */
+function withRuns(content) {
+  if (Array.isArray(content)) return content;
+  const { runs } = content;
+  const values = [];
+  for (let at = 0; at < runs.length; at += 2) {
+    for (let left = runs[at + 1]; left > 0; left--) values.push(runs[at]);
+  }
+  return values;
 }
 
 /**

@@ -19,22 +19,44 @@ export function formatBytes(nbytes) {
  * A duration from nanoseconds: `4.1 ms`.
  *
  * @param {number} ns
+ * @param {number} [more] digits than usual
  * @returns {string}
  */
-export function formatDuration(ns) {
+export function formatDuration(ns, more = 0) {
   if (ns < 1e3) return `${Math.round(ns)} ns`;
-  if (ns < 1e6) return `${digits(ns / 1e3)} µs`;
-  if (ns < 1e9) return `${digits(ns / 1e6)} ms`;
-  return `${digits(ns / 1e9)} s`;
+  if (ns < 1e6) return `${digits(ns / 1e3, more)} µs`;
+  if (ns < 1e9) return `${digits(ns / 1e6, more)} ms`;
+  return `${digits(ns / 1e9, more)} s`;
+}
+
+/**
+ * Times with as many digits as tell them apart: `3.1805 s`, `3.1810 s`.
+ *
+ * @param {number[]} times
+ * @returns {string[]}
+ */
+export function formatTimes(times) {
+  const textsWith = (/** @type {number} */ more) => times.map((time) => formatDuration(time, more));
+  const count = new Set(times).size;
+  let more = 0;
+  while (more < 8 && new Set(textsWith(more)).size < count) more++;
+  // Equal steps differ by equal amounts in the texts, too.
+  const next = textsWith(more + 1);
+  const isRound = textsWith(more).every((text, at) => parseFloat(text) === parseFloat(next[at]));
+  return more && !isRound ? next : textsWith(more);
 }
 
 /**
  * @param {number} value
+ * @param {number} more digits than usual
  * @returns {string}
  */
-function digits(value) {
-  if (Number.isInteger(value) || value >= 99.95) return String(Math.round(value));
-  return value.toFixed(value >= 9.995 ? 1 : 2).replace(/\.?0+$/, "");
+function digits(value, more) {
+  const places = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  if (more) return value.toFixed(places + more);
+  return Number.isInteger(value)
+    ? String(value)
+    : value.toFixed(places).replace(/\.0*$|(\.\d)0$/, "$1");
 }
 
 const counts = new Intl.NumberFormat("en-US");

@@ -1,7 +1,7 @@
 // @ts-check
 /** Indexes of a scene: what belongs to each node, group and storage. */
 
-import { defineLazy } from "../payload/lazy_rows.js";
+import { columnOf, defineLazy } from "../payload/lazy_rows.js";
 import { lifetimeOf } from "./replay.js";
 
 /**
@@ -26,35 +26,75 @@ import { lifetimeOf } from "./replay.js";
 const EMPTY = /** @type {any[]} */ (/** @type {unknown} */ (Object.freeze([])));
 
 /**
- * Group rows by their owner.
+ * Group rows, or other values, by their owner.
  *
- * @template Row
+ * @template Value
  * @param {number} count number of owners
- * @param {Row[]} rows
- * @param {(row: Row) => number} ownerOf
- * @param {(row: Row, at: number) => any} [valueOf] the row itself by default
+ * @param {ArrayLike<number>} owners of the rows; -1 is no owner
+ * @param {ArrayLike<Value>} [values] by row; its index by default
  * @returns {any[][]} by owner
  */
-function groupBy(count, rows, ownerOf, valueOf = (row) => row) {
+function groupBy(count, owners, values) {
   /** @type {any[][]} */
   const lists = new Array(count).fill(EMPTY);
-  rows.forEach((row, at) => {
-    const owner = ownerOf(row);
-    if (lists[owner] === EMPTY) lists[owner] = [valueOf(row, at)];
-    else lists[owner].push(valueOf(row, at));
-  });
+  for (let at = 0; at < owners.length; at++) {
+    const owner = owners[at];
+    const value = values ? values[at] : at;
+    if (lists[owner] === EMPTY) lists[owner] = [value];
+    else lists[owner]?.push(value);
+  }
   return lists;
 }
 
 /**
  * @param {import("../types.js").Scene} scene
- * @returns {SceneIndex}
+ * @returns {SceneIndex} whose parts are computed when they are read
  */
 export function indexScene(scene) {
-  const { nodes, groups, storages, storage_events } = scene;
-  const found = scene.findings.flatMap((finding, at) =>
-    [...new Set(finding.nodes)].map((node) => ({ node, at })),
-  );
+  const { nodes, groups } = scene;
+  const parts = {
+    savedTensors: () =>
+      groupBy(nodes.length, columnOf(scene.saved_badges, "node"), scene.saved_badges),
+    parameters: () =>
+      groupBy(nodes.length, columnOf(scene.parameter_badges, "node"), scene.parameter_badges),
+    findings: () => {
+      const found = scene.findings.flatMap((finding, at) =>
+        [...new Set(finding.nodes)].map((node) => ({ node, at })),
+      );
+      const owners = found.map(({ node }) => node);
+      return groupBy(
+        nodes.length,
+        owners,
+        found.map(({ at }) => at),
+      );
+    },
+    users: () =>
+      groupBy(nodes.length, columnOf(scene.edges, "target"), columnOf(scene.edges, "source")),
+    inputs: () =>
+      groupBy(nodes.length, columnOf(scene.edges, "source"), columnOf(scene.edges, "target")),
+    members: () => groupBy(groups.length, columnOf(nodes, "group")),
+    children: () => groupBy(groups.length, columnOf(groups, "parent")),
+    storageEvents: () =>
+      groupBy(
+        scene.storages.length,
+        columnOf(scene.storage_events, "storage"),
+        scene.storage_events,
+      ),
+    storageOf: () => new Map(scene.storages.map((each) => [each.storage_id, each.index])),
+    source: () => sourceLines(scene),
+    reasons: () => new Map(scene.slot_reasons.map(({ slot, text }) => [slot, text])),
+    end: () => Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
+  };
+  const sceneIndex = { scene, lifetimes: new Map() };
+  for (const [name, compute] of Object.entries(parts)) defineLazy(sceneIndex, name, compute);
+  return /** @type {SceneIndex} */ (/** @type {unknown} */ (sceneIndex));
+}
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @returns {Map<string, Map<number, string>>} text by file and line
+ */
+function sourceLines(scene) {
   /** @type {Map<string, Map<number, string>>} */
   const source = new Map();
   const blamed = scene.cause_steps.filter(({ lineno }) => lineno);
@@ -65,48 +105,7 @@ export function indexScene(scene) {
     const lines = source.get(filename) ?? new Map();
     source.set(filename, lines.set(lineno, text));
   }
-  const sceneIndex = {
-    scene,
-    savedTensors: groupBy(nodes.length, scene.saved_badges, (badge) => badge.node),
-    parameters: groupBy(nodes.length, scene.parameter_badges, (badge) => badge.node),
-    findings: groupBy(
-      nodes.length,
-      found,
-      ({ node }) => node,
-      ({ at }) => at,
-    ),
-    members: groupBy(
-      groups.length,
-      nodes,
-      (node) => node.group,
-      (node) => node.index,
-    ),
-    children: groupBy(
-      groups.length,
-      groups.slice(1),
-      (group) => group.parent,
-      (group) => group.index,
-    ),
-    storageEvents: groupBy(storages.length, storage_events, (event) => event.storage),
-    storageOf: new Map(storages.map((each) => [each.storage_id, each.index])),
-    source,
-    reasons: new Map(scene.slot_reasons.map(({ slot, text }) => [slot, text])),
-    lifetimes: new Map(),
-    end: Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
-  };
-  const adjacent = (
-    /** @type {"source" | "target"} */ at,
-    /** @type {"source" | "target"} */ other,
-  ) =>
-    groupBy(
-      nodes.length,
-      scene.edges,
-      (edge) => edge[at],
-      (edge) => edge[other],
-    );
-  defineLazy(sceneIndex, "users", () => adjacent("target", "source"));
-  defineLazy(sceneIndex, "inputs", () => adjacent("source", "target"));
-  return /** @type {SceneIndex} */ (/** @type {unknown} */ (sceneIndex));
+  return source;
 }
 
 /**
@@ -154,17 +153,14 @@ export function nodesWithin(sceneIndex, group) {
  * @returns {Related}
  */
 export function relatedTo(sceneIndex, item) {
+  if (!item) return { nodes: new Set(), storages: new Set() };
   const { scene, savedTensors, storageOf } = sceneIndex;
-  if (item?.kind === "storage") {
+  if (item.kind === "storage") {
     const id = scene.storages[item.index].storage_id;
     const savers = scene.saved_badges.filter((badge) => badge.storage_id === id);
     return { nodes: new Set(savers.map(({ node }) => node)), storages: new Set([item.index]) };
   }
-  const nodes = !item
-    ? []
-    : item.kind === "node"
-      ? [item.index]
-      : nodesWithin(sceneIndex, item.index);
+  const nodes = item.kind === "node" ? [item.index] : nodesWithin(sceneIndex, item.index);
   const saved = nodes.flatMap((node) => savedTensors[node]);
   const storages = saved.map((badge) => storageOf.get(badge.storage_id ?? -1) ?? -1);
   return { nodes: new Set(nodes), storages: new Set(storages) };

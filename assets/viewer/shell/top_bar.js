@@ -8,6 +8,7 @@ import { COST_DEFINITIONS } from "../scene/source_line_costs.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/glyph_shapes.js";
 import { FILTERS } from "./query.js";
+import { ROW_MEANINGS } from "../views/timeline/rows.js";
 import { figuresOf, makeStepSwitch } from "./step_switch.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -114,13 +115,14 @@ function keyHelp(views) {
   for (const [keys, action] of entries) {
     list.append(h("dt", "", keys), h("dd", "", action));
   }
-  list.append(h("dt", "agv-help-head", "Search"), h("dd"));
-  for (const [example, meaning] of FILTERS) {
-    list.append(h("dt", "agv-mono", example), h("dd", "", meaning));
-  }
-  list.append(h("dt", "agv-help-head", "Bytes and times"), h("dd"));
-  for (const [word, meaning] of [...DEFINITIONS, ...COST_DEFINITIONS]) {
-    list.append(h("dt", "", word), h("dd", "", meaning));
+  for (const [title, className, terms] of /** @type {[string, string, string[][]][]} */ ([
+    ["Search", "agv-mono", FILTERS],
+    ["Bytes and times", "", [...DEFINITIONS, ...COST_DEFINITIONS]],
+    ["Rows of the timeline", "", ROW_MEANINGS],
+  ])) {
+    list.append(h("dt", "agv-help-head", title), h("dd"));
+    for (const [term, meaning] of terms)
+      list.append(h("dt", className, term), h("dd", "", meaning));
   }
   const help = h(
     "details",

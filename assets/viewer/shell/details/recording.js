@@ -5,6 +5,7 @@ import { findingSections, nodeLink, titleSection } from "./shared_sections.js";
 import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
 import { whyButton } from "./why_trail.js";
 import { h, propertyList, section } from "../../dom.js";
+import { columnOf } from "../../payload/lazy_rows.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -78,15 +79,16 @@ export function recordingDetails(store) {
     const count = formatCount(unusual.length);
     parts.push(section("Parameters to look at", count, h("div", {}, ...rows), moreNote(unusual)));
   }
-  /** @type {import("../../types.js").SceneNode[]} */
+  const durations = columnOf(nodes, "duration_ns");
+  /** @type {number[]} */
   let slow = [];
-  for (const node of nodes) {
-    if (node.duration_ns <= (slow[MAX_SLOW - 1]?.duration_ns ?? 0)) continue;
-    slow = [...slow, node].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, MAX_SLOW);
+  for (let at = 0; at < nodes.length; at++) {
+    if (durations[at] <= (durations[slow[MAX_SLOW - 1]] ?? 0)) continue;
+    slow = [...slow, at].sort((a, b) => durations[b] - durations[a]).slice(0, MAX_SLOW);
   }
   if (slow.length) {
-    const rows = slow.map((node) =>
-      nodeLink(store, node.index, formatDuration(node.duration_ns), node.module || node.op),
+    const rows = slow.map((at) =>
+      nodeLink(store, at, formatDuration(durations[at]), nodes[at].module || nodes[at].op),
     );
     parts.push(section("Slowest nodes", "", h("div", {}, ...rows)));
   }

@@ -134,10 +134,10 @@ export function nodeLink(store, index, aside, place) {
   const { name, op } = store.scene.nodes[index];
   return button(
     `Show ${name}`,
-    "agv-item",
+    "agv-item agv-node-link",
     () => store.reveal({ kind: "node", index }),
     h("span", "agv-backward", name),
-    h("span", "agv-muted agv-ellipsis", place ?? op),
+    h("span", { class: "agv-muted", text: place ?? op, title: place ?? op }),
     h("span", "agv-muted agv-end", aside),
   );
 }

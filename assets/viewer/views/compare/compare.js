@@ -92,13 +92,15 @@ export function rowsPanel(table, show) {
   const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
   const head = normed ? HEAD : HEAD.slice(0, -1);
   let merged = true;
-  let changes = true;
+  const differs = rows.some((row) => row.kind !== "total" && row.status !== "same");
+  let changes = differs; // without differences, the durations of all lines are of interest
   const fill = () => {
     const all = rows.filter((row) => row.kind !== "total" && Boolean(row.merged) === merged);
     const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
     const shown = found.slice(0, MAX_ROWS);
     const none = changes ? "No nodes or bytes differ." : "No module or line has nodes.";
-    const note = h("td", { attrs: { colspan: HEAD.length } }, h("span", "agv-muted", none));
+    const attrs = { colspan: HEAD.length };
+    const note = h("td", { class: "agv-stacked-name agv-muted", attrs, text: none });
     body.replaceChildren(
       ...(shown.length ? [] : [h("tr", {}, note)]),
       ...shown.map((row) => tableRow(row, isSlower, normed, () => show(row))),
@@ -123,7 +125,7 @@ export function rowsPanel(table, show) {
     [
       h("h3", "", "Modules and lines"),
       count,
-      h("span", "agv-end", choice(["changes", "all"], "changes", choose)),
+      h("span", "agv-end", choice(["changes", "all"], differs ? "changes" : "all", choose)),
       choice(["merged", "each block"], "merged", choose),
     ],
     tableOf(head, 2, head.length, body, {

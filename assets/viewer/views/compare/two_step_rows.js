@@ -8,6 +8,9 @@ import { peakIn, stepAt, stepOfNode } from "../../scene/steps.js";
 /** The modules of a path, numbered ones merged: "h.*.attn" of "h.3.attn". */
 const mergeNumbers = (/** @type {string} */ path) => path.replace(/\.\d+(?=\.|$)/g, ".*");
 
+/** The modules around and of a path, merged ones with their name: "h.*" and "attn". */
+const partsOf = (/** @type {string} */ path) => path.match(/[^.]+(\.\*)*/g) ?? [];
+
 /**
  * Return the rows of a comparison of two steps; the first one is the total.
  *
@@ -32,7 +35,7 @@ export function compareSteps({ scene, source }, before, after) {
     [true, false].flatMap((merged) => {
       const path = merged ? mergeNumbers(module) : module;
       const text = source.get(place.filename)?.get(place.lineno)?.trim();
-      const parts = path ? path.split(".") : [];
+      const parts = partsOf(path);
       const found = parts.map((label, at) => {
         const name = parts.slice(0, at + 1).join(".");
         return rowOf(`${merged} ${name}`, () => newRow("module", name, merged, at + 1, label));
@@ -89,7 +92,7 @@ function ordered(rows) {
   /** @type {Map<string, Row[]>} */
   const below = new Map();
   for (const row of rows) {
-    const parent = row.kind === "line" ? row.module : row.module.replace(/\.?[^.]*$/, "");
+    const parent = row.kind === "line" ? row.module : partsOf(row.module).slice(0, -1).join(".");
     const key = `${row.merged} ${parent}`;
     const siblings = below.get(key) ?? [];
     below.set(key, siblings);

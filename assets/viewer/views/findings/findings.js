@@ -5,7 +5,7 @@ import { button, h, listHead, onArrows } from "../../dom.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts.js";
 import { whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
-import { formatPlace } from "../../scene/format.js";
+import { formatPlace, plural } from "../../scene/format.js";
 import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -61,7 +61,7 @@ export class Findings {
         ? [entryCard(this.store, audit_entries[entry])]
         : chosen
           ? [findingCard(this.store, chosen, finding)]
-          : []),
+          : [nothingFound(summary.searched)]),
     );
   }
 
@@ -84,8 +84,8 @@ export class Findings {
       h(
         "div",
         {},
-        h("code", "", line || "unknown line"),
-        h("div", "agv-clamp", text),
+        line && h("code", "", line),
+        h("div", line && "agv-clamp", text),
         h(
           "div",
           "agv-muted",
@@ -117,6 +117,20 @@ export class Findings {
       ),
     );
   }
+}
+
+/**
+ * @param {string[]} kinds of problems that were looked for
+ * @returns {HTMLElement}
+ */
+function nothingFound(kinds) {
+  const list = h("div", "agv-kinds", ...kinds.map((kind) => h("span", "agv-pill", kind)));
+  return h(
+    "article",
+    "agv-finding agv-entry",
+    h("h3", "", "Nothing was found"),
+    kinds.length > 0 && block(`${plural(kinds.length, "kind")} of problems were looked for`, list),
+  );
 }
 
 /**

@@ -201,5 +201,5 @@ function narrowIndex(sceneIndex, open, narrowness, growth, crowded) {
   drawn.node.forEach(narrowNode);
   drawn.group.forEach(narrowGroup);
   const scene = rowWith(sceneIndex.scene, { nodes, groups });
-  return Object.assign(Object.create(sceneIndex), { scene, savedTensors, parameters });
+  return rowWith(sceneIndex, { scene, savedTensors, parameters });
 }

@@ -20,7 +20,6 @@ import { mix } from "../../canvas/theme.js";
 /** @typedef {{label: string, values: number[], peak: number, first: number}} Layer */
 
 const LEFT = 58;
-const RIGHT = 96;
 const TOP = 12;
 const AXIS_HEIGHT = 22;
 const MAX_LAYERS = 9;
@@ -32,6 +31,9 @@ const GROUPINGS = {
   kind: ({ node }, scene) => scene.nodes[node]?.name ?? "other",
   line: (storage) => formatPlace(storage.filename, storage.lineno) || "no line",
 };
+
+/** The end of a module's path, which tells blocks apart: "h.3" of "transformer.h.3". */
+const shortName = (/** @type {string} */ label) => label.replace(/^.*\.([^.]+\.\d+)$/, "$1");
 
 export class StackedMemory {
   /**
@@ -45,6 +47,7 @@ export class StackedMemory {
     this.grouping = "module";
     this.times = changeTimes(store);
     this.layers = stackLayers(store, this.times, this.grouping);
+    this.legendWidth = 0;
     this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
     this.element = h("div", "agv-chart", this.canvas);
     listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
@@ -85,22 +88,27 @@ export class StackedMemory {
     const { ctx, palette } = pen;
     const { end } = this.store.sceneIndex;
     const bottom = height - AXIS_HEIGHT;
+    const longest = this.layers.map(({ label, peak }) =>
+      widthOf(pen, `${shortName(label)} ${formatBytes(peak)}`, 9.5, 600),
+    );
+    this.legendWidth = Math.min(0.55 * (width - LEFT), Math.max(0, ...longest) + 44);
     const sums = this.times.map((_, at) => this.layers.reduce((sum, l) => sum + l.values[at], 0));
     const top = Math.max(1, ...sums);
     const axis = proportionalAxis(this.store.sceneIndex);
     const length = axis.positionOf(end);
     const x = (/** @type {number} */ time) =>
-      LEFT + (axis.positionOf(time) / length) * (width - LEFT - RIGHT);
+      LEFT + (axis.positionOf(time) / length) * (width - LEFT - this.legendWidth);
     const y = (/** @type {number} */ nbytes) => bottom - (nbytes / top) * (bottom - TOP);
     this.canvas.setAttribute("aria-label", this.#summary());
     for (const nbytes of ticks(0, top, 4)) {
       ctx.fillStyle = palette.line;
-      ctx.fillRect(LEFT, Math.round(y(nbytes)), width - LEFT - RIGHT, 1);
+      ctx.fillRect(LEFT, Math.round(y(nbytes)), width - LEFT - this.legendWidth, 1);
       const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
     paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null, axis);
-    this.#paintLayers(pen, x, y, sums);
+    this.#paintLayers(pen, x, y);
+    this.#paintLegend(pen, width);
     if (this.store.time !== null) {
       ctx.fillStyle = palette.text;
       ctx.fillRect(Math.round(x(this.store.time)), TOP - 8, 1.4, bottom - TOP + 8);
@@ -113,18 +121,11 @@ export class StackedMemory {
    * @param {import("../../canvas/text.js").Pen} pen
    * @param {(time: number) => number} x
    * @param {(nbytes: number) => number} y
-   * @param {number[]} sums of all layers
    */
-  #paintLayers(pen, x, y, sums) {
-    const { ctx, palette } = pen;
+  #paintLayers({ ctx, palette }, x, y) {
     const below = this.times.map(() => 0);
     const selected = this.#selectedLayer();
-    /** @type {{label: string, on: boolean, isWritten: boolean}[]} */
-    const labels = [];
-    /** @type {number[]} */
-    const tops = [];
     this.layers.forEach((layer, index) => {
-      const on = layer.label === selected;
       ctx.beginPath();
       this.times.forEach((time, at) => {
         if (at) ctx.lineTo(x(time), y(below[at - 1] + layer.values[at - 1]));
@@ -135,22 +136,10 @@ export class StackedMemory {
         if (at) ctx.lineTo(x(this.times[at]), y(below[at - 1]));
       }
       ctx.closePath();
-      ctx.fillStyle = this.#tint(palette, index, on);
+      ctx.fillStyle = this.#tint(palette, index, layer.label === selected);
       ctx.fill();
-      labels.push({
-        label: layer.label,
-        on,
-        isWritten: this.#paintInside(pen, layer, below, x, y),
-      });
       layer.values.forEach((value, at) => (below[at] += value));
-      let top = -1; // the time at which it is largest, of those with almost nothing above it
-      layer.values.forEach((value, at) => {
-        if (value > (layer.values[top] ?? 0) && sums[at] - below[at] <= value / 5) top = at;
-      });
-      tops.push(top);
     });
-    this.#paintAbove(pen, labels, tops, x, y, sums);
-    this.#paintLabels(pen, labels);
   }
 
   /**
@@ -165,91 +154,44 @@ export class StackedMemory {
   }
 
   /**
-   * Write the label of a layer where the layer is longest, if it has room there.
+   * List the layers in their order beside the plot, each with the most bytes that it has.
    *
    * @param {import("../../canvas/text.js").Pen} pen
-   * @param {Layer} layer
-   * @param {number[]} below bytes of the layers below it
-   * @param {(time: number) => number} x
-   * @param {(nbytes: number) => number} y
-   * @returns {boolean} whether it is written
+   * @param {number} width of the canvas
    */
-  #paintInside(pen, { label, values }, below, x, y) {
-    const room = widthOf(pen, label, 9.5) + 8;
-    /** @type {{from: number, low: number, high: number} | null} */
-    let run = null; // of times at which the layer has a common part that is high enough
-    for (let at = 0; at < this.times.length; at++) {
-      const [low, high] = [y(below[at]), y(below[at] + values[at])];
-      const left = x(this.times[at]);
-      /** @type {{from: number, low: number, high: number}} */
-      const next = run
-        ? { from: run.from, low: Math.min(run.low, low), high: Math.max(run.high, high) }
-        : { from: left, low, high };
-      run = next.low - next.high >= 12 ? next : low - high >= 12 ? { from: left, low, high } : null;
-      const right = x(this.times[at + 1] ?? this.times[at]);
-      if (!run || right - run.from < room) continue;
-      const style = { size: 9.5, color: pen.palette.text };
-      write(pen, label, run.from + 4, (run.low + run.high) / 2, style);
-      return true;
-    }
-    return false;
-  }
-
-  /**
-   * Write labels that have no room in their layers above the layers that are on top.
-   *
-   * @param {import("../../canvas/text.js").Pen} pen
-   * @param {{label: string, on: boolean, isWritten: boolean}[]} labels
-   * @param {number[]} tops for each label, the time at which its layer is on top, or -1
-   * @param {(time: number) => number} x
-   * @param {(nbytes: number) => number} y
-   * @param {number[]} sums
-   */
-  #paintAbove(pen, labels, tops, x, y, sums) {
-    /** @type {[left: number, right: number, bottom: number][]} */
-    const taken = [];
-    labels.forEach((each, at) => {
-      const top = tops[at];
-      if (each.isWritten || top < 0) return;
-      const width = widthOf(pen, each.label, 9.5);
-      const left = x(this.times[top]);
-      const bottom = y(sums[top]) - 2;
-      const next = x(this.times[top + 1] ?? this.times[top]);
-      const start = [(left + next - width) / 2, left, next - width].find(
-        (from) =>
-          from >= LEFT &&
-          this.times.every((time, i) => {
-            const end = x(this.times[i + 1] ?? time);
-            return end <= from || x(time) >= from + width || y(sums[i]) > bottom;
-          }) &&
-          taken.every(([l, r, b]) => r < from || l > from + width || Math.abs(b - bottom) > 11),
-      );
-      if (start === undefined) return;
-      taken.push([start, start + width, bottom]);
-      each.isWritten = true;
-      write(pen, each.label, start, bottom - 5, { size: 9.5, color: pen.palette.text });
-    });
-  }
-
-  /**
-   * @param {import("../../canvas/text.js").Pen} pen
-   * @param {{label: string, on: boolean, isWritten: boolean}[]} labels
-   */
-  #paintLabels(pen, labels) {
+  #paintLegend(pen, width) {
     const { palette } = pen;
-    const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
-    const bottom = holder.clientHeight - AXIS_HEIGHT;
-    const step = Math.min(14, (bottom - TOP) / Math.max(1, labels.length));
-    const x = holder.clientWidth - RIGHT + 8;
-    labels.forEach(({ label, on, isWritten }, at) => {
-      if (isWritten) return;
+    const selected = this.#selectedLayer();
+    const step = this.#legendStep();
+    const x = width - this.legendWidth + 10;
+    this.layers.forEach(({ label, peak }, at) => {
+      const on = label === selected;
       if (step < 11 && at % 2 && !on) return; // every other label fits
-      const y = bottom - step / 2 - at * step;
+      const y = this.#legendTop() + (this.layers.length - 1 - at + 0.5) * step;
       pen.ctx.fillStyle = this.#tint(palette, at, on);
-      pen.ctx.fillRect(x, y - 4, 6, 8);
+      pen.ctx.fillRect(x, y - 5, 8, 10);
       const style = { size: 9.5, color: on ? palette.text : palette.text2, weight: on ? 600 : 400 };
-      write(pen, label, x + 10, y, { ...style, room: RIGHT - 20 });
+      const bytes = formatBytes(peak);
+      const end = width - 10;
+      write(pen, bytes, end, y, { ...style, align: "right" });
+      write(pen, shortName(label), x + 13, y, {
+        ...style,
+        room: end - x - 21 - widthOf(pen, bytes, 9.5),
+      });
     });
+  }
+
+  /** @returns {number} height of a row of the legend */
+  #legendStep() {
+    const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
+    const rows = Math.max(1, this.layers.length);
+    return Math.min(15, (holder.clientHeight - AXIS_HEIGHT - TOP) / rows);
+  }
+
+  /** @returns {number} top of the legend, which ends where the plot does */
+  #legendTop() {
+    const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
+    return holder.clientHeight - AXIS_HEIGHT - this.layers.length * this.#legendStep();
   }
 
   /** @returns {string} */
@@ -269,20 +211,16 @@ export class StackedMemory {
    */
   #click(offsetX, offsetY) {
     const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
-    const step = Math.min(
-      14,
-      (holder.clientHeight - AXIS_HEIGHT - TOP) / Math.max(1, this.layers.length),
-    );
-    const onLabel = offsetX > holder.clientWidth - RIGHT;
-    const at = Math.floor((holder.clientHeight - AXIS_HEIGHT - offsetY) / step);
-    const share = (offsetX - LEFT) / (holder.clientWidth - LEFT - RIGHT);
+    const onLabel = offsetX > holder.clientWidth - this.legendWidth;
+    const at = Math.floor((offsetY - this.#legendTop()) / this.#legendStep());
+    const share = (offsetX - LEFT) / (holder.clientWidth - LEFT - this.legendWidth);
     if (!onLabel) {
       const { end } = this.store.sceneIndex;
       const { positionOf, timeAt } = proportionalAxis(this.store.sceneIndex);
       if (share >= 0 && share <= 1) this.store.set("time", timeAt(share * positionOf(end)));
       return;
     }
-    const layer = this.layers[at];
+    const layer = this.layers[this.layers.length - 1 - at];
     const { scene, sceneIndex } = this.store;
     const storages = scene.counted_storages
       .filter((storage) => layer && GROUPINGS[this.grouping](storage, scene) === layer.label)

@@ -363,6 +363,16 @@ function paintRange(pen, x, range, height, plot) {
 }
 
 /**
+ * @param {Track[]} tracks
+ * @param {number} py
+ * @returns {number} index of the track at a height, -1 without one
+ */
+export function trackAt(tracks, py) {
+  const tops = trackTops(tracks);
+  return tracks.findIndex((_, i) => py >= tops[i] && py < tops[i + 1] - TRACK_GAP / 2);
+}
+
+/**
  * Return the shortest bar near a point.
  *
  * @param {Track[]} tracks
@@ -372,10 +382,9 @@ function paintRange(pen, x, range, height, plot) {
  * @returns {Bar | null}
  */
 export function barAt(tracks, window, px, py) {
-  const tops = trackTops(tracks);
-  const at = tracks.findIndex((_, i) => py >= tops[i] && py < tops[i + 1] - TRACK_GAP / 2);
+  const at = trackAt(tracks, py);
   if (at < 0) return null;
-  const row = Math.floor((py - tops[at]) / ROW_HEIGHT);
+  const row = Math.floor((py - trackTops(tracks)[at]) / ROW_HEIGHT);
   const [from, to] = [window.timeAt(px - 2), window.timeAt(px + 2)];
   const near = tracks[at].bars.filter(
     (bar) => bar.row === row && bar.start <= to && from <= bar.end,

@@ -57,24 +57,23 @@ export class RangeProfilePanel {
     const rows = profileRange(sceneIndex, [start, end], this.grouping);
     const rangeText = `${formatDuration(start)} – ${formatDuration(end)}`;
     const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
-    this.rangeText.textContent = [range ? rangeText : "whole recording", cut]
-      .filter(Boolean)
-      .join(" · ");
     const head = [
-      ...[this.grouping, "phase", "module", "count", "self time", "share"],
+      ...[this.grouping, "phase", "module", "count", "self time", "share of active"],
       "bytes released",
     ].map((text, at) => h("th", at > 2 && at !== 5 ? "agv-right" : "", text));
     const longest = Math.max(1, ...rows.map((row) => row.time));
     const { idle_ns: idle } = sceneIndex.scene.summary;
-    let busy = end - start;
+    const duration = end - start;
+    let busy = duration;
     for (let at = 0; at < idle.length; at += 2) {
       busy -= Math.max(0, Math.min(end, idle[at + 1]) - Math.max(start, idle[at]));
     }
-    // Part of a failing node's time may be idle: nothing is known to run in it.
-    busy = Math.max(
-      busy,
-      rows.reduce((sum, row) => sum + row.time, 0),
-    );
+    const known = rows.reduce((sum, row) => sum + row.time, 0);
+    busy = Math.max(busy, known); // part of a failing node's time may be idle
+    const active = busy < duration ? `${formatDuration(busy)} active` : "";
+    this.rangeText.textContent = [range ? rangeText : "whole recording", active, cut]
+      .filter(Boolean)
+      .join(" · ");
     const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, busy, longest));
     this.table.replaceChildren(
       h(
@@ -84,7 +83,7 @@ export class RangeProfilePanel {
         h("tbody", {}, ...body),
       ),
     );
-    this.totals.replaceChildren(propertyList(this.#totals([start, end], rows)));
+    this.totals.replaceChildren(propertyList(this.#totals([start, end], rows, busy)));
   }
 
   /**
@@ -113,23 +112,26 @@ export class RangeProfilePanel {
       h("td", "agv-right", formatCount(row.count)),
       h("td", "agv-right", formatDuration(row.time)),
       h("td", "agv-nowrap", bar, ` ${percent} %`),
-      h("td", "agv-right", row.released ? formatBytes(row.released) : "0"),
+      h("td", "agv-right", row.released ? formatBytes(row.released) : ""),
     );
   }
 
   /**
    * @param {TimeRange} range
    * @param {ProfileRow[]} rows
+   * @param {number} busy time without idle intervals
    * @returns {[string, string][]}
    */
-  #totals([start, end], rows) {
+  #totals([start, end], rows, busy) {
     const { scene } = this.store;
     const ofPhase = (/** @type {string} */ phase) => {
       const some = rows.filter((row) => row.phase === phase);
       const count = some.reduce((sum, row) => sum + row.count, 0);
       const time = some.reduce((sum, row) => sum + row.time, 0);
-      return count ? `${formatCount(count)}, ${formatDuration(time)}` : "none";
+      return count ? `${formatDuration(time)} · ${formatCount(count)}` : "none";
     };
+    const between = busy - rows.reduce((sum, row) => sum + row.time, 0);
+    const idle = end - start - busy;
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
     const released = rows.reduce((sum, row) => sum + row.released, 0);
     return [
@@ -139,6 +141,8 @@ export class RangeProfilePanel {
       ["recomputed", ofPhase("recompute")],
       ["gradients", ofPhase("accumulate")],
       ["optimizer", ofPhase("optimizer")],
+      ["between ops", between > 0 ? formatDuration(between) : ""],
+      ["idle", idle > 0 ? formatDuration(idle) : ""],
       ["held", `${formatBytes(before)} → ${formatBytes(after)}`],
       ["released", formatBytes(released)],
     ];

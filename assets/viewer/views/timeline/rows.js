@@ -27,6 +27,22 @@ import { blockPrefix, formatPlace, plural } from "../../scene/format.js";
 
 const MODULE_ROWS = 2;
 
+/** @type {[name: string, meaning: string][]} what the rows show, for the help and their tooltips */
+export const ROW_MEANINGS = [
+  ["forward", "forward passes, and below them the modules"],
+  ["compile", "torch.compile compiles"],
+  ["optimizer", "optimizer.step()"],
+  ["backward", "calls of backward, and below them the blocks and nodes that run"],
+  ["nested", "backward inside backward"],
+  ["recompute", "checkpoint regions that run again"],
+  ["accumulate", "gradients added to .grad of a parameter"],
+  ["hooks", "runs of your hooks"],
+  ["modes", "while no_grad, enable_grad, inference_mode or autocast is on"],
+  ["requires_grad", "requires_grad_() called"],
+  ["random", "ops that draw random numbers"],
+  ["buffers", "writes into buffers, such as running statistics"],
+];
+
 /**
  * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
  * @returns {Track[]} without empty tracks
@@ -71,12 +87,21 @@ export function timelineTracks(sceneIndex) {
       accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
     ),
     makeTrack("hooks", plural(ofKind("hook").length, "run"), ofKind("hook").map(nestedBar)),
-    makeTrack("modes", "", ofKind("mode").map(nestedBar)),
+    makeTrack("modes", modeNote(ofKind("mode")), ofKind("mode").map(nestedBar)),
     makeTrack("requires_grad", "", ofKind("toggle").map(makeBar)),
     makeTrack("random", plural(ofKind("random").length, "draw"), ofKind("random").map(makeBar)),
     makeTrack("buffers", plural(ofKind("buffer").length, "write"), ofKind("buffer").map(makeBar)),
   ];
   return tracks.filter(({ bars }) => bars.length);
+}
+
+/**
+ * @param {SceneSpan[]} spans
+ * @returns {string} the mode, if all bars are of one; small bars have no room for it
+ */
+function modeNote(spans) {
+  const labels = new Set(spans.map(({ label }) => label));
+  return labels.size === 1 ? [...labels][0] : plural(spans.length, "change");
 }
 
 /**

@@ -7,9 +7,9 @@ import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
 import { TimeWindow } from "../../shell/time_window.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
-import { barAt, plotOf, heightOf, paintTimeline } from "./paint.js";
+import { barAt, plotOf, heightOf, paintTimeline, trackAt } from "./paint.js";
 import { RangeProfilePanel } from "./range_profile_panel.js";
-import { timelineTracks } from "./rows.js";
+import { ROW_MEANINGS, timelineTracks } from "./rows.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
@@ -213,16 +213,27 @@ export class Timeline {
     if (bar) this.profileRange([bar.start, bar.end]);
   }
 
+  /**
+   * @param {PointerEvent} event
+   * @returns {string[]} the bar or the time at the pointer, and the bytes that are held then
+   */
+  #describe(event) {
+    const bar = this.#barAt(event);
+    const time = this.window.timeAt(event.offsetX);
+    const held = `${formatBytes(heldBytesAt(this.store.scene, time))} held`;
+    return [...(bar ? [bar.label || bar.kind, ...describeBar(bar)] : [formatDuration(time)]), held];
+  }
+
   /** @param {PointerEvent} event */
   #hover(event) {
-    const bar = this.#barAt(event);
     const { left, width } = this.#plot();
+    const row = this.tracks[trackAt(this.tracks, event.offsetY)]?.name;
     const inPlot = event.offsetX >= left && event.offsetX <= left + width;
-    this.tooltip.hidden = !inPlot;
-    if (!inPlot) return;
-    const time = this.window.timeAt(event.offsetX);
-    const lines = bar ? [bar.label || bar.kind, ...describeBar(bar)] : [formatDuration(time)];
-    lines.push(`${formatBytes(heldBytesAt(this.store.scene, time))} held`);
+    const lines = inPlot
+      ? this.#describe(event)
+      : (event.offsetX < left && ROW_MEANINGS.find(([name]) => name === row)) || [];
+    this.tooltip.hidden = !lines.length;
+    if (!lines.length) return;
     this.tooltip.replaceChildren(
       ...lines.map((text, at) => h("div", at ? "" : "agv-strong", text)),
     );

@@ -71,8 +71,10 @@ export function paint(pen, look) {
     if (box.kind === "frame") paintFrame(pen, box, look.sceneIndex.scene.groups[box.ref]);
   }
   const labels = paintLines(pen, look, seen, highlighted);
+  const [left, right] = [camera.x, camera.x + look.width / camera.scale];
   for (const box of boxes) {
-    if (box.kind === "frame") paintHeader(pen, box, look.sceneIndex.scene.groups[box.ref]);
+    if (box.kind !== "frame") continue;
+    paintHeader(pen, box, look.sceneIndex.scene.groups[box.ref], left, right);
   }
   const selected = boxes.find((box) => sameItem(itemOf(box), look.selected));
   if (selected) paintSelection(pen, selected);

@@ -15,6 +15,9 @@ import { mix } from "../../../canvas/theme.js";
 const DASHES = [6, 4];
 const PILL_SIZE = 10;
 
+/** Width of what is left of a header in a view that shows less of its frame. */
+const MIN_TITLE = 120;
+
 /** Height in pixels of a header that has room for its text. */
 const MIN_HEADER = 14;
 
@@ -62,18 +65,25 @@ export function paintFrame(pen, box, group) {
 }
 
 /**
- * Paint the header of a frame, over the lines that cross it.
+ * Paint the header of a frame, over the lines that cross it. A name that is outside of the view is
+ * written at its border, without the chevron.
  *
  * @param {Pen} pen
- * @param {Box} box
+ * @param {Box} frame
  * @param {SceneGroup} group
+ * @param {number} leftmost of the view
+ * @param {number} rightmost
  */
-export function paintHeader(pen, box, group) {
+export function paintHeader(pen, frame, group, leftmost, rightmost) {
   const { ctx, palette } = pen;
+  const from = Math.max(frame.x, Math.min(leftmost - 6, frame.x + frame.width - MIN_TITLE));
+  const until = Math.min(frame.x + frame.width, Math.max(rightmost, from + MIN_TITLE));
+  const box = { ...frame, x: from, width: until - from };
   if (HEADER_HEIGHT * pen.scale < MIN_HEADER) return; // named by `paintMapLabels`
   const middle = box.y + HEADER_HEIGHT / 2 + 3;
   const label = { size: 12.5, weight: 600, color: palette.text };
-  const at = box.x + 30 + widthOf(pen, group.label, 12.5, 600) + 8;
+  const nameAt = box.x + (from > frame.x ? 10 : 30);
+  const at = nameAt + widthOf(pen, group.label, 12.5, 600) + 8;
   const recomputes =
     isDashed(group) && group.recomputes ? plural(group.recomputes, "recompute") : "";
   const pill = pillWidth(pen, recomputes, true);
@@ -83,13 +93,16 @@ export function paintHeader(pen, box, group) {
   ctx.fillStyle = frameFill(palette, group);
   const covered = Math.min(right - at, widthOf(pen, note, 11.5) + 4);
   ctx.fillRect(box.x + 10, middle - 8, at + (note ? covered : -4) - box.x - 10, 16);
-  paintGlyph(ctx, "down", box.x + 18, middle, 14, palette.text2);
-  write(pen, group.label, box.x + 30, middle, { ...label, room: box.width - 40 });
+  if (from === frame.x) paintGlyph(ctx, "down", box.x + 18, middle, 14, palette.text2);
+  write(pen, group.label, nameAt, middle, { ...label, room: box.width - 40 });
   write(pen, note, at, middle, { size: 11.5, color: palette.text2, room: right - at });
   const saved = savedText(group);
   const width = widthOf(pen, saved, 10.5);
   // On the right of the line that enters the group at its middle.
-  if (right - width < Math.max(at + widthOf(pen, note, 11.5) + 16, box.x + box.width / 2)) return;
+  if (right - width < Math.max(at + widthOf(pen, note, 11.5) + 16, frame.x + frame.width / 2))
+    return;
+  ctx.fillStyle = frameFill(palette, group);
+  ctx.fillRect(right - width - 3, middle - 8, width + 6, 16);
   write(pen, saved, right, middle, { size: 10.5, color: palette.text2, align: "right" });
 }
 
