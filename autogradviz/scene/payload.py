@@ -20,8 +20,8 @@ In a packed payload each column is text:
     r[...];[...]     of lists of numbers, also nested: the JSON of each row, so that a reader parses
                      only the rows that it reads
 
-Instead of any of these lists of numbers, a column without "c" and "r" may have {"runs": [...]}: each
-value that follows itself, and how often.
+Instead of any of these lists of numbers, a column without "c" and "r" may have {"runs": [...]}:
+each value that follows itself, and how often.
 
 Large tables of the memory view are not in a packed payload itself, but in its ``later``: a JSON
 object of them in zlib format and base64, which is decoded when that view is shown.

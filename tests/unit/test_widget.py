@@ -165,7 +165,7 @@ def test_rerun_of_a_cell_closes_its_old_widgets(monkeypatch):
         ([1000.5, 1001, 1002], "float", "[1000.5,1001,1002]"),
         ([0] * 9 + [1], "int", '{"runs":[0,9,1,1]}'),
         ([1000, *range(1000, 1016)], "int | None", 'd{"runs":[1000,1,0,1,1,15]}'),
-        ([[]] * 9 + [[1]], "tuple[int, ...]", "[[],[],[],[],[],[],[],[],[],[1]]"),
+        ([[]] * 9 + [[1]], "tuple[int, ...]", 'l[{"runs":[0,9,1,1]},{"runs":[1,1]}]'),
     ],
 )
 def test_packed_column_has_the_same_values(values, annotation, text):

@@ -29,7 +29,7 @@ const MODULE_ROWS = 2;
 
 /** @type {[name: string, meaning: string][]} what the rows show, for the help and their tooltips */
 export const ROW_MEANINGS = [
-  ["forward", "forward passes, and below them the modules"],
+  ["forward", "the forward, and below it the modules"],
   ["compile", "torch.compile compiles"],
   ["optimizer", "optimizer.step()"],
   ["backward", "calls of backward, and below them the blocks and nodes that run"],
