@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 BANDWIDTH: Final = 12e9
 """Bytes per second that are assumed for copies to and from the host (PCIe 3.0, 16 lanes)."""
-CHECKPOINT_NS: Final = 165_000
+CHECKPOINT_NS: Final = 170_000
 """Duration of one call of ``checkpoint`` without its ops: contexts, random states, closures."""
-HOOKS_NS: Final = 26_000
+HOOKS_NS: Final = 36_000
 """Duration of the hooks of ``checkpoint`` for one saved tensor: packed twice and unpacked once.
 
 Both durations were measured with PyTorch 2.13 on one core of a server CPU: by least squares over
@@ -62,7 +62,7 @@ class MemoryPrediction:
             that two nodes save is copied twice; parameters are copied too.
         recompute_ns: duration of the recomputations of a step, in nanoseconds: the recorded time
             of each module up to its last save without that of the recorder, and the time of
-            ``checkpoint`` itself, which is assumed to be 165 µs for each call and 26 µs for each
+            ``checkpoint`` itself, which is assumed to be 170 µs for each call and 36 µs for each
             saved tensor. The median over the recorded steps.
         recompute_range_ns: the same in the fastest and in the slowest recorded step.
         steps: number of recorded steps that would recompute or copy.
