@@ -236,9 +236,13 @@ class Rule:
         """The name of the function, and the plug-in that it comes from."""
         return f"{self.name} of the plug-in {self.origin}" if self.origin else self.name
 
+    def applies(self, evidence: Evidence) -> bool:
+        """Return whether the rule applies to a recording that has what it needs."""
+        return self.when.holds(evidence.analysis) and self.needs <= evidence.recorded
+
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the findings of the rule in a recording that it applies to."""
-        if self.when.holds(evidence.analysis) and self.needs <= evidence.recorded:
+        if self.applies(evidence):
             for draft in islice(self.find(evidence), self.at_most):
                 yield self.finding(draft)
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _HOOKS: Final = {"TracingPackHook.__call__": "pack", "TracingUnpackHook.__call__": "unpack"}
 _OF_CHECKPOINT: Final = ("torch/utils/checkpoint.py", "torch/_dynamo/eval_frame.py")
 _UNKNOWN: Final = "hooks on saved tensors that run no operators; here they return the tensor"
+_NOTHING: Final = -1
+"""Stands for the id of a tensor that no unpack hook reads by an operator."""
 
 
 class HookPairs:
@@ -92,10 +94,9 @@ class HookPairs:
         pack, unpack = Body("pack", parameters=[saved]), Body("unpack")
         pack.statements = [self._statement(each, local) for each in packing]
         result = local.get(packing[-1].outputs[0], saved) if packing else saved
-        packed = dict(local)
         made = {out for each in unpacking for out in each.outputs if out not in each.inputs}
         read = [id_ for each in unpacking for id_ in each.inputs if id_ not in made]
-        taken = {id_: packed[id_] for id_ in read if id_ in packed} or {NOTHING: result}
+        taken = {id_: local[id_] for id_ in read if id_ in local} or {_NOTHING: result}
         pack.returned = list(taken.values())
         inside: dict[int, Value] = {id_: Value(value.tensor) for id_, value in taken.items()}
         unpack.parameters = list(inside.values())
@@ -103,7 +104,3 @@ class HookPairs:
         last: Any = unpacking[-1].outputs[0] if unpacking else None
         unpack.returned = [inside.get(last, unpack.parameters[0])]
         pair.bodies = [pack, unpack]
-
-
-NOTHING: Final = -1
-"""Stands for the id of a tensor that no unpack hook reads by an operator."""

@@ -143,8 +143,8 @@ def with_causes(
 
 def _searched_kinds(analysis: Analysis) -> tuple[str, ...]:
     """Return the slugs of the rules that apply to a recording and have what they need."""
-    recorded = Evidence(analysis).recorded
-    rules = [each for each in all_rules() if each.needs <= recorded and each.when.holds(analysis)]
+    evidence = Evidence(analysis)
+    rules = (each for each in all_rules() if each.applies(evidence))
     return tuple(sorted({slug for each in rules for slug in each.slugs}))
 
 
