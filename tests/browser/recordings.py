@@ -117,14 +117,21 @@ def failing():
 
 @reproducible
 def with_story():
-    """Return a failing step with the story of its finding."""
-    model = Stack(writes=True)
-    try:
-        with autogradviz.record(model) as trace:
-            model(torch.ones(2, 8)).backward()
-    except RuntimeError:
-        return trace._viewer_scene
-    raise AssertionError
+    """Return a failing step with the story of its finding, whose times differ as they are shown."""
+    import time  # line numbers of the models above are searched for
+
+    model = Stack()
+
+    def step():
+        scores = torch.softmax(model.head(torch.ones(2, 8)), dim=-1)
+        time.sleep(0.005)
+        scores.mul_(2)
+        time.sleep(0.005)
+        scores.sum().backward()
+
+    scene = record(model, step, RuntimeError)
+    assert scene.stories
+    return scene
 
 
 @reproducible
