@@ -36,7 +36,7 @@ class Owners:
     Attributes:
         target: the type of the tensor or node.
         paths: one path for each root, the shortest first.
-        is_complete: the search ended before its time was over.
+        is_complete: the search ended before its time was over, and no graph was too deep.
 
     Example:
         >>> loss = (torch.ones(3, requires_grad=True) * 2).sum()
@@ -54,7 +54,7 @@ class Owners:
         if not self.paths:
             lines.append("nothing that was found")
         if not self.is_complete:
-            lines.append("The time was not sufficient to find all owners.")
+            lines.append("There may be others: time was over, or a graph is too deep to be read.")
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -258,7 +258,6 @@ def _without_recording(code):
 
 
 @pytest.mark.slow(reason="graphs of a hundred thousand nodes")
-@pytest.mark.python_engine(reason="there is no depth limit")
 def test_growing_chains_of_several_backwards_do_not_crash():
     ran = run_python("""
         import torch, autogradviz
@@ -270,10 +269,10 @@ def test_growing_chains_of_several_backwards_do_not_crash():
                     loss = loss + 1
                 loss.backward(retain_graph=True)
         del loss
-        print(len(trace.log.of(autogradviz.events.RecorderLimited)), float(x.grad))
+        print(float(x.grad))
     """)
     assert ran.returncode == 0, ran.stderr[-2000:]
-    assert ran.stdout.split() == ["1", "8.0"]
+    assert ran.stdout.split() == ["8.0"]
 
 
 @pytest.mark.python_engine(reason="there is no depth limit")

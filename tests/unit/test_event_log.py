@@ -253,7 +253,8 @@ def test_rows_that_cannot_be_compressed_are_kept():
     log = many()
     log.extend_rows(SourceLineRead, [(300, 0, 0, None, "m.py", 1, {"not": "text"})])
     expected = [list(log.rows(kind)) for kind in EVENT_TYPES]
-    with pytest.raises(pa.ArrowException):
+    # PyArrow checks the type if pandas is imported, otherwise Python does.
+    with pytest.raises((pa.ArrowException, TypeError)):
         log.compress(10_000)
     assert [log.rows(kind) for kind in EVENT_TYPES] == expected
 

@@ -82,7 +82,7 @@ class Search(NamedTuple):
     """The result of a search."""
 
     paths: tuple[Path, ...]
-    is_complete: bool  # the time was sufficient
+    is_complete: bool  # time was sufficient, and no graph was too deep
 
 
 def find_owners(target: Any, *, seconds: float, most: int) -> Search:

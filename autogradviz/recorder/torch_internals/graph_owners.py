@@ -2,12 +2,19 @@
 
 A tensor owns its ``grad_fn``; a node owns the next nodes and the tensors that it saved; an
 ``AccumulateGrad`` owns its leaf, and the reducer of ``DistributedDataParallel`` those nodes.
+
+NOTE [ Deep graphs ]
+Reading a node creates its Python object, which stays with the node. A chain of 50,000 such nodes
+overflows the C stack when it is freed. So graphs are read from the oldest root to the newest, each
+at most ``DEPTH`` nodes below it, and no more once one is higher than that. A chain of read nodes is
+then at most twice as long.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from operator import methodcaller
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +34,8 @@ _VIEWED: Final[Any] = _Base._base
 _VERSION: Final[Any] = _Base._version
 _PARALLEL: Final = "torch.nn.parallel.distributed"
 _OFTEN: Final = 64  # nodes between looks at the clock
+DEPTH: Final = 7_500
+"""Nodes in a row that are read below a root; see NOTE [ Deep graphs ]."""
 
 
 def is_node(value: Any) -> bool:
@@ -54,6 +63,9 @@ class GraphOwners:
         self.held: list[Any] = []
         """The objects that are owned or own; the only container of them."""
         self.is_complete = True
+        self._heights: dict[
+            int, int
+        ] = {}  # by id of a node: nodes in the longest chain read from it
         self._places: dict[int, int] = {}
         self._owners: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._deadline = deadline
@@ -68,6 +80,7 @@ class GraphOwners:
     def clear(self) -> None:
         """Forget all objects."""
         self.held.clear()
+        self._heights.clear()
         self._places.clear()
         self._owners.clear()
 
@@ -88,20 +101,45 @@ class GraphOwners:
     def _read(self, target: Any) -> None:
         for tensor in _live_tensors():
             self._add(tensor)
-        waiting = [target] if is_node(target) else []
+        roots = [target] if is_node(target) else []
         for place in range(len(self.held)):
-            waiting += self._read_tensor(place)
-        count = 0
-        while waiting:
-            count += 1
-            if count % _OFTEN == 0 and thread_time() > self._deadline:
-                self.is_complete = False
+            roots += self._read_tensor(place)
+        roots.sort(key=methodcaller("_sequence_nr"))
+        for root in roots:
+            self._read_graph(root)
+            if not self.is_complete:
                 return
-            waiting += self._read_node(waiting.pop())
         self._read_reducers(target)
 
+    def _read_graph(self, root: Any) -> None:
+        """Read the nodes below a root, depth first; see NOTE [ Deep graphs ]."""
+        if id(root) in self._heights:
+            return
+        self._heights[id(root)] = 1
+        path = [(root, iter(self._read_node(root)))]
+        while path and self.is_complete:
+            node, following = path[-1]
+            child = next(following, None)
+            if child is None:
+                path.pop()
+                if path:
+                    self._set_above(path[-1][0], node)
+            elif id(child) in self._heights:
+                self._set_above(node, child)
+            else:
+                self.is_complete = len(path) < DEPTH and not self._is_late()
+                self._heights[id(child)] = 1
+                path.append((child, iter(self._read_node(child))))
+        self.is_complete &= self._heights[id(root)] <= DEPTH
+
+    def _set_above(self, node: Any, child: Any) -> None:
+        self._heights[id(node)] = max(self._heights[id(node)], self._heights[id(child)] + 1)
+
+    def _is_late(self) -> bool:
+        return len(self._heights) % _OFTEN == 0 and thread_time() > self._deadline
+
     def _read_tensor(self, place: int) -> list[Any]:
-        """Note what a tensor owns; return its node, if that is new."""
+        """Note what a tensor owns; return its node, if it has one."""
         tensor = self.held[place]
         node = node_of(tensor)
         base = _VIEWED.__get__(tensor)
@@ -110,22 +148,26 @@ class GraphOwners:
         for label, value in (("._base", base), (".grad", gradient)):
             if value is not None:
                 self._own(place, value, label)
-        is_new = node is not None and self._own(place, node, ".grad_fn")
-        return [node] if is_new else []
+        if node is None:
+            return []
+        self._own(place, node, ".grad_fn")
+        return [node]
 
     def _read_node(self, node: Any) -> list[Any]:
-        """Note what a node owns; return the nodes that are new."""
+        """Note what a node owns; return the nodes among it, and those of tensors that it saved."""
         place, found = self._add(node), []
         for number, (target, _) in enumerate(node.next_functions):
-            if target is not None and self._own(place, target, f".next_functions[{number}]"):
+            if target is not None:
+                self._own(place, target, f".next_functions[{number}]")
                 found.append(target)
         variable = _leaf_of(node)
         if variable is not None:
             self._own(place, variable, ".variable")
         for name, label in slots_of(type(node)):
             for tensor in _saved(node, name):
-                if self._own(place, tensor, f" (saved {label})"):
-                    found += self._read_tensor(self._add(tensor))
+                is_new = self._own(place, tensor, f" (saved {label})")
+                below = self._read_tensor(self._add(tensor)) if is_new else [node_of(tensor)]
+                found += [each for each in below if each is not None]
         return found
 
     def _read_reducers(self, target: Any) -> None:
