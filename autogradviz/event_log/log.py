@@ -127,7 +127,7 @@ class Log:
                 self._columns[kind] = _in_order(columns)
 
     def _is_read(self, kind: type[Event]) -> bool:
-        return self._count_read(kind) == self._segments.count(kind) + len(self._recent[kind])
+        return self._count_read(kind) == self.count(kind)
 
     def _count_read(self, kind: type[Event]) -> int:
         return len(self._columns[kind][0]) if kind in self._columns else 0
@@ -166,8 +166,20 @@ class Log:
         for row in rows:
             append(row)
 
-    def remove_segment(self, segment: Segment, kept: Iterable[type[Event]] = ()) -> None:
-        """Remove a segment, but append the rows of some of its kinds to those not compressed."""
+    def count(self, kind: type[Event]) -> int:
+        """Return the number of events of a kind."""
+        return self._segments.count(kind) + len(self._recent[kind])
+
+    def remove_segment(
+        self, segment: Segment, kept: Iterable[type[Event]] = (), rest: Segment | None = None
+    ) -> None:
+        """Remove a segment.
+
+        Args:
+            segment: the segment.
+            kept: kinds of which the rows are appended to those not compressed.
+            rest: a segment with some of its other events, which takes its place.
+        """
         kinds = tuple(kept)
         columns_by_kind = list(segment.columns(kinds)) if kinds else ()
         with self._moving:
@@ -176,6 +188,8 @@ class Log:
                 recent.append(chain.from_iterable(zip(*columns, strict=True)))
                 recent.sort()
             self._segments.remove(segment)
+            if rest is not None:
+                self._segments.add(rest)
         for kind in segment.counts:
             self._discard_read(kind)
 

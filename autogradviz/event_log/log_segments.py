@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from autogradviz.event_log.uncompressed_rows import in_rows, joined
 from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     import pyarrow as pa
 
     from autogradviz.event_log.encode_stream import Encoder
     from autogradviz.event_log.uncompressed_rows import Columns, Row
     from autogradviz.events import Event
+    from autogradviz.events.field_types import Target
 
 
 class Segment(Protocol):
@@ -33,6 +35,19 @@ class Segment(Protocol):
 
     def messages(self, encoder: Encoder) -> Iterable[bytes | memoryview]:
         """Return all events as messages of a file."""
+
+
+class EngineSegment(Segment, Protocol):
+    """Events as an engine wrote them; the ids in them can be read without decoding."""
+
+    def used_ids(self) -> Mapping[Target, AbstractSet[int]]:
+        """Return the ids of definitions that the events refer to."""
+
+    def only(self, kind: type[Event]) -> EngineSegment:
+        """Return the events of one kind."""
+
+    def decode_defined(self, kind: type[Event], ids: AbstractSet[int]) -> list[Any]:
+        """Return the values of the definitions of some ids, one row after the other."""
 
 
 class Segments:

@@ -30,6 +30,11 @@ def defined(kind: type[Event]) -> Target | None:
     return found[0] if found else None
 
 
+DEFINED_TARGETS: Final = tuple(
+    sorted({target for kind in DEFINITIONS if (target := defined(kind)) is not None})
+)
+"""The targets that definitions define."""
+
 USES: Final = {
     kind: tuple(used for used in traits(kind).references if used.name not in traits(kind).defines)
     for kind in EVENT_TYPES

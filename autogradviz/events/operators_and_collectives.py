@@ -50,7 +50,7 @@ class OpCalled(Event):
     arguments_id: ArgumentsId | None  # None where its arguments are not known
 
 
-@event(lasting=True)
+@event(defines=("arguments_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentsSeen(Event):
     """An operator was called with these arguments for the first time.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.event_log.log_segments import Segment
+    from autogradviz.event_log.log_segments import EngineSegment
     from autogradviz.events import Event, PackedBy
     from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
@@ -334,7 +334,7 @@ class Engine(Protocol):
         *,
         least: int,
         compress: bool,
-    ) -> Segment | None:
+    ) -> EngineSegment | None:
         """Move events that are not in the log to it; see ``Session.flush``."""
 
     # --- tables --------------------------------------------------------------------------------
@@ -377,6 +377,16 @@ class Engine(Protocol):
         Args:
             used: ids of tensors that must keep their id while they live.
             first_seq: the oldest event that is kept.
+        """
+
+    def prune_arguments(self, used: AbstractSet[int]) -> AbstractSet[int]:
+        """Forget the arguments of operators that no event refers to.
+
+        Args:
+            used: the ids of those that events refer to.
+
+        Returns:
+            The ids of all that were known: an operator may just have used one.
         """
 
     def live_tensor_ids(self) -> AbstractSet[int]:

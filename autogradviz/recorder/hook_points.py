@@ -230,12 +230,17 @@ class HookPoints:
         self.modules.prune()
 
     def prune(
-        self, tensors: AbstractSet[int], first_seq: int, first_saved_id: int
+        self,
+        tensors: AbstractSet[int],
+        arguments: AbstractSet[int],
+        first_seq: int,
+        first_saved_id: int,
     ) -> dict[Target, AbstractSet[int]]:
         """Forget everything dead.
 
         Args:
             tensors: ids of tensors that events refer to.
+            arguments: ids of arguments of operators that events refer to.
             first_seq: the oldest event of the passing kinds that is kept.
             first_saved_id: the oldest save that is kept.
 
@@ -253,6 +258,7 @@ class HookPoints:
         self.hooks.prune()
         return {
             "tensor": self._engine.live_tensor_ids() | referenced,
+            "arguments": self._engine.prune_arguments(arguments),
             "module": self.modules.live_ids,
             "hook": self.hooks.live_ids,
             "stack": self._session.stacks.live_ids,

@@ -20,7 +20,7 @@ from autogradviz.support.defer_signals import signal_behind
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from autogradviz.event_log.log_segments import Segment
+    from autogradviz.event_log.log_segments import EngineSegment
     from autogradviz.events import Event
     from autogradviz.recorder.engine_interface import Engine
 
@@ -168,7 +168,7 @@ class Session:
         *,
         least: int = 0,
         compress: bool = False,
-    ) -> Segment | None:
+    ) -> EngineSegment | None:
         """Move the events that the engine holds to the log.
 
         Args:

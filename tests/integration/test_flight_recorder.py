@@ -18,7 +18,9 @@ import autogradviz
 from autogradviz.errors import AutogradvizWarning, OutputExistsError, RecordingStateError
 from autogradviz.event_log import streaming_writer
 from autogradviz.events import (
+    EVENT_TYPES,
     NO_ID,
+    ArgumentsSeen,
     BackwardStarted,
     FrameSeen,
     FunctionMarked,
@@ -214,7 +216,7 @@ def table_sizes(recorder):
                     # some subclasses override the length
                     held = dict.__len__(value) if isinstance(value, dict) else len(value)
                     sizes[f"{name}.{field}"] = held
-    sizes.update({kind.__name__: len(rows) for kind, rows in recorder.session.log._recent.items()})
+    sizes.update({kind.__name__: recorder.session.log.count(kind) for kind in EVENT_TYPES})
     return sizes
 
 
@@ -725,6 +727,7 @@ def test_definitions_of_held_events_are_kept(monkeypatch):
 def undefined(log):
     """Return the ids that events of a log refer to without a definition."""
     definitions = {
+        "arguments": ArgumentsSeen,
         "tensor": TensorSeen,
         "stack": StackSeen,
         "frame": FrameSeen,

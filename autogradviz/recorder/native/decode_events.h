@@ -3,17 +3,47 @@
 
 #include "graph.h"
 #include "op_observer.h"
+#include "recording_object.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 
 namespace agv {
 namespace {
 
-// Reads the numbers of one event, and appends Python values to the flat list of its kind.
+PyObject* op_name(int64_t index) {
+  static std::vector<PyObject*> names;
+  if (index == Recording::NO_OP) return PyUnicode_InternFromString("");
+  if (index == Recording::INCREMENT_VERSION) return PyUnicode_InternFromString("increment_version");
+  if (static_cast<size_t>(index) >= names.size()) names.resize(index + 1, nullptr);
+  if (names[index] == nullptr) names[index] = PyUnicode_InternFromString(registry().at(index).name.c_str());
+  return Py_XNewRef(names[index]);
+}
+
+PyObject* device_name(int64_t word) {
+  if (word == Recording::NO_DEVICE) return PyUnicode_InternFromString("");
+  auto type = static_cast<c10::DeviceType>(word >> 8);
+  auto index = static_cast<c10::DeviceIndex>(static_cast<int8_t>(word & 0xFF));
+  return PyUnicode_InternFromString(c10::Device(type, index).str().c_str());
+}
+
+PyObject* dtype_name(const std::vector<std::string>& names, int64_t word) {
+  if (word <= -2) return PyUnicode_FromString(names[-2 - word].c_str());
+  std::string_view name = c10::getDtypeNames(static_cast<c10::ScalarType>(word)).first;
+  return PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size()));
+}
+
+PyObject* phase_name(int64_t phase) {
+  static const char* const names[] = {"forward", "backward", "recompute"};
+  return PyUnicode_InternFromString(names[phase]);
+}
+
+// Reads the fields of one event, and appends Python values to the flat list of its kind.
 class Decoder {
  public:
-  Decoder(const uint8_t* event, PyObject* values) : numbers_(event), values_(values) {}
+  Decoder(const std::vector<std::string>& names, const uint8_t* event, PyObject* values)
+      : numbers_(event), names_(names), values_(values) {}
 
   bool number() {
     return push(PyLong_FromLongLong(numbers_.next()));
@@ -73,10 +103,32 @@ class Decoder {
     return push(value == NO_ID ? Py_NewRef(Py_None) : PyBool_FromLong(value != 0));
   }
 
-  int64_t next() {
-    return numbers_.next();
+  bool op() {
+    return push(op_name(numbers_.next()));
   }
 
+  bool device() {
+    return push(device_name(numbers_.next()));
+  }
+
+  // A dtype, or the name of a class or of a process group.
+  bool dtype() {
+    return push(dtype_name(names_, numbers_.next()));
+  }
+
+  bool phase() {
+    return push(phase_name(numbers_.next()));
+  }
+
+  bool string() {
+    return push(strings().get(numbers_.next()));
+  }
+
+  bool generator() {
+    return push(PyUnicode_InternFromString(numbers_.next() == 1 ? "given" : "default"));
+  }
+
+ private:
   bool push(PyObject* value) {
     if (value == nullptr) return false;
     int failed = PyList_Append(values_, value);
@@ -84,57 +136,76 @@ class Decoder {
     return failed == 0;
   }
 
- private:
   EventReader numbers_;
+  const std::vector<std::string>& names_;
   PyObject* values_;
 };
 
-PyObject* op_name(int64_t index) {
-  static std::vector<PyObject*> names;
-  if (index == Recording::NO_OP) return PyUnicode_InternFromString("");
-  if (index == Recording::INCREMENT_VERSION) return PyUnicode_InternFromString("increment_version");
-  if (static_cast<size_t>(index) >= names.size()) names.resize(index + 1, nullptr);
-  if (names[index] == nullptr) names[index] = PyUnicode_InternFromString(registry().at(index).name.c_str());
-  return Py_XNewRef(names[index]);
-}
+// Reads the fields of one event, and collects the ids in some of them.
+class References {
+ public:
+  // For each field of an event, where its ids go, or null.
+  using Targets = std::array<Ids*, 32>;
 
-PyObject* device_name(int64_t word) {
-  if (word == Recording::NO_DEVICE) return PyUnicode_InternFromString("");
-  auto type = static_cast<c10::DeviceType>(word >> 8);
-  auto index = static_cast<c10::DeviceIndex>(static_cast<int8_t>(word & 0xFF));
-  return PyUnicode_InternFromString(c10::Device(type, index).str().c_str());
-}
+  References(const uint8_t* event, const Targets& targets) : numbers_(event), target_(targets.begin()) {}
 
-PyObject* dtype_name(const std::vector<std::string>& names, int64_t word) {
-  if (word <= -2) return PyUnicode_FromString(names[-2 - word].c_str());
-  std::string_view name = c10::getDtypeNames(static_cast<c10::ScalarType>(word)).first;
-  return PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size()));
-}
+  bool number() {
+    Ids* ids = *target_++;
+    int64_t value = numbers_.next();
+    if (ids != nullptr && value != NO_ID) (*ids)[value] = true;
+    return true;
+  }
 
-PyObject* phase_name(int64_t phase) {
-  static const char* const names[] = {"forward", "backward", "recompute"};
-  return PyUnicode_InternFromString(names[phase]);
-}
+  bool tuple() {
+    Ids* ids = *target_++;
+    for (int64_t size = numbers_.next(); size > 0; --size) {
+      int64_t value = numbers_.next();
+      if (ids != nullptr) (*ids)[value] = true;
+    }
+    return true;
+  }
 
-// Append the values of one event to the list of its kind; skip a kind without a list.
-bool decode_event(const std::vector<std::string>& names, const uint8_t* event, PyObject* const* lists) {
-  auto none = [] { return Py_NewRef(Py_None); };
-  Kind kind = static_cast<Kind>(EventReader::kind(event));
-  if (lists[static_cast<int>(kind)] == nullptr) return true;
-  Decoder each(event, lists[static_cast<int>(kind)]);
+  bool text() {
+    ++target_;
+    for (int64_t size = numbers_.next(); size > 0; --size) numbers_.next();
+    return true;
+  }
+
+  // clang-format off
+  bool optional() { return number(); }
+  bool boolean() { return number(); }
+  bool optional_boolean() { return number(); }
+  bool real() { return number(); }
+  bool layout() { return number(); }  // the last fields of its kind
+  bool op() { return number(); }
+  bool device() { return number(); }
+  bool dtype() { return number(); }
+  bool phase() { return number(); }
+  bool string() { return number(); }
+  bool generator() { return number(); }
+  // clang-format on
+
+ private:
+  EventReader numbers_;
+  Targets::const_iterator target_;
+};
+
+// Read the fields of an event of a kind, in the order of its dataclass.
+template <class Fields>
+bool read_fields(Kind kind, Fields& each) {
   if (!each.number() || !each.number() || !each.number() || !each.optional()) return false;
   switch (kind) {
     case Kind::tensor_seen:
       return each.number() && each.optional() && each.tuple() &&
-          each.push(dtype_name(names, each.next())) && each.push(device_name(each.next())) &&
+          each.dtype() && each.device() &&
           each.number() && each.number();
     case Kind::op_called:
-      return each.push(op_name(each.next())) && each.push(phase_name(each.next())) && each.tuple() &&
+      return each.op() && each.phase() && each.tuple() &&
           each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.number() && each.optional() && each.optional() &&
           each.optional() && each.optional() && each.optional() && each.boolean() && each.optional();
     case Kind::version_bumped:
       return each.number() && each.optional() && each.number() && each.number() &&
-          each.push(op_name(each.next())) && each.optional();
+          each.op() && each.optional();
     case Kind::version_restored:
       return each.number() && each.optional() && each.number() && each.number();
     case Kind::stack_seen:
@@ -142,17 +213,17 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
     case Kind::frame_seen:
       return each.number() && each.number() && each.number();
     case Kind::random_drawn:
-      return each.push(op_name(each.next())) && each.optional() &&
-          each.push(PyUnicode_InternFromString(each.next() == 1 ? "given" : "default")) &&
-          each.push(device_name(each.next()));
+      return each.op() && each.optional() &&
+          each.generator() &&
+          each.device();
     case Kind::mutation_cloned:
       return each.number() && each.optional() && each.number() && each.optional();
     case Kind::node_seen:
-      return each.number() && each.push(strings().get(each.next())) && each.optional() && each.tuple() &&
+      return each.number() && each.string() && each.optional() && each.tuple() &&
           each.tuple() && each.optional();
     case Kind::tensor_saved:
-      return each.number() && each.optional() && each.optional() && each.push(strings().get(each.next())) &&
-          each.number() && each.optional() && each.push(strings().get(each.next())) && each.optional() &&
+      return each.number() && each.optional() && each.optional() && each.string() &&
+          each.number() && each.optional() && each.string() && each.optional() &&
           each.optional() && each.optional();
     case Kind::tensor_unpacked:
       return each.number() && each.optional() && each.optional() && each.optional() && each.boolean() &&
@@ -160,7 +231,7 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
     case Kind::tensor_released:
       return each.number();
     case Kind::slot_seen:
-      return each.number() && each.number() && each.push(strings().get(each.next()));
+      return each.number() && each.number() && each.string();
     case Kind::node_started:
       return each.number() && each.number() && each.tuple();
     case Kind::node_finished:
@@ -170,7 +241,7 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
     case Kind::module_exited:
       return each.number() && each.number() && each.boolean();
     case Kind::collective_called:
-      return each.push(op_name(each.next())) && each.push(dtype_name(names, each.next())) && each.optional() &&
+      return each.op() && each.dtype() && each.optional() &&
           each.tuple() && each.optional_boolean();
     case Kind::distributed_tensor_seen:
       return each.number() && each.number() && each.layout();
@@ -189,7 +260,16 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
   }
 }
 
+// Append the values of one event to the list of its kind; skip a kind without a list.
+bool decode_event(const std::vector<std::string>& names, const uint8_t* event, PyObject* const* lists) {
+  int kind = EventReader::kind(event);
+  if (lists[kind] == nullptr) return true;
+  Decoder each(names, event, lists[kind]);
+  return read_fields(static_cast<Kind>(kind), each);
+}
+
 constexpr int KINDS = static_cast<int>(Kind::count);
+constexpr int COMMON_FIELDS = 4;  // number, time, thread, stack
 
 // Events that are decoded when somebody reads them.
 struct Batch {
@@ -204,14 +284,22 @@ struct Batch {
       for (const uint8_t* event = part.begin(); event < part.end(); event += EventReader::size(event)) visit(event);
   }
 
+  // Copy the events of a kind.
+  void add(const Batch& other, int kind) {
+    names = other.names;
+    other.each_event([&](const uint8_t* event) {
+      if (EventReader::kind(event) == kind) parts[0].append(event, EventReader::size(event));
+    });
+    counts[kind] = other.counts[kind];
+  }
+
   // Count the events, and keep the code objects of frames. The GIL is held.
   void prepare() {
     each_event([&](const uint8_t* event) {
       ++counts[EventReader::kind(event)];
       if (static_cast<Kind>(EventReader::kind(event)) != Kind::frame_seen) return;
       EventReader numbers(event);
-      constexpr int BEFORE = 5;  // number, time, thread, stack, frame
-      for (int i = 0; i < BEFORE; ++i) numbers.next();
+      for (int i = 0; i < COMMON_FIELDS + 1; ++i) numbers.next();  // the frame too
       codes.push_back(reinterpret_cast<PyCodeObject*>(numbers.next()));
       Py_INCREF(codes.back());
     });
@@ -273,6 +361,75 @@ PyObject* batch_decode(PyObject* self, PyObject* kinds) {
   return nullptr;
 }
 
+// decode_defined(kind, ids) -> the values of those definitions of a kind that define one of some ids
+PyObject* batch_decode_defined(PyObject* self, PyObject* arguments) {
+  const Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
+  int kind;
+  PyObject* ids;
+  if (!PyArg_ParseTuple(arguments, "iO", &kind, &ids)) return nullptr;
+  PyObject* lists[KINDS] = {};
+  if (kind < 0 || kind >= KINDS) return PyErr_Format(PyExc_ValueError, "a kind that does not exist");
+  PyObject* found = lists[kind] = PyList_New(0);
+  bool done = found != nullptr;
+  batch.each_event([&](const uint8_t* event) {
+    if (!done || EventReader::kind(event) != kind) return;
+    EventReader numbers(event);
+    for (int i = 0; i < COMMON_FIELDS; ++i) numbers.next();
+    PyObject* id = PyLong_FromLongLong(numbers.next());
+    int is_used = id == nullptr ? -1 : PySequence_Contains(ids, id);
+    Py_XDECREF(id);
+    done = is_used == 0 || (is_used == 1 && decode_event(batch.names, event, lists));
+  });
+  if (!done) Py_CLEAR(found);
+  return found;
+}
+
+// references(fields, count) -> the ids in some fields, as ``count`` sets. Each field is a tuple: the
+// kind of event, the place of the field and the set.
+PyObject* batch_references(PyObject* self, PyObject* arguments) {
+  const Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
+  PyObject* fields;
+  int count;
+  if (!PyArg_ParseTuple(arguments, "O!i", &PyTuple_Type, &fields, &count)) return nullptr;
+  std::vector<Ids> ids(static_cast<size_t>(count));
+  std::vector<References::Targets> targets(KINDS);
+  bool is_read[KINDS] = {};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields); ++i) {
+    int kind, place, set;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(fields, i), "iii", &kind, &place, &set)) return nullptr;
+    if (kind < 0 || kind >= KINDS) return PyErr_Format(PyExc_ValueError, "a kind that does not exist");
+    targets.at(kind).at(place) = &ids.at(set);
+    is_read[kind] = true;
+  }
+  batch.each_event([&](const uint8_t* event) {
+    int kind = EventReader::kind(event);
+    if (!is_read[kind]) return;
+    References each(event, targets[kind]);
+    read_fields(static_cast<Kind>(kind), each);
+  });
+  PyObject* found = PyTuple_New(count);
+  for (int i = 0; found != nullptr && i < count; ++i) {
+    std::vector<int64_t> unique;
+    for (const auto& each : ids[i]) unique.push_back(each.first);
+    PyObject* set = set_of(unique);
+    if (set == nullptr) Py_CLEAR(found);
+    else PyTuple_SET_ITEM(found, i, set);
+  }
+  return found;
+}
+
+// only(kind) -> a batch of the events of a kind
+PyObject* batch_only(PyObject* self, PyObject* number) {
+  int64_t kind = PyLong_AsLongLong(number);
+  if (PyErr_Occurred()) return nullptr;
+  if (kind < 0 || kind >= KINDS) return PyErr_Format(PyExc_ValueError, "a kind that does not exist");
+  auto* found = reinterpret_cast<BatchObject*>(batch_type->tp_alloc(batch_type, 0));
+  if (found == nullptr) return nullptr;
+  found->content = new Batch();
+  found->content->add(*reinterpret_cast<BatchObject*>(self)->content, static_cast<int>(kind));
+  return reinterpret_cast<PyObject*>(found);
+}
+
 // drop_codes(): let go of the code objects; the frames were decoded.
 PyObject* batch_drop_codes(PyObject* self, PyObject*) {
   reinterpret_cast<BatchObject*>(self)->content->drop_codes();
@@ -314,6 +471,9 @@ PyMethodDef batch_methods[] = {
     {"unpack", batch_unpack, METH_O, nullptr},
     {"counts", batch_counts, METH_NOARGS, nullptr},
     {"decode", batch_decode, METH_O, nullptr},
+    {"decode_defined", batch_decode_defined, METH_VARARGS, nullptr},
+    {"references", batch_references, METH_VARARGS, nullptr},
+    {"only", batch_only, METH_O, nullptr},
     {"drop_codes", batch_drop_codes, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -123,6 +123,9 @@ class NativeEngine:
         self.drop_runs: Callable[[int], None] = self.recording.drop_runs
         self.live_tensor_ids: Callable[[], AbstractSet[int]] = self.recording.live_tensors
         self.held_saves: Callable[[], dict[int, int]] = self.recording.held_saves
+        self.prune_arguments: Callable[[AbstractSet[int]], AbstractSet[int]] = (
+            self.recording.prune_arguments
+        )
         self.prune_history: Callable[[int], None] = self.recording.prune_history
         self.ordinary_nbytes: Callable[[torch.Tensor], int] = extension.ordinary_nbytes
         self.norm: Callable[[torch.Tensor], float | None] = extension.norm

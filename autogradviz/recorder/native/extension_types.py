@@ -26,6 +26,27 @@ class Batch(Protocol):
     def decode(self, kinds: list[int]) -> list[list[Any]]:
         """Return the values of all events of some kinds, one row after the other."""
 
+    def decode_defined(self, kind: int, ids: AbstractSet[int]) -> list[Any]:
+        """Return the values of definitions of a kind, one row after the other.
+
+        Args:
+            kind: a kind of definition, whose first own field is what it defines.
+            ids: the definitions of other ids are left out.
+        """
+
+    def references(
+        self, fields: tuple[tuple[int, int, int], ...], count: int
+    ) -> tuple[set[int], ...]:
+        """Return the ids in some fields.
+
+        Args:
+            fields: for each, the kind of event, its place in the row, and the number of its set.
+            count: the number of sets.
+        """
+
+    def only(self, kind: int) -> Batch:
+        """Return a batch of the events of one kind."""
+
     def drop_codes(self) -> None:
         """Drop the code objects of the frames."""
 
@@ -161,6 +182,9 @@ class Recording(Protocol):
 
     def prune(self, used: set[int], max_windows: int) -> None:
         """Remove dead storages, and the tensors on them that are not in use."""
+
+    def prune_arguments(self, used: AbstractSet[int]) -> set[int]:
+        """Forget the arguments that are not in use, and return the ids of all that were known."""
 
     def prune_history(self, first_seq: int) -> None:
         """Forget the versions before an event."""

@@ -44,6 +44,7 @@ PyMethodDef methods[] = {
     {"bumped", bumped, METH_VARARGS, nullptr},
     {"live_tensors", live_tensors, METH_NOARGS, nullptr},
     {"prune", prune, METH_VARARGS, nullptr},
+    {"prune_arguments", prune_arguments, METH_O, nullptr},
     {"prune_history", prune_history, METH_O, nullptr},
     {"restored", restored, METH_VARARGS, nullptr},
     {"capture", capture, METH_NOARGS, nullptr},

@@ -40,6 +40,8 @@ PackedObjects& packed_of(PyObject* self) {
   return *reinterpret_cast<RecordingObject*>(self)->packed;
 }
 
+using Ids = ska::flat_hash_map<int64_t, bool>;
+
 PyObject* set_of(const std::vector<int64_t>& ids) {
   PyObject* found = PySet_New(nullptr);
   if (found == nullptr) return nullptr;

@@ -65,6 +65,8 @@ enum class Kind : int64_t {
 // Numbers by id. Ids count up; most lookups are of new ones.
 class IdMap {
  public:
+  using Old = ska::flat_hash_map<int64_t, int64_t>;
+
   int64_t get(int64_t id) const {
     if (id >= first_) return id - first_ < static_cast<int64_t>(recent_.size()) ? recent_[id - first_] : NO_ID;
     auto found = old_.find(id);
@@ -91,7 +93,7 @@ class IdMap {
   }
 
   // Keep some ids; new ones begin at ``first``.
-  void replace(std::unordered_map<int64_t, int64_t> kept, int64_t first) {
+  void replace(Old kept, int64_t first) {
     old_ = std::move(kept);
     recent_ = {};
     first_ = first;
@@ -100,7 +102,7 @@ class IdMap {
  private:
   int64_t first_ = 0;
   std::vector<int64_t> recent_;
-  std::unordered_map<int64_t, int64_t> old_;
+  Old old_;
 };
 
 // Hashes addresses; the default of the table divides by a prime.
@@ -450,7 +452,8 @@ class Recording {
     for (const auto& each : storages_)
       if (!each.second.reference.expired())
         for (const TensorId& tensor : each.second.tensors) found.push_back(tensor.id);
-    const std::unordered_set<int64_t> with_memory(found.begin(), found.end());
+    std::unordered_set<int64_t> with_memory;
+    if (!bare_.empty()) with_memory.insert(found.begin(), found.end());
     for (const auto& each : bare_) {
       auto inner = inner_of_.find(each.second);  // a wrapper lives no longer than what it holds
       if (inner == inner_of_.end() || with_memory.count(inner->second) != 0) found.push_back(each.second);
@@ -466,7 +469,7 @@ class Recording {
   void prune(const Keeps& keeps, size_t max_windows) {
     sweep();
     if (live_tensors().size() > max_windows) drop_unused_windows(keeps);
-    std::unordered_map<int64_t, int64_t> tensors, versions;
+    IdMap::Old tensors, versions;
     for (int64_t id : live_tensors()) tensors[id] = storage_of.get(id);
     storage_of.each([&](int64_t id, int64_t storage) {
       if (keeps(id)) tensors[id] = storage;
@@ -584,7 +587,7 @@ class Recording {
     auto found = arguments_.find(key);
     if (found != arguments_.end()) return found->second;
     if (arguments_.size() >= MAX_ARGUMENTS) return NO_ID;
-    int64_t id = static_cast<int64_t>(arguments_.size());
+    int64_t id = argument_count_++;
     arguments_.emplace(key, id);
     std::string described = text();
     size_t start = begin_event(Kind::arguments_seen, seq(), time_ns, thread, NO_ID);
@@ -593,6 +596,18 @@ class Recording {
     for (unsigned char each : described) put(each);
     end_event(start);
     return id;
+  }
+
+  // Forget the arguments that are not in use; return all that were known. If the same ones come
+  // again, they get a new id.
+  template <class Keeps>
+  std::vector<int64_t> prune_arguments(const Keeps& keeps) {
+    std::vector<int64_t> known_before;
+    for (auto each = arguments_.begin(); each != arguments_.end();) {
+      known_before.push_back(each->second);
+      each = keeps(each->second) ? std::next(each) : arguments_.erase(each);
+    }
+    return known_before;
   }
 
   // --- stacks --------------------------------------------------------------------------------
@@ -786,6 +801,7 @@ class Recording {
   std::unordered_map<std::string, int64_t> bare_;
   std::unordered_map<int64_t, int64_t> inner_of_;  // by wrapper, the tensor that it holds
   std::unordered_map<std::string, int64_t> arguments_;
+  int64_t argument_count_ = 0;
   std::vector<TensorId> shapes_;  // the offset is the device
   size_t sweep_at_ = SWEEP;
   std::unordered_multimap<uint64_t, std::pair<int64_t, std::vector<Place>>> stacks_;

@@ -107,23 +107,40 @@ PyObject* live_tensors(PyObject* self, PyObject*) {
   return set_of(ids);
 }
 
+// Read a set of ids. Return whether it succeeded.
+bool read_ids(PyObject* set, Ids& ids) {
+  PyObject* items = PySequence_List(set);
+  if (items == nullptr) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); ++i) ids[PyLong_AsLongLong(PyList_GET_ITEM(items, i))] = true;
+  Py_DECREF(items);
+  return !PyErr_Occurred();
+}
+
 // prune(used_tensors, max_windows)
 PyObject* prune(PyObject* self, PyObject* arguments) {
   PyObject* used;
   long long max_windows;
   if (!PyArg_ParseTuple(arguments, "O!L", &PySet_Type, &used, &max_windows)) return nullptr;
   Recording* recording = recording_of(self);
-  if (recording == nullptr) return nullptr;
-  ska::flat_hash_map<int64_t, bool> kept;
-  PyObject* items = PySequence_List(used);
-  if (items == nullptr) return nullptr;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); ++i) kept[PyLong_AsLongLong(PyList_GET_ITEM(items, i))] = true;
-  Py_DECREF(items);
-  if (PyErr_Occurred()) return nullptr;
+  Ids kept;
+  if (recording == nullptr || !read_ids(used, kept)) return nullptr;
   std::lock_guard<std::mutex> lock(recording->mutex);
   recording->prune([&](int64_t id) { return kept.find(id) != kept.end(); },
                    static_cast<size_t>(max_windows));
   Py_RETURN_NONE;
+}
+
+// prune_arguments(used) -> the ids of all arguments that were known
+PyObject* prune_arguments(PyObject* self, PyObject* used) {
+  Recording* recording = recording_of(self);
+  Ids kept;
+  if (recording == nullptr || !read_ids(used, kept)) return nullptr;
+  std::vector<int64_t> known;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    known = recording->prune_arguments([&](int64_t id) { return kept.find(id) != kept.end(); });
+  }
+  return set_of(known);
 }
 
 // prune_history(first_seq)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from autogradviz.event_log.encode_stream import to_batches
+from autogradviz.event_log.referenced_definitions import DEFINED_TARGETS, USES
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import (
     EVENT_TYPES,
@@ -40,9 +41,11 @@ from autogradviz.support.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.event_log.encode_stream import Encoder
     from autogradviz.event_log.uncompressed_rows import Columns
+    from autogradviz.events.field_types import Target
     from autogradviz.recorder.native.extension_types import Batch
 
 KINDS: Final[tuple[type[Event], ...]] = (
@@ -54,6 +57,12 @@ KINDS: Final[tuple[type[Event], ...]] = (
 """The kinds of events that C++ emits, in the order of its enumeration."""
 
 _NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
+_REFERENCES: Final = tuple(
+    (number, used.place, DEFINED_TARGETS.index(used.target))
+    for kind, number in _NUMBERS.items()
+    for used in USES[kind]
+    if used.target in DEFINED_TARGETS
+)
 _CODEC: Final = pa.Codec("zstd", 1)
 _COMPRESSED: Final = 2**18
 """Bytes from which on events are compressed."""
@@ -94,6 +103,22 @@ class UndecodedRows:
         if self._compressed is not None:
             self._batch.pack()
         return zip(found, decoded, strict=True)
+
+    def used_ids(self) -> dict[Target, set[int]]:
+        """Return the ids of definitions that the events refer to. They are not compressed."""
+        found = self._batch.references(_REFERENCES, len(DEFINED_TARGETS))
+        return dict(zip(DEFINED_TARGETS, found, strict=True))
+
+    def only(self, kind: type[Event]) -> UndecodedRows:
+        """Return the events of one kind. They are not compressed."""
+        return UndecodedRows(self._batch.only(_NUMBERS[kind]))
+
+    def decode_defined(self, kind: type[Event], ids: AbstractSet[int]) -> list[Any]:
+        """Return the values of the definitions of some ids, one row after the other.
+
+        They are not compressed.
+        """
+        return self._batch.decode_defined(_NUMBERS[kind], ids)
 
     def columns(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], Columns]]:
         """Yield the columns of some kinds."""

@@ -11,11 +11,13 @@ import torch
 from autogradviz.events import ArgumentsSeen
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from autogradviz.recorder.ops.op_schemas import Signature
     from autogradviz.recorder.session import Session
 
 MAX_ARGUMENTS: Final = 10_000
-"""Different arguments that are recorded; a number may be another one in each step."""
+"""Different arguments that are remembered; a number may be another one in each step."""
 
 _Tensor: Final = torch.Tensor
 _Parameter: Final = torch.nn.Parameter
@@ -30,6 +32,7 @@ class OpArgumentTable:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ids: dict[Any, int] = {}
+        self._count = 0
 
     def intern(
         self, signature: Signature, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -45,9 +48,21 @@ class OpArgumentTable:
         schema = getattr(func, "_schema", None)
         if schema is None or len(self._ids) >= MAX_ARGUMENTS:
             return None
-        found = self._ids[key] = len(self._ids)
+        found = self._ids[key] = self._count
+        self._count += 1
         self._session.emit(ArgumentsSeen, found, text_of_arguments(schema, args, kwargs))
         return found
+
+    def prune(self, used: AbstractSet[int]) -> set[int]:
+        """Forget the arguments that are not in use, and return the ids of all that were known.
+
+        If the same ones come again, they get a new id.
+        """
+        known = dict(self._ids)
+        for key, number in known.items():
+            if number not in used:
+                self._ids.pop(key, None)
+        return set(known.values())
 
 
 def _key(values: Any) -> tuple[Any, ...]:

@@ -140,7 +140,9 @@ class OpMode(TorchDispatchMode):
         self._execute = self._run_call if session.verifier is None else self._run_verified
         self._add_to_step = (digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
-        self._intern_arguments = OpArgumentTable(session).intern
+        self.arguments = OpArgumentTable(session)
+        """The arguments of operators that were recorded."""
+        self._intern_arguments = self.arguments.intern
         self.collective_count = self._collectives.count
         self.compiled_code: OpOrigins | None = None
 

@@ -227,6 +227,10 @@ class PythonEngine:
         self._stacks.prune()
         self._contents.prune()
 
+    def prune_arguments(self, used: AbstractSet[int]) -> AbstractSet[int]:
+        """Forget the arguments of operators that no event refers to."""
+        return set() if self._mode is None else self._mode.arguments.prune(used)
+
     def live_tensor_ids(self) -> AbstractSet[int]:
         """Return the ids of the tensors that may be seen again."""
         return self._tensors.live_ids

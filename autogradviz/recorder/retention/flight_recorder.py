@@ -9,9 +9,10 @@ recording is.
 
 NOTE [ Undecoded steps ]
 Without a file, the events that C++ emitted in a step stay as C++ wrote them: most steps are dropped
-unread. Definitions are decoded at once. The other rows are decoded for a search of the definitions
-in use. The end of a step is often known only in the next one, so that a segment holds the end of a
-step and the beginning of another: it stays whole until the log is read.
+unread. Only definitions are decoded, at once, but not those of tensors, which are many: they stay
+with their step, then alone, until tensors without a use are searched. That search reads ids in C++,
+and decodes the tensors in use. The end of a step is often known only in the next one, so that a
+segment holds the end of a step and the beginning of another: it stays whole until the log is read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
 from autogradviz.event_log.referenced_definitions import (
+    DEFINED_TARGETS,
     DEFINITIONS,
     PASSING,
     defined,
@@ -50,8 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from autogradviz.event_log import Log, PathLike
-    from autogradviz.event_log.log_segments import Segment
+    from autogradviz.event_log.log_segments import EngineSegment
     from autogradviz.events import Event
+    from autogradviz.events.field_types import Target
     from autogradviz.recorder.hook_points import HookPoints
     from autogradviz.recorder.session import Session
 
@@ -72,6 +75,10 @@ _SAVED_ID: Final = field_names(TensorSaved).index("saved_id")
 _CALL_ID: Final = field_names(ModuleEntered).index("call_id")
 
 
+_DECODED: Final = frozenset(EVENT_TYPES).difference(PASSING, [TensorSeen])
+"""The kinds of events that C++ emitted which are decoded at once."""
+
+
 class _Undecoded(NamedTuple):
     """Events that C++ emitted, which the log has as a segment; see NOTE [ Undecoded steps ]."""
 
@@ -79,7 +86,7 @@ class _Undecoded(NamedTuple):
     """A number that no event is below."""
     stop: int
     """A number that all events are below."""
-    segment: Segment
+    segment: EngineSegment
 
 
 class FlightRecorder(RetentionPolicy):
@@ -112,6 +119,7 @@ class FlightRecorder(RetentionPolicy):
         self._next_backward_id = 0  # the first whose gradients were not read
         rank = current_rank()
         self._undecoded: deque[_Undecoded] = deque()
+        self._old_tensors: list[EngineSegment] = []  # the tensors of dropped segments
         self._flushed = 0  # all events before this one were moved to the log
         self._first_kept = 0  # older events are dropped, at the latest when the log is read
         self._survives_abort = rank is not None and rank.world_size > 1
@@ -183,7 +191,7 @@ class FlightRecorder(RetentionPolicy):
             return
         # Another thread may emit events meanwhile: they belong to both ranges.
         first, flushed = self._flushed, self._session.event_count
-        segment = self._session.flush(DEFINITIONS, least=least)
+        segment = self._session.flush(_DECODED, least=least)
         if segment is not None:
             self._undecoded.append(_Undecoded(first, self._session.event_count, segment))
         self._flushed = flushed
@@ -241,9 +249,9 @@ class FlightRecorder(RetentionPolicy):
         if self.stream is None:
             # Nodes that outlive their step are described in each step that uses them.
             self._hook_points.describe_again(self._ends[-1] if self._ends else seq)
-        if len(self._log.recent(TensorSeen)) > self._prune_at:
+        if self._log.count(TensorSeen) > self._prune_at:
             self._prune(seq)
-            self._prune_at = _GROWTH * len(self._log.recent(TensorSeen)) + _SLACK
+            self._prune_at = _GROWTH * self._log.count(TensorSeen) + _SLACK
 
     def _drop_rows(self, seq: int) -> None:
         for kind in PASSING:
@@ -258,8 +266,12 @@ class FlightRecorder(RetentionPolicy):
         calls = (ModuleEntered,) if self._running_calls() else ()
         while self._undecoded and self._undecoded[0].stop <= seq:
             segment = self._undecoded.popleft().segment
-            self.dropped += sum(n for kind, n in segment.counts.items() if kind not in calls)
-            self._log.remove_segment(segment, calls)
+            kept = (*calls, TensorSeen)
+            self.dropped += sum(n for kind, n in segment.counts.items() if kind not in kept)
+            tensors = segment.only(TensorSeen) if TensorSeen in segment.counts else None
+            if tensors is not None:
+                self._old_tensors.append(tensors)
+            self._log.remove_segment(segment, calls, tensors)
 
     def _decode(self, seq: int) -> None:
         """Decode the segments that have events older than an event."""
@@ -291,20 +303,49 @@ class FlightRecorder(RetentionPolicy):
 
     def _prune(self, seq: int) -> None:
         """Drop definitions that no event refers to; see NOTE [ Pruning ]."""
-        self._decode(sys.maxsize)
         log = self._log
-        tensors = used_ids(log, "tensor")
-        saved = log.recent(TensorSaved).rows(1)
-        first_saved_id = saved[0][_SAVED_ID] if saved else sys.maxsize
-        live = self._hook_points.prune(tensors, seq, first_saved_id)
+        used = self._used_in_undecoded()
+        tensors = used["tensor"] | used_ids(log, "tensor")
+        arguments = used["arguments"] | used_ids(log, "arguments")
+        live = self._hook_points.prune(tensors, arguments, seq, self._first_saved_id())
+        self._decode_old_tensors(live["tensor"])
         for kind in DEFINITIONS:
             target = defined(kind)
             ids: AbstractSet[int] = set()
             if target is not None:
                 ids = live.get(target, ids)
                 if target != "tensor":  # those were collected above
-                    ids = ids | used_ids(log, target)
+                    ids = ids | used_ids(log, target) | used[target]
             self._keep_only(kind, self._droppable(kind), used_rows(log, kind, ids))
+
+    def _used_in_undecoded(self) -> dict[Target, set[int]]:
+        """Return the ids that undecoded events refer to, except those of dropped segments."""
+        found: dict[Target, set[int]] = {target: set() for target in DEFINED_TARGETS}
+        for _, _, segment in self._undecoded:
+            for target, ids in segment.used_ids().items():
+                found[target] |= ids
+        return found
+
+    def _first_saved_id(self) -> int:
+        """Return the oldest save in memory, or a number that none has."""
+        ids = self._log.recent(TensorSaved).column(_SAVED_ID)[:1]
+        for _, _, segment in self._undecoded:
+            if TensorSaved in segment.counts:
+                ((_, columns),) = segment.columns((TensorSaved,))
+                ids.append(min(columns[_SAVED_ID]))
+                break
+        return min(ids, default=sys.maxsize)
+
+    def _decode_old_tensors(self, ids: AbstractSet[int]) -> None:
+        """Decode the tensors in use among those of dropped segments, and drop the others."""
+        rows = self._log.recent(TensorSeen)
+        for segment in self._old_tensors:
+            before = len(rows)
+            rows.append(segment.decode_defined(TensorSeen, ids))
+            self.dropped += segment.counts[TensorSeen] - (len(rows) - before)
+            self._log.remove_segment(segment)
+        self._old_tensors.clear()
+        rows.sort()
 
 
 def open_retention(
