@@ -27,7 +27,7 @@ TITLE = "12-layer GPT, d=64, compiled"
 BACKENDS = ("aot_eager", "inductor")
 ENGINES = ("native", "python")
 WARM = 6  # steps
-GROUP = 20  # steps in one recording
+GROUP = 100  # steps in one recording
 PAIRS = 8
 COMPILATIONS = {"aot_eager": 6, "inductor": 3}  # pairs; the first warms up
 LIMIT_S = 900
