@@ -101,24 +101,44 @@ def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
 def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
     """Yield one bar for each run of consecutive forward ops, or optimizer ops, of a thread.
 
-    A backward ends the run, and so does an op of the other kind.
+    A backward ends the run, and so does an op of the other kind. A forward includes the module
+    calls around its ops, from and to those.
     """
     open_: dict[int, tuple[SpanKind, int, int]] = {}  # thread -> kind, start, end so far
-    forward = [op for op in ops if op.phase == "forward"]
-    in_order: list[Op | BackwardStarted] = [*forward, *log.of(BackwardStarted)]
+    outermost = {e.call_id for e in log.of(ModuleEntered) if e.parent_call_id is None}
+    entered: dict[int, int] = {}  # thread -> start of the outermost module call
+    in_order: list[Op | BackwardStarted | ModuleEntered | ModuleExited] = [
+        *(op for op in ops if op.phase == "forward"),
+        *log.of(BackwardStarted),
+        *(e for e in log.of(ModuleEntered) if e.call_id in outermost),
+        *(e for e in log.of(ModuleExited) if e.call_id in outermost),
+    ]
     in_order.sort(key=attrgetter("seq"))
     for event in in_order:
+        thread = event.thread
         if isinstance(event, Op):
             kind: SpanKind = "optimizer" if stacks.in_optimizer(event.stack_id) else "forward"
             end_ns = event.time_ns + event.duration_ns
-            before, start_ns, latest = open_.get(event.thread, (kind, event.time_ns, end_ns))
+            start_ns = event.time_ns
+            if kind == "forward":
+                start_ns = entered.pop(thread, start_ns)
+            before, first_ns, latest = open_.get(thread, (kind, start_ns, end_ns))
             if before != kind:
-                yield _bar(before, event.thread, (start_ns, latest), before, None)
-                start_ns, latest = event.time_ns, end_ns
-            open_[event.thread] = (kind, start_ns, max(latest, end_ns))
-        elif event.thread in open_:
-            kind, start_ns, latest = open_.pop(event.thread)
-            yield _bar(kind, event.thread, (start_ns, latest), kind, None)
+                yield _bar(before, thread, (first_ns, latest), before, None)
+                first_ns, latest = start_ns, end_ns
+            open_[thread] = (kind, first_ns, max(latest, end_ns))
+        elif isinstance(event, ModuleEntered):
+            entered[thread] = event.time_ns
+        elif isinstance(event, ModuleExited):
+            entered.pop(thread, None)
+            if thread in open_ and open_[thread][0] == "forward":
+                _, start_ns, latest = open_[thread]
+                open_[thread] = ("forward", start_ns, max(latest, event.time_ns))
+        else:
+            entered.pop(thread, None)
+            if thread in open_:
+                kind, start_ns, latest = open_.pop(thread)
+                yield _bar(kind, thread, (start_ns, latest), kind, None)
     for thread, (kind, start_ns, latest) in open_.items():
         yield _bar(kind, thread, (start_ns, latest), kind, None)
 

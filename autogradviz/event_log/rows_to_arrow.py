@@ -214,19 +214,20 @@ def _booleans(array: pa.Array) -> list[Any]:
 
 def _strings(array: pa.Array) -> list[Any]:
     """Return the values of an array of text; equal strings are one object."""
-    filled = array.fill_null("") if array.null_count else array  # it copies the whole batch
-    encoded = filled.dictionary_encode()
+    encoded = array.dictionary_encode(null_encoding="encode")
     texts = encoded.dictionary.to_pylist()
     return [texts[i] for i in _integers(encoded.indices.cast(pa.int64()))]
 
 
 def _lists(array: pa.Array) -> list[Any]:
     """Return the values of an array of lists as tuples; a null becomes an empty one."""
-    filled = array.fill_null([]) if array.null_count else array
-    flat = filled.flatten()
+    flat = array.flatten()
     if not len(flat):
-        return [()] * len(filled)
-    offsets = _integers(pc.subtract(filled.offsets, filled.offsets[0]).cast(pa.int64()))
+        return [()] * len(array)
+    starts = _integers(array.offsets.cast(pa.int64()))
+    if array.null_count and starts[-1] - starts[0] != len(flat):  # a null has values
+        starts = _integers(array.fill_null([]).offsets.cast(pa.int64()))
+    offsets = [start - starts[0] for start in starts]
     values = tuple(_from_array(flat))
     return [values[i:j] for i, j in pairwise(offsets)]
 

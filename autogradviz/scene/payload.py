@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 PAYLOAD_SCHEMA: Final = 1
 """1: the first."""
 
+_dump: Final = json.JSONEncoder(separators=(",", ":")).encode
 _LEVEL: Final = 4
 """Of compression: level 6 takes three times as long for 4 % less."""
 
@@ -185,10 +186,6 @@ def _are_similar(numbers: list[int]) -> bool:
 def _differences(numbers: list[int]) -> list[int]:
     """Return the first number, and the differences between successive ones."""
     return [*numbers[:1], *map(sub, numbers[1:], numbers)]
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _columns(

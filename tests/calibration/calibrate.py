@@ -39,8 +39,8 @@ def load(path):
     return module
 
 
-def findings(work):
-    """Return the findings of a program, and whether it raised."""
+def recorded(work):
+    """Return the trace of a program, and whether it raised."""
     torch.manual_seed(0)
     random.seed(0)
     raised = False
@@ -51,6 +51,12 @@ def findings(work):
                 work()
         except BaseException:
             raised = True
+    return trace, raised
+
+
+def findings(work):
+    """Return the findings of a program, and whether it raised."""
+    trace, raised = recorded(work)
     return trace.diagnose(), raised
 
 

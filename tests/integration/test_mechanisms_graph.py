@@ -1,6 +1,7 @@
 """Gradient edges, double backward, custom functions and modes are recorded and drawn."""
 
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -240,6 +241,24 @@ def test_freeze_is_drawn_where_it_lost_the_graph():
     assert [e.requires_grad for e in trace.log.of(RequiresGradChanged)] == [False, False]
     (finding,) = trace._scene.findings
     assert (finding.slug, finding.culprit_line) == ("graph-lost", line_of("freeze"))
+
+
+def test_forward_lasts_from_the_call_of_the_model_to_its_return():
+    class Slow(torch.nn.Module):
+        def forward(self, x):
+            time.sleep(0.005)
+            y = x.exp()
+            time.sleep(0.005)
+            return y
+
+    x = torch.ones(2, requires_grad=True)
+    with autogradviz.record() as trace:
+        Slow()(x).sum().backward()
+    (forward,) = [span for span in trace.analysis.timeline.spans if span.kind == "forward"]
+    (module,) = [span for span in trace.analysis.timeline.spans if span.kind == "module"]
+    assert forward.start_ns == module.start_ns
+    assert forward.end_ns > module.end_ns
+    assert module.end_ns - module.start_ns > 10_000_000
 
 
 def test_backward_of_each_thread_has_its_own_bars():

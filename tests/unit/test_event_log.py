@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http
+import subprocess
 import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -13,7 +15,7 @@ from make_log import backward, backward_ended, make_log, op, saved, source, unpa
 
 from autogradviz.event_log import Log, batches, compressed_rows, load, save
 from autogradviz.event_log.decode_file_batches import open_stream
-from autogradviz.event_log.rows_to_arrow import schema
+from autogradviz.event_log.rows_to_arrow import _from_array, schema
 from autogradviz.events import (
     EVENT_TYPES,
     BackwardEnded,
@@ -288,3 +290,26 @@ def test_batches_without_a_column_are_saved_with_it(tmp_path):
     with pa.OSFile(str(tmp_path / "b.agv")) as raw:
         assert pa.ipc.open_file(raw).schema.equals(table.schema, check_metadata=True)
     assert list(load(tmp_path / "b.agv")) == list(many())
+
+
+def test_lists_and_text_with_nulls_are_read():
+    # Arrow allows a null list to have values.
+    flat, offsets = pa.array([1, 2, 3, 4]), pa.array([0, 1, 3, 3, 4], pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, flat, mask=pa.array([False, True, False, False]))
+    assert _from_array(lists) == [(1,), None, (), (4,)]
+    assert _from_array(lists.slice(1)) == [None, (), (4,)]
+    assert _from_array(pa.array([[1], None, [], [4]]).slice(1)) == [None, (), (4,)]
+    assert _from_array(pa.array(["a", None, "a", "b"]).slice(1)) == [None, "a", "b"]
+
+
+def test_reading_a_file_does_not_import_pandas(tmp_path):
+    save(many(), tmp_path / "a.agv")
+    code = f"""
+        import sys, autogradviz
+        autogradviz.load({str(tmp_path / "a.agv")!r}).log.decode()
+        print("pandas" in sys.modules)
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == ["False"]

@@ -58,6 +58,9 @@ export function timelineTracks(sceneIndex) {
   const outer = backwards.filter((span) => !span.depth);
   const inner = backwards.filter((span) => span.depth);
   const modules = ofKind("module").filter((span) => !inRecomputation(span));
+  const inNested = isInside(inner);
+  const nested = nodes.filter((span) => span.ref >= 0 && inNested(span));
+  const below = inner.reduce((most, span) => Math.max(most, span.depth), 0) - 1;
   const recomputed = new Set(recomputations.map((span) => span.ref)).size;
   const tracks = [
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
@@ -67,15 +70,14 @@ export function timelineTracks(sceneIndex) {
       ...outer.map(makeBar),
       ...blockBars(
         sceneIndex,
-        nodes.filter((span) => span.ref >= 0),
+        nodes.filter((span) => span.ref >= 0 && !inNested(span)),
         outer,
       ),
     ]),
-    makeTrack(
-      "nested",
-      "backward inside backward",
-      inner.map((span) => ({ ...makeBar(span), row: span.depth - 1 })),
-    ),
+    makeTrack("nested", "backward inside backward", [
+      ...inner.map((span) => ({ ...makeBar(span), row: span.depth - 1 })),
+      ...blockBars(sceneIndex, nested, inner).map((bar) => ({ ...bar, row: bar.row + below })),
+    ]),
     makeTrack(
       "recompute",
       recomputed ? `${recomputed} of ${regions.length}` : "",
@@ -178,6 +180,15 @@ function blockBars(sceneIndex, spans, calls) {
  */
 function isInside(outer) {
   const sorted = [...outer].sort((a, b) => a.start_ns - b.start_ns);
-  return ({ start_ns, end_ns }) =>
-    sorted.some((each) => each.start_ns <= start_ns && end_ns <= each.end_ns);
+  const latest = [-Infinity]; // before each start, the end of the one that ends last
+  for (const { end_ns } of sorted) latest.push(Math.max(latest[latest.length - 1], end_ns));
+  return ({ start_ns, end_ns }) => {
+    let [low, high] = [0, sorted.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle].start_ns <= start_ns) low = middle + 1;
+      else high = middle;
+    }
+    return end_ns <= latest[low];
+  };
 }
