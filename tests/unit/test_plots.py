@@ -64,7 +64,7 @@ def test_memory_peak_is_labeled():
 def test_forward_and_backward_are_bands_behind_memory():
     bands = named(plot_memory(step()))
     assert list(bands) == ["forward", "backward", "saved for backward"]
-    assert list(bands["forward"].x) == [0.003, 0.003, 0.0045, 0.0045, None]
+    assert list(bands["forward"].x) == [0.002, 0.002, 0.005, 0.005, None]
     assert list(bands["backward"].y) == [0, 64, 64, 0, None]
 
 
