@@ -4,6 +4,7 @@ import gc
 import sys
 import threading
 import weakref
+from time import thread_time
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 import autogradviz
 from autogradviz.events import OldGraphHeld
+from autogradviz.recorder.owners.find_owners import _Search
 
 KEPT = []
 
@@ -225,3 +227,21 @@ def test_owner_of_a_growing_graph_is_recorded(kept, monkeypatch):
     assert held[0].owner_path.startswith(f"list[{int(kept == 'list')}] > Tensor.grad_fn")
     finding = next(f for f in trace.diagnose() if f.slug in {"graph-kept", "tensors-kept"})
     assert held[0].owner_path in finding.explanation
+
+
+def test_owner_of_a_deep_graph_is_found_with_few_searches_of_the_heap(weight):
+    loss = weight
+    for _ in range(500):
+        loss = loss + 1
+    KEPT.append(loss)
+    node = loss.grad_fn
+    for _ in range(499):
+        node = node.next_functions[0][0]
+    del loss
+    search = _Search(node, thread_time() + 60, 8)
+    found = search.run()
+    assert [each.text for each in found.paths if each.root.startswith("global KEPT")] == [
+        "list[0] > Tensor.grad_fn > AddBackward0 > 497 nodes > AddBackward0"
+    ]
+    assert search._searches <= 5
+    search.clear()

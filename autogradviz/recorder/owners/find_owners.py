@@ -16,6 +16,8 @@ from itertools import groupby
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import torch
+
 from autogradviz.recorder.owners.python_owners import (
     Roots,
     has_type,
@@ -36,9 +38,10 @@ _DICTIONARY: Final = re.compile(r" > (?:Ordered)?[dD]ict\['(\w+)'\]")
 _REGISTRY: Final = re.compile(r"\.(?:_modules|_parameters|_buffers)\.")
 _CYCLE: Final = "a reference cycle, until the garbage collector frees it"
 _MOST_NODES: Final = 3  # in a row that are listed
-_OUR_REFERENCES: Final = 3  # two lists, and the argument of getrefcount
+# Two lists, and the argument of getrefcount; from PyTorch 2.13 on also the node in C++.
+_OUR_REFERENCES: Final = 4 if torch.__version__ >= "2.13" else 3
 _WIDEST: Final = 4_000  # objects of a level
-_DEEPEST: Final = 60
+_DEEPEST: Final = 60  # levels with owners in Python; each takes a search of the whole heap
 
 
 class Step(NamedTuple):
@@ -85,7 +88,9 @@ class Search(NamedTuple):
     is_complete: bool  # time was sufficient, and no graph was too deep
 
 
-def find_owners(target: Any, *, seconds: float, most: int) -> Search:
+def find_owners(
+    target: Any, *, seconds: float, most: int, graph: GraphOwners | None = None
+) -> Search:
     """Return paths to an object, at most one for each root, the shortest first.
 
     Of a leaf, the owners of its ``AccumulateGrad`` come first, if a graph has one; those of the
@@ -95,9 +100,10 @@ def find_owners(target: Any, *, seconds: float, most: int) -> Search:
         target: a tensor or a node.
         seconds: the processor time after which the search stops.
         most: the number of paths.
+        graph: the owners in C++ if they have been read, also of the target.
     """
     deadline = thread_time() + seconds
-    search = _Search(target, deadline, most)
+    search = _Search(target, deadline, most, graph)
     try:
         own = search.run()
     finally:
@@ -118,7 +124,9 @@ def find_owners(target: Any, *, seconds: float, most: int) -> Search:
 
 
 class _Search:
-    def __init__(self, target: Any, deadline: float, most: int) -> None:
+    def __init__(
+        self, target: Any, deadline: float, most: int, graph: GraphOwners | None = None
+    ) -> None:
         self._deadline = deadline
         self._most = most
         self._objects: list[Any] = [target]
@@ -128,7 +136,8 @@ class _Search:
         self._paths: dict[str, Path] = {}
         self._cycle: Path | None = None
         self._roots = Roots()
-        self._graph = GraphOwners(target, deadline)
+        self._searches = 0  # of the heap
+        self._graph = GraphOwners(target, deadline) if graph is None else graph
 
     def clear(self) -> None:
         """Forget all objects."""
@@ -138,8 +147,8 @@ class _Search:
     def run(self) -> Search:
         """Search until the time or the owners end, or enough roots are found."""
         level, is_complete = [0], self._graph.is_complete
-        for _ in range(_DEEPEST):
-            if not level or sum(bool(p.steps) for p in self._paths.values()) >= self._most:
+        while level and self._searches < _DEEPEST:
+            if sum(bool(p.steps) for p in self._paths.values()) >= self._most:
                 break
             if thread_time() > self._deadline or len(level) > _WIDEST:
                 is_complete = False
@@ -176,14 +185,17 @@ class _Search:
         return found
 
     def _owners_of(self, places: list[int]) -> Iterator[tuple[Any, Any, str]]:
+        # First of all: what was yielded last is in a variable of the caller, which counts as one.
+        values = [self._objects[place] for place in places if self._may_have_owners(place)]
         for place in places:
             value = self._objects[place]
             for owner, label in self._graph.of(value):
                 yield owner, value, label
-        values = [self._objects[place] for place in places if self._may_have_owners(place)]
-        skip = {id(self._objects), id(self._graph.held), id(values)}
-        for owner, owned in referrers(values, skip) if values else ():
-            yield owner, owned, label_of(owner, owned)
+        if values:
+            self._searches += 1
+            skip = {id(self._objects), id(self._graph.held), id(values)}
+            for owner, owned in referrers(values, skip):
+                yield owner, owned, label_of(owner, owned)
 
     def _may_have_owners(self, place: int) -> bool:
         """Return whether Python objects may own an object: most nodes are only in our lists."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import OldGraphHeld
 from autogradviz.recorder.owners.find_owners import find_owners
-from autogradviz.recorder.torch_internals.graph_owners import oldest_node
+from autogradviz.recorder.torch_internals.graph_owners import GraphOwners
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:
@@ -35,10 +35,12 @@ class HeldGraphs:
         """Record the owners of the oldest node of the recording that is alive, if it is old."""
         if len(self._ends) < _EARLIER:
             return
-        node = oldest_node(self._first, self._ends[0], thread_time() + _SECONDS)
+        graph = GraphOwners(None, thread_time() + _SECONDS)
+        node = graph.oldest_node(self._first, self._ends[0])
         if node is None:
+            graph.clear()
             return
-        found = find_owners(node, seconds=_SECONDS, most=1)
+        found = find_owners(node, seconds=_SECONDS, most=1, graph=graph)
         for path in [each for each in found.paths if each.steps][:1]:
             number = node._sequence_nr()  # noqa: SLF001
             self._session.emit(OldGraphHeld, type(node).__name__, number, path.root, path.text)

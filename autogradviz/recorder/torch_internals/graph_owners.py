@@ -77,6 +77,14 @@ class GraphOwners:
         for place, label in self._owners.get(id(value), ()):
             yield self.held[place], label
 
+    def oldest_node(self, first: int, end: int) -> Any:
+        """Return the node with the smallest sequence number in a range, None if there is none."""
+        oldest, oldest_number = None, end
+        for value in self.held:
+            if is_node(value) and first <= (number := value._sequence_nr()) < oldest_number:
+                oldest, oldest_number = value, number
+        return oldest
+
     def clear(self) -> None:
         """Forget all objects."""
         self.held.clear()
@@ -190,17 +198,6 @@ def accumulating_node(leaf: Any) -> Any:
         return None
     with DisableTorchFunction():
         return torch.autograd.graph.get_gradient_edge(leaf).node
-
-
-def oldest_node(first: int, end: int, deadline: float) -> Any:
-    """Return the live node with the smallest sequence number in a range, None if there is none."""
-    graph = GraphOwners(None, deadline)
-    oldest, oldest_number = None, end
-    for value in graph.held:
-        if is_node(value) and first <= (number := value._sequence_nr()) < oldest_number:
-            oldest, oldest_number = value, number
-    graph.clear()
-    return oldest
 
 
 def _leaf_of(node: Any) -> Any:
