@@ -62,7 +62,7 @@ export function makeStepComparison(store) {
         h("h4", "", `step ${number}`),
         propertyList([
           ["duration", formatDuration(end_ns - start_ns)],
-          ["started at", formatDuration(start_ns)],
+          ["started at", start_ns ? formatDuration(start_ns) : "0 ms"],
           ["norm of the loss", loss_norm === null ? "" : formatNorm(loss_norm)],
         ]),
       );
