@@ -254,7 +254,7 @@ def test_shares_are_of_the_time_in_which_something_ran(open_page):
     stage.show("timeline")
     stage.settle()
     cells = stage.page.locator(".agv-panel-profile tbody td.agv-nowrap").all_text_contents()
-    shares = [int(cell.split()[0]) for cell in cells]
+    shares = [0 if "<" in cell else int(cell.split()[0]) for cell in cells]
     # The rows took more than a microsecond: they are parts of their sum.
     assert max(shares) < 100
     assert abs(sum(shares) - 100) <= len(shares) / 2

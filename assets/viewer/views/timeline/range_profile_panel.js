@@ -64,7 +64,8 @@ export class RangeProfilePanel {
     ].map((text, at) => h("th", at > 2 && at !== 5 ? "agv-right" : "", text));
     const longest = Math.max(1, ...rows.map((row) => row.time));
     const duration = end - start;
-    const busy = duration - overlapOf(idleTimes(sceneIndex.scene), start, end);
+    const known = rows.reduce((sum, row) => sum + row.time, 0);
+    const busy = Math.max(known, duration - overlapOf(idleTimes(sceneIndex.scene), start, end));
     const active = busy < duration ? `${formatDuration(busy)} active` : "";
     this.rangeText.textContent = [range ? rangeText : "whole recording", active, cut]
       .filter(Boolean)
