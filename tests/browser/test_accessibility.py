@@ -180,7 +180,7 @@ HOST = {"page-has-heading-one", "landmark-one-main", "region", "html-has-lang", 
 @pytest.mark.one_in(6, reason="searches each view for all rules", in_ci=3)
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("width", [1440, 1000, 360])
-@pytest.mark.parametrize("kind", ["failing", "diverging", "checkpointed", "compiled"])
+@pytest.mark.parametrize("kind", ["failing", "diverging", "checkpointed", "compiled", "audited"])
 def test_no_view_violates_a_rule_of_axe(open_page, axe, kind, scheme, width):
     page = open_page(color_scheme=scheme, viewport={"width": width, "height": 720})
     stage = Stage(page, getattr(recordings, kind)())

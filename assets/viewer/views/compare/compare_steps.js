@@ -49,7 +49,7 @@ export function makeStepComparison(store) {
       panel(
         "side",
         [h("h3", "", "Durations")],
-        h("div", "agv-panel-body agv-compare-texts", ...facts()),
+        h("div", { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } }, ...facts()),
       ),
     );
   };
