@@ -368,7 +368,24 @@ def _find_open(
                 _push_siblings(waiting, flat, groups, i, opened)
         elif len(graphs) > 1:  # too many: the first one
             heapq.heappush(waiting, (False, 0, (graphs[0],)))
-    return opened
+    return opened if len(opened) > 1 else opened | _only_group(flat)
+
+
+def _only_group(flat: list[FlatGroup]) -> set[int]:
+    """Return the group that is all there is, with its first block: one closed box says nothing.
+
+    A picture that is too large for a notebook cell shows its top.
+    """
+    root = flat[0]
+    found: set[int] = set()
+    while (not root.tree.nodes and len(root.children) == 1) or root.tree.count > 1:
+        child = root.children[0]
+        root = flat[child]
+        boxes = len(root.tree.nodes) + len(root.children)
+        if root.tree.kind == "compiled" or (boxes > MAX_ADDED and root.tree.count == 1):
+            return set()
+        found.add(child)
+    return found
 
 
 def _open_dominating(

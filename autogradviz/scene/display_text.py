@@ -33,11 +33,10 @@ def plural(count: int, word: str) -> str:
 
 
 def last_part(name: str) -> str:
-    """Return the last part of a qualified name, the last two if it is a number ("h.0")."""
+    """Return the last part of a qualified name, numbers with what they count: "down.0.1"."""
     parts = name.split(".")
-    if len(parts) > 1 and parts[-1].isdigit():
-        return ".".join(parts[-2:])
-    return parts[-1]
+    named = max((at for at, part in enumerate(parts) if not part.isdigit()), default=0)
+    return ".".join(parts[named:])
 
 
 def range_label(first: str, last: str) -> str:

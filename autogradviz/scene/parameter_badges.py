@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_shape
+from autogradviz.scene.display_text import last_part
 from autogradviz.scene.schema import ParameterBadge
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
 from autogradviz.scene.variable_names import name_storages
@@ -93,7 +94,7 @@ class ParameterBadges:
         """
         inside = parameter.name.removeprefix(f"{path}.") if path else parameter.name
         owner, _, last = inside.rpartition(".")
-        nearest = owner.rpartition(".")[2]
+        nearest = last_part(owner)
         if not last:
             storage_id = parameter.tensor.storage_id
             variable = "" if storage_id is None else self._variables.get(storage_id, "")

@@ -88,6 +88,58 @@ def test_every_view_fits_a_narrow_column_and_a_zoomed_page(open_page, picture, w
     assert small == []
 
 
+SCROLLING = """() => [...document.querySelectorAll(".agv *")]
+  .filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1)
+  .filter((e) => ["auto", "scroll"].includes(getComputedStyle(e).overflowX))
+  .map((e) => e.className)"""
+
+
+@pytest.mark.one_in(3, reason="shows every view for each width", in_ci=1)
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (900, 420), (1000, 800)])
+@pytest.mark.parametrize("kind", ["failing", "diverging", "checkpointed", "adversarial"])
+def test_no_view_scrolls_sideways(open_page, kind, width, height):
+    stage = Stage(
+        open_page(viewport={"width": width, "height": height}), getattr(recordings, kind)()
+    )
+    for view in VIEWS:
+        stage.show(view)
+        stage.settle()
+        assert stage.page.evaluate(SCROLLING) == [], view
+
+
+@pytest.mark.parametrize(("width", "height"), [(900, 420), (1000, 800)])
+def test_columns_of_a_checkpoint_are_below_each_other_and_scroll_together(open_page, width, height):
+    stage = Stage(open_page(viewport={"width": width, "height": height}), recordings.diverging())
+    stage.show("checkpoint")
+    stage.settle()
+    split = stage.page.locator(".agv-split-three")
+    assert split.evaluate("each => each.scrollHeight > each.clientHeight")
+    for inner in (".agv-main", ".agv-region-diffs"):
+        assert split.locator(f"> {inner}").evaluate(
+            "each => each.scrollHeight <= each.clientHeight + 1"
+        )
+
+
+def test_recording_without_checkpoints_leads_to_the_prediction(open_page):
+    stage = Stage(open_page(), recordings.plain())
+    stage.show("checkpoint")
+    assert not stage.page.is_visible(".agv-pane-checkpoint .agv-side")
+    stage.page.get_by_role("button", name="What would checkpointing free?").click()
+    assert stage.page.get_attribute(".agv", "data-view") == "memory"
+
+
+def test_regions_are_compared_and_chosen_in_a_table(open_page):
+    scene = recordings.checkpointed()
+    stage = Stage(open_page(), scene)
+    stage.show("checkpoint")
+    rows = stage.page.locator(".agv-regions tbody tr")
+    assert rows.count() == 1 + len(scene.regions)
+    rows.last.click()
+    stage.settle()
+    chosen = stage.page.locator(".agv-pane-checkpoint [role=option][aria-selected=true]")
+    assert scene.regions[-1].module in chosen.text_content()
+
+
 @pytest.mark.parametrize("width", [680, 360])
 def test_graph_of_a_narrow_viewer_fits_and_the_modules_open_on_demand(open_page, picture, width):
     scene = recordings.checkpointed()
@@ -127,13 +179,15 @@ HOST = {"page-has-heading-one", "landmark-one-main", "region", "html-has-lang", 
 
 @pytest.mark.one_in(6, reason="searches each view for all rules", in_ci=3)
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-@pytest.mark.parametrize("width", [1440, 360])
-@pytest.mark.parametrize("kind", ["failing", "diverging", "checkpointed", "compiled"])
+@pytest.mark.parametrize("width", [1440, 1000, 360])
+@pytest.mark.parametrize("kind", ["failing", "diverging", "checkpointed", "compiled", "audited"])
 def test_no_view_violates_a_rule_of_axe(open_page, axe, kind, scheme, width):
     page = open_page(color_scheme=scheme, viewport={"width": width, "height": 720})
     stage = Stage(page, getattr(recordings, kind)())
     stage.page.evaluate(axe)
-    for view in ("compiled",) if kind == "compiled" else VIEWS:
+    for view in ("compiled", "compare") if kind == "compiled" else VIEWS:
+        if not page.locator(f".agv-rail [data-view={view}]").count():
+            continue
         stage.show(view)
         if view == "tensors":
             stage.page.locator(".agv-saved-table tbody button").first.click()

@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from training_programs import PROGRAMS
 
+MINUS = "\N{MINUS SIGN}"
+
 
 @pytest.fixture(scope="module")
 def traces():
@@ -45,6 +47,20 @@ def test_prediction_of_a_choice_is_that_of_python(open_page, traces):
     assert code == 'trace.predict_memory(checkpoint=["h.*.attn"], offload=["h.*.mlp"])'
     page.get_by_role("button", name="offload h.*.mlp", exact=True).click()
     assert "copied" not in result_of(page)
+
+
+def test_modules_that_free_nothing_are_listed_on_demand(open_page, traces):
+    stage = Stage(open_page(), traces[0]._scene)
+    stage.show("memory")
+    page = stage.page
+    freed = page.locator(".agv-memory .agv-panel-table tbody td:nth-child(3)")
+    shown = freed.all_text_contents()
+    assert shown
+    assert not [text for text in shown if text == "0 B" or text[0] == MINUS]
+    page.get_by_role("button", name="alone would free nothing").click()
+    rest = freed.all_text_contents()[len(shown) :]
+    assert rest
+    assert all(text == "0 B" or text[0] == MINUS for text in rest)
 
 
 def test_frames_add_up_and_select_what_they_stand_for(open_page, traces):

@@ -36,7 +36,7 @@ def test_all_views_follow_the_step_of_the_menu(open_page, picture):
     whole = page.text_content(".agv-top-bar, header")
     page.select_option(STEP_MENU, label="step 1")
     stage.settle()
-    assert "drawn nodes" in page.text_content(".agv-top-bar, header") != whole
+    assert "nodes drawn" in page.text_content(".agv-top-bar, header") != whole
     step_group = next(g for g in scene.groups if g.kind == "step" and g.label == "step 1")
     assert stage.selected()["id"] == step_group.index
     assert "step 1" in stage.tree()
@@ -45,6 +45,21 @@ def test_all_views_follow_the_step_of_the_menu(open_page, picture):
     in_step = page.locator(".agv-saved-table tbody tr").count()
     assert in_step > 0
     page.screenshot(path=picture("steps-light"))
+
+
+def test_a_click_on_a_step_of_the_timeline_shows_it_and_another_one_all(open_page):
+    stage = Stage(open_page(), recordings.retained())
+    page = stage.page
+    stage.show("timeline")
+    stage.settle()
+    canvas = page.locator(".agv-tracks canvas").bounding_box()
+    y = canvas["y"] + 37  # in the first row
+    page.mouse.click(canvas["x"] + 160, y)  # where the recording begins
+    stage.settle()
+    assert page.input_value(STEP_MENU) == "0"
+    page.mouse.click(canvas["x"] + canvas["width"] / 2, y)  # the chosen step fills the width
+    stage.settle()
+    assert page.input_value(STEP_MENU) == "-1"
 
 
 # --- search ---------------------------------------------------------------------------------------
@@ -88,6 +103,26 @@ def test_commands_run_and_close_the_list(open_page):
     stage.settle()
     assert stage.page.input_value(".agv-menu:not(.agv-step-menu) select") == "bytes"
     assert stage.page.is_hidden(".agv-results")
+
+
+@pytest.mark.parametrize("width", [360, 1180])
+def test_results_are_inside_the_viewer_and_all_commands_are_reachable(open_page, width):
+    stage = Stage(open_page(viewport={"width": width, "height": 480}), recordings.plain())
+    page = stage.page
+    for text in ("relu", "nothing", ">"):
+        search(stage, text)
+        box = page.locator(".agv-results").bounding_box()
+        assert box["x"] >= 0, text
+        assert box["x"] + box["width"] <= width, text
+        assert box["y"] + box["height"] <= 480, text
+    options = page.locator(".agv-results [role=option]")
+    assert "more" not in page.text_content(".agv-results [role=status]")
+    for _ in range(options.count()):
+        page.keyboard.press("ArrowDown")
+    last = options.last
+    assert last.get_attribute("aria-selected") == "true"
+    shown, entry = page.locator(".agv-results").bounding_box(), last.bounding_box()
+    assert entry["y"] + entry["height"] <= shown["y"] + shown["height"] + 1
 
 
 # --- stories --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from autogradviz.scene.build_scene import build_scene
 from autogradviz.scene.compiled.picture import READABLE_WIDTH
 from autogradviz.scene.compiled.recomputed_bytes_alive import recomputed_alive
 from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, arrange_columns
-from autogradviz.scene.compiled.tables import build_region_scene
+from autogradviz.scene.compiled.tables import build_region_scene, describe_region
 from autogradviz.scene.layout.coordinates import place
 from autogradviz.views.compiled_region_view import CompiledRegionView, choose_region
 
@@ -58,6 +58,16 @@ def marks(scene, style, detail="lines"):
 
 def texts(scene, style, detail="lines"):
     return [mark.text for mark in marks(scene, style, detail)]
+
+
+def test_line_of_a_region_separates_values_from_inputs_and_ops_from_views():
+    mlp = region_of(*MLP, Op("tokens", 2, nbytes=500, saved="input", differentiable=False))
+    figures = describe_region(mlp, 0, {}).subtitle.split(" · ")
+    assert figures[3:] == ["5.0 kB computed + 500 B of inputs saved", "1 view recomputed"]
+    again = describe_region(region_of(*CHECKPOINTED), 0, {}).subtitle.split(" · ")
+    assert again[3].endswith("kB saved")
+    assert again[4].endswith(" recomputed")
+    assert "view" not in again[4]
 
 
 # --- columns --------------------------------------------------------------------------------

@@ -138,6 +138,16 @@ def test_similar_modules_are_opened_together_if_the_picture_stays_small(count, e
     assert sum(group.open for group in scene.groups[1:]) == expected
 
 
+@pytest.mark.parametrize(("length", "expected"), [(35, ["h", "h.0–1", "h.0"]), (45, ["h"])])
+def test_the_only_group_is_opened_in_a_picture_of_any_height(length, expected):
+    boxes = [
+        Box(number, f"op{number % length}", to=[number - 1] if number else [], module=f"h.{block}")
+        for block in range(2)
+        for number in range(block * length, (block + 1) * length)
+    ]
+    assert opened(scene_of(*boxes)) == expected
+
+
 def test_large_graph_shows_only_its_outermost_modules():
     boxes = [Box(1, "exp")]
     for i in range(400):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autogradviz.render.terminal_text import format_duration
-from autogradviz.scene.display_text import merge_numbered_names
+from autogradviz.scene.display_text import last_part, merge_numbered_names, range_label
 
 
 def test_names_that_differ_only_in_a_number_are_merged():
@@ -15,6 +15,12 @@ def test_names_that_differ_only_in_a_number_are_merged():
     }
     assert merge_numbered_names(["10", "9", "8"]) == dict.fromkeys(["10", "9", "8"], "8–10")
     assert merge_numbered_names([]) == {}
+
+
+def test_last_part_of_a_name_has_what_its_numbers_count():
+    names = ["net.h.0", "net.down.0.1", "net.0.mlp", "0", "0.1", ""]
+    assert [last_part(name) for name in names] == ["h.0", "down.0.1", "mlp", "0", "0.1", ""]
+    assert range_label(last_part("down.0.0"), last_part("down.0.1")) == "down.0.0–1"
 
 
 def test_common_number_of_all_names_is_kept():

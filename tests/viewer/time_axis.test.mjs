@@ -3,7 +3,11 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { compressedAxis } from "../../assets/viewer/scene/time_axis.js";
+import {
+  compressedAxis,
+  idleTimes,
+  proportionalAxis,
+} from "../../assets/viewer/scene/time_axis.js";
 
 test("an axis without idle intervals is proportional", () => {
   const { positionOf, timeAt } = compressedAxis([], 100);
@@ -25,4 +29,34 @@ test("both directions are inverse and monotonic", () => {
     assert.ok(Math.abs(timeAt(position) - time) < 1e-6);
     last = position;
   }
+});
+
+/** Return a scene with idle intervals and compilations, each with start and end. */
+function recorded(idle_ns, compiles) {
+  const spans = compiles.map(([start_ns, end_ns, depth = 0]) => ({
+    kind: "compile",
+    start_ns,
+    end_ns,
+    depth,
+  }));
+  return { summary: { idle_ns }, spans };
+}
+
+test("time in which something compiled is not idle", () => {
+  const idle = (...compiles) => idleTimes(recorded([100, 900], compiles));
+  assert.deepEqual(idle(), [[100, 900]]);
+  assert.deepEqual(idle([0, 50]), [[100, 900]]);
+  assert.deepEqual(idle([50, 300], [60, 200, 1], [400, 500]), [
+    [300, 400],
+    [500, 900],
+  ]);
+  assert.deepEqual(idle([0, 1_000]), []);
+});
+
+test("a short interval names what most of it was spent on", () => {
+  const scene = recorded([0, 100, 200, 900], [[250, 900]]);
+  assert.deepEqual(proportionalAxis({ scene, end: 1_000 }).causes, [
+    "idle",
+    "compiling",
+  ]);
 });

@@ -19,11 +19,18 @@ function span(kind, start_ns, end_ns, fields = {}) {
   };
 }
 
+/** Return the track of a name, undefined without one. */
+function track(name, spans, { modules = [], steps = [] } = {}) {
+  const nodes = modules.map((module) => ({ module }));
+  const tracks = timelineTracks({
+    scene: { spans, nodes, regions: [], steps },
+  });
+  return tracks.find((each) => each.name === name);
+}
+
 /** Return the bars of the backward track by row. */
 function backwardBars(spans, modules) {
-  const nodes = modules.map((module) => ({ module }));
-  const tracks = timelineTracks({ scene: { spans, nodes, regions: [] } });
-  const { bars } = tracks.find(({ name }) => name === "backward");
+  const { bars } = track("backward", spans, { modules });
   return [0, 1, 2].map((row) => bars.filter((bar) => bar.row === row));
 }
 
@@ -64,4 +71,29 @@ test("no bar of a block or node leaves its backward call", () => {
       calls.some((call) => call.start <= bar.start && bar.end <= call.end),
     );
   }
+});
+
+test("a number alone is ambiguous next to numbers of something else", () => {
+  const module = (label, at) =>
+    span("module", at, at + 10, { label, depth: 1 });
+  const ambiguous = (...labels) =>
+    track("forward", labels.map(module)).bars.map((bar) => bar.ambiguous);
+  assert.deepEqual(ambiguous("h.0", "h.1", "head"), [false, false, false]);
+  assert.deepEqual(ambiguous("down.0", "up.0"), [true, true]);
+});
+
+test("several steps are a track, one step is not", () => {
+  const steps = [
+    { number: 4, start_ns: 0, end_ns: 100 },
+    { number: 5, start_ns: 100, end_ns: 150 },
+  ];
+  const { bars } = track("steps", [], { steps });
+  assert.deepEqual(
+    bars.map(({ label, start, end, ref }) => [label, start, end, ref]),
+    [
+      ["step 4", 0, 100, 0],
+      ["step 5", 100, 150, 1],
+    ],
+  );
+  assert.equal(track("steps", [], { steps: steps.slice(0, 1) }), undefined);
 });

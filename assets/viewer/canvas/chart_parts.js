@@ -103,12 +103,15 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
     return true;
   };
   if (taken !== null) labels.push([x(taken) - 22, x(taken) + 22]);
-  for (let i = 0; i < breaks.length; i += 2) {
-    const [from, to] = [breaks[i], breaks[i + 1]];
-    if (to < start || from > end) continue;
-    const at = (x(Math.max(from, start)) + x(Math.min(to, end))) / 2;
+  const lengthOf = (/** @type {number} */ i) => breaks[i + 1] - breaks[i];
+  const longestFirst = [...breaks.keys()]
+    .filter((i) => i % 2 === 0 && breaks[i + 1] >= start && breaks[i] <= end)
+    .sort((a, b) => lengthOf(b) - lengthOf(a));
+  for (const i of longestFirst) {
+    const at = (x(Math.max(breaks[i], start)) + x(Math.min(breaks[i + 1], end))) / 2;
     paintBreak(pen, at, y, /** @type {{top: number, bottom: number}} */ (grid));
-    write(`${formatDuration(to - from)} idle`, at, palette.text3);
+    const cause = axis?.causes?.[i / 2] ?? "idle";
+    write(`${formatDuration(lengthOf(i))} ${cause}`, at, palette.text3);
   }
   for (const [i, time] of times.entries()) {
     const at = Math.round(x(time)) + 0.5;

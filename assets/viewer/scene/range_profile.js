@@ -3,10 +3,11 @@
 
 import { releasedIn } from "./saved_bytes.js";
 import { formatPlace } from "./format.js";
+import { compileTimes, idleTimes, overlapOf } from "./time_axis.js";
 
 /** @typedef {"node" | "module" | "line"} Grouping */
 /** @typedef {[start: number, end: number]} TimeRange nanoseconds */
-/** @typedef {"forward" | "backward" | "accumulate" | "recompute" | "optimizer"} Phase */
+/** @typedef {"forward" | "compile" | "backward" | "accumulate" | "recompute" | "optimizer"} Phase */
 
 /**
  * @typedef {object} ProfileRow
@@ -20,9 +21,10 @@ import { formatPlace } from "./format.js";
  */
 
 /**
- * Profile forward ops, backward nodes, recomputations and optimizer steps.
+ * Profile forward ops, compilations, backward nodes, recomputations and optimizer steps.
  *
- * The self time of a node excludes the recomputations that it triggered.
+ * The self time of a node excludes the recomputations and compilations that it triggered. A node
+ * that failed has no end; idle time after its start is not its time.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {TimeRange} range
@@ -52,6 +54,14 @@ export function profileRange({ scene, end: last }, [start, end], grouping) {
   };
   const overlap = (/** @type {number} */ from, /** @type {number} */ to) =>
     Math.max(0, Math.min(to, end) - Math.max(from, start));
+  const inRange = (
+    /** @type {import("./time_axis.js").Intervals} */ intervals,
+    /** @type {number} */ from,
+    /** @type {number} */ to,
+  ) => overlapOf(intervals, Math.max(from, start), Math.min(to, end));
+  const compiles = compileTimes(scene);
+  const compileTime = (/** @type {number} */ from, /** @type {number} */ to) =>
+    inRange(compiles, from, to);
   const recomputations = scene.spans.filter((span) => span.kind === "recompute" && !span.depth);
   const recomputeTime = (/** @type {number} */ from, /** @type {number} */ to) =>
     recomputations
@@ -79,7 +89,8 @@ export function profileRange({ scene, end: last }, [start, end], grouping) {
       const until = runs[at + 1] < 0 ? last : runs[at + 1];
       const time = overlap(runs[at], until);
       if (!time) continue;
-      const selfTime = time - recomputeTime(runs[at], until);
+      const idle = runs[at + 1] < 0 ? inRange(idleTimes(scene), runs[at], until) : 0;
+      const selfTime = time - recomputeTime(runs[at], until) - compileTime(runs[at], until) - idle;
       add(groupName(node, node.name), "backward", node.module, selfTime, node.index);
     }
   }
@@ -89,11 +100,16 @@ export function profileRange({ scene, end: last }, [start, end], grouping) {
     if (span.kind === "node") {
       if (span.ref >= 0) continue;
       const phase = span.label.endsWith("AccumulateGrad") ? "accumulate" : "backward";
-      add(span.label, phase, "", time - recomputeTime(span.start_ns, span.end_ns), -1);
+      const inner =
+        recomputeTime(span.start_ns, span.end_ns) + compileTime(span.start_ns, span.end_ns);
+      add(span.label, phase, "", time - inner, -1);
     } else if (span.kind === "recompute" && !span.depth) {
       add(`${span.label || "region"}, recomputed`, "recompute", span.label, time, -1);
     } else if (span.kind === "optimizer") {
-      add("optimizer", "optimizer", "", time, -1);
+      const inner = compileTime(span.start_ns, span.end_ns);
+      add("optimizer", "optimizer", "", time - inner, -1);
+    } else if (span.kind === "compile" && !span.depth) {
+      add(span.label, "compile", "", time, -1);
     }
   }
   for (const { node: index, nbytes } of releasedIn(scene, [start, end])) {

@@ -12,6 +12,7 @@
  * @property {(time: number) => number} positionOf
  * @property {(position: number) => number} timeAt
  * @property {number[]} idle start and end of each interval that is drawn short
+ * @property {string[]} [causes] what each of them was spent on, "idle" or "compiling"
  */
 
 /** Share of the axis that a long idle interval takes. */
@@ -61,9 +62,63 @@ export function compressedAxis(idle, end) {
  */
 export function proportionalAxis(sceneIndex) {
   const { idle_ns: idle } = sceneIndex.scene.summary;
-  const axis = timeAxes.get(sceneIndex) ?? compressedAxis(idle ?? [], sceneIndex.end);
+  const known = timeAxes.get(sceneIndex);
+  if (known) return known;
+  const axis = compressedAxis(idle ?? [], sceneIndex.end);
+  const compiles = compileTimes(sceneIndex.scene);
+  axis.causes = axis.idle.flatMap((start, at) => {
+    const end = axis.idle[at + 1];
+    if (at % 2) return [];
+    return 2 * overlapOf(compiles, start, end) > end - start ? "compiling" : "idle";
+  });
   timeAxes.set(sceneIndex, axis);
   return axis;
+}
+
+/** @typedef {[start: number, end: number][]} Intervals in nanoseconds, without overlaps */
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @returns {Intervals} in which torch.compile compiled
+ */
+export function compileTimes({ spans }) {
+  return spans
+    .filter(({ kind, depth }) => kind === "compile" && !depth)
+    .map(({ start_ns, end_ns }) => [start_ns, end_ns]);
+}
+
+/**
+ * @param {Intervals} intervals
+ * @param {number} start
+ * @param {number} end
+ * @returns {number} nanoseconds of the intervals between start and end
+ */
+export function overlapOf(intervals, start, end) {
+  return intervals.reduce(
+    (sum, [from, to]) => sum + Math.max(0, Math.min(end, to) - Math.max(start, from)),
+    0,
+  );
+}
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @returns {Intervals} long ones in which neither an op nor a node ran, and nothing compiled
+ */
+export function idleTimes(scene) {
+  const { idle_ns: idle = [] } = scene.summary;
+  const compiles = compileTimes(scene).sort((a, b) => a[0] - b[0]);
+  /** @type {Intervals} */
+  const parts = [];
+  for (let at = 0; at < idle.length; at += 2) {
+    let start = idle[at];
+    for (const [from, to] of compiles) {
+      if (to <= start || from >= idle[at + 1]) continue;
+      if (from > start) parts.push([start, from]);
+      start = to;
+    }
+    if (start < idle[at + 1]) parts.push([start, idle[at + 1]]);
+  }
+  return parts;
 }
 
 /** @type {WeakMap<import("./scene_index.js").SceneIndex, TimeAxis>} */

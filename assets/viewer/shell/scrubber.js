@@ -7,6 +7,7 @@ import { button, claim, h, listen } from "../dom.js";
 import { formatCount, formatDuration } from "../scene/format.js";
 import { icon } from "../canvas/glyph_shapes.js";
 import { failedNode, runningAt } from "../scene/replay.js";
+import { distinct } from "../payload/lazy_rows.js";
 import {
   PHASES,
   paintFailure,
@@ -207,7 +208,7 @@ export class Scrubber {
  */
 function describeEnd(scene) {
   const { summary } = scene;
-  const failed = failedNode(scene);
+  const failed = scene.nodes[stoppedNode(scene)] ?? failedNode(scene);
   if (failed) return `stopped at ${failed.name}`;
   if (summary.error_type) return "stopped by an exception";
   return summary.torn ? `torn after event ${formatCount(summary.events)}` : "everything ran";
@@ -243,13 +244,24 @@ function stepTimes(scene, end) {
 }
 
 /**
- * Return when the failing node started to run.
+ * @param {import("../types.js").Scene} scene
+ * @returns {number} index of the node in which backward stopped, -1 without one
+ */
+function stoppedNode(scene) {
+  if (!distinct(scene.nodes, "state").has("failed")) return -1;
+  return scene.nodes.findIndex((node) => node.state === "failed");
+}
+
+/**
+ * Return when the failing node started to run, or when what it recomputed ended.
  *
  * @param {import("../types.js").Scene} scene
  * @returns {number | null}
  */
 function failureTime(scene) {
-  if (!failedNode(scene)) return null;
-  const failed = scene.nodes.find((node) => node.state === "failed");
-  return failed?.runs_ns.at(-2) ?? null;
+  const start = scene.nodes[stoppedNode(scene)]?.runs_ns.at(-2);
+  if (start === undefined) return null;
+  return scene.spans
+    .filter(({ kind, start_ns }) => kind === "recompute" && start_ns >= start)
+    .reduce((latest, { end_ns }) => Math.max(latest, end_ns), start);
 }

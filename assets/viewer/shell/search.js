@@ -49,7 +49,7 @@ export class Search {
       },
     });
     const attrs = { role: "listbox", "aria-label": "Results", id };
-    this.list = h("div", { attrs });
+    this.list = h("div", { class: "agv-result-list", attrs });
     this.status = h("div", { class: "agv-muted agv-result-end", attrs: { role: "status" } });
     this.hints = h("div", "", ...FILTERS.map(filterRow));
     this.results = h("div", "agv-results agv-float", this.list, this.status, this.hints);
@@ -163,8 +163,14 @@ export class Search {
     this.#show();
   }
 
+  /** @returns {number} of entries that are listed: all commands, the first results of a search */
+  #count() {
+    const { length } = this.found;
+    return this.found[0]?.run ? length : Math.min(length, MAX_RESULTS);
+  }
+
   #show() {
-    const rows = this.found.slice(0, MAX_RESULTS).map((entry, at) =>
+    const rows = this.found.slice(0, this.#count()).map((entry, at) =>
       h(
         "div",
         {
@@ -183,13 +189,14 @@ export class Search {
     this.list.hidden = !rows.length;
     this.hints.hidden = rows.length > 0;
     this.results.hidden = false;
+    rows[this.active]?.scrollIntoView({ block: "nearest" });
     this.input.setAttribute("aria-expanded", "true");
   }
 
   /** @param {KeyboardEvent} event */
   #press(event) {
     event.stopPropagation();
-    const last = Math.min(this.found.length, MAX_RESULTS) - 1;
+    const last = this.#count() - 1;
     if (event.key === "Escape") {
       if (!this.clear()) this.input.blur();
     } else if (event.key === "Tab" && this.found[this.active]) {

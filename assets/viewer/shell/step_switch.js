@@ -2,7 +2,7 @@
 /** Chooses the step of a recording that all views show. */
 
 import { h, listen } from "../dom.js";
-import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
+import { formatBytes, formatCount, formatDuration, plural } from "../scene/format.js";
 import { peakIn, stepOfNode } from "../scene/steps.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -42,10 +42,7 @@ export function figuresOf({ scene, step }) {
   if (!chosen) {
     const held = formatBytes(summary.peak_nbytes + summary.older_nbytes);
     return [
-      [
-        formatCount(summary.nodes),
-        ` node${summary.nodes === 1 ? "" : "s"} · ${formatCount(summary.edges)} edges`,
-      ],
+      [formatCount(scene.nodes.length), drawnNodes(scene)],
       [held, " held at peak"],
       [formatDuration(summary.end_ns), ""],
     ];
@@ -54,8 +51,17 @@ export function figuresOf({ scene, step }) {
   const { start_ns, end_ns } = chosen;
   const held = formatBytes(peakIn(scene, chosen).nbytes + summary.older_nbytes);
   return [
-    [formatCount(count), " drawn nodes"],
+    [formatCount(count), " nodes drawn"],
     [held, " held at peak"],
     [formatDuration(end_ns - start_ns), ""],
   ];
+}
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @returns {string} " of 408 nodes drawn": views and AccumulateGrad are drawn as parts of others
+ */
+function drawnNodes({ nodes, summary }) {
+  if (nodes.length < summary.nodes) return ` of ${plural(summary.nodes, "node")} drawn`;
+  return nodes.length === 1 ? " node" : " nodes";
 }

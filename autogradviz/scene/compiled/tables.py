@@ -12,6 +12,7 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     source_line,
 )
+from autogradviz.compiled_graphs.view_ops import is_view
 from autogradviz.scene.compiled.picture import (
     READABLE_WIDTH,
     Tables,
@@ -107,9 +108,11 @@ def describe_region(
     counts = [region.backend, plural(len(region.forward_ops), "forward op")]
     if region.differentiable:
         counts.append(plural(len(region.backward_ops), "backward op"))
-        counts.append(f"{format_bytes(region.saved_nbytes)} saved")
+        counts.append(f"{_saved_text(region)} saved")
     if region.recomputed:
-        counts.append(plural(len(region.recomputed), "recomputed op"))
+        views = sum(is_view(op.target) for op in region.recomputed)
+        again = [(len(region.recomputed) - views, "op"), (views, "view")]
+        counts.append(" and ".join(plural(*each) for each in again if each[0]) + " recomputed")
     notes = [f"not read: {part}" for part in region.missing]
     if region.source == "found":
         notes.insert(0, "compiled before the recording")
@@ -134,6 +137,15 @@ def describe_region(
         lineno=lineno,
         nodes=tuple(nodes),
     )
+
+
+def _saved_text(region: CompiledRegion) -> str:
+    """Return the saved bytes; apart from each other those computed, and inputs, alive anyway."""
+    inputs = sum(slot.nbytes for slot in region.saved if slot.kind == "input")
+    computed = region.saved_nbytes - inputs
+    if not (inputs and computed):
+        return format_bytes(region.saved_nbytes)
+    return f"{format_bytes(computed)} computed + {format_bytes(inputs)} of inputs"
 
 
 def slot_rows(

@@ -181,7 +181,7 @@ function groupDetails(store, index) {
         ["path", group.path && h("code", "", group.path)],
         ["saved", formatBytes(group.nbytes)],
         ["recomputed", group.recomputed_nbytes ? formatBytes(group.recomputed_nbytes) : ""],
-        ["held at peak", formatBytes(group.peak_nbytes)],
+        ["held at peak", group.kind === "step" ? "" : formatBytes(group.peak_nbytes)],
         ["repeats", group.repeat > 1 ? `${group.repeat} identical blocks` : ""],
         ["checkpoint", group.checkpointed ? `recomputed ${group.recomputes}×` : ""],
         ["backward", { not_run: "not reached", ran: "ran", failed: "failed" }[group.state]],

@@ -13,6 +13,15 @@ import { formatBytes, formatCount, formatDuration, plural } from "../../scene/fo
 const MAX_SLOW = 5;
 
 /**
+ * @param {number} drawn
+ * @param {number} all
+ * @returns {string} "" if all nodes are drawn
+ */
+function drawnText(drawn, all) {
+  return drawn < all ? `${formatCount(drawn)}; the others are views and AccumulateGrad` : "";
+}
+
+/**
  * @param {Store} store
  * @returns {HTMLElement[]}
  */
@@ -21,12 +30,13 @@ export function recordingDetails(store) {
   const older = summary.older_nbytes;
   const held = summary.held_nbytes + older;
   const parts = [
-    titleSection(summary.title, "", summary.subtitle, "", summary.error_type !== ""),
+    titleSection(summary.title, "", "", "", summary.error_type !== ""),
     section(
       "Recording",
       "",
       propertyList([
         ["nodes", formatCount(summary.nodes)],
+        ["of them drawn", drawnText(nodes.length, summary.nodes)],
         ["edges", formatCount(summary.edges)],
         ["operators", formatCount(summary.ops)],
         ["events", formatCount(summary.events)],

@@ -30,12 +30,13 @@ export function titleSection(title, aside, subtitle, place, failed, buttons = []
       h("h3", { text: title, title }),
       h("span", "agv-muted", aside),
     ),
-    h(
-      "div",
-      "agv-title-line agv-muted",
-      h("span", { class: "agv-grow", text: subtitle, title: subtitle }),
-      h("span", "agv-mono", place),
-    ),
+    (subtitle || place) !== "" &&
+      h(
+        "div",
+        "agv-title-line agv-muted",
+        h("span", { class: "agv-grow", text: subtitle, title: subtitle }),
+        h("span", "agv-mono", place),
+      ),
     buttons.length > 0 && h("div", "agv-copy-buttons", ...buttons),
   );
 }

@@ -5,7 +5,13 @@ import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_tab
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
+import {
+  allRegions,
+  describeRegion,
+  nothingCheckpointed,
+  regionDiffs,
+  regionFinding,
+} from "./region_panels.js";
 import { sideBySide } from "./sources.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
@@ -33,13 +39,9 @@ export class Checkpoint {
       class: "agv-region-diffs",
       attrs: { tabindex: 0, "aria-label": "Differences" },
     });
-    this.element = h(
-      "div",
-      "agv-split agv-split-three",
-      h("aside", "agv-side", listHead("Checkpoint regions"), this.list, this.description),
-      this.main,
-      this.diffs,
-    );
+    const title = listHead("Checkpoint regions");
+    this.side = h("aside", "agv-side", title, this.list, this.description);
+    this.element = h("div", "agv-split agv-split-three", this.side, this.main, this.diffs);
     onArrows(this.list, (step) => {
       const next = store.region + step;
       if (store.scene.regions[next]) store.set("region", next);
@@ -58,33 +60,29 @@ export class Checkpoint {
     this.list.replaceChildren(
       ...scene.regions.map((each) => this.#entry(each, calls.get(labelOf(each)) ?? [])),
     );
-    this.list.hidden = !scene.regions.length;
+    this.side.hidden = !scene.regions.length;
     const chosen = scene.regions[region];
     this.current = -1;
     this.differences = [];
     this.diffs.hidden = !chosen;
     this.description.hidden = !chosen;
     if (!chosen) {
-      this.main.replaceChildren(
-        h(
-          "p",
-          "agv-empty-text",
-          "Nothing was checkpointed in this recording. torch.utils.checkpoint.checkpoint(function, …) creates a region.",
-        ),
-      );
+      this.main.replaceChildren(nothingCheckpointed(this.store));
       return;
     }
     const rows = scene.diffs.filter((row) => row.region === region);
     const changes = scene.changes.filter((change) => change.region === region);
     const sources = sideBySide(this.store, rows, changes);
     const banner = regionFinding(this.store, chosen, !sources);
-    const parts = [banner, sources, this.#head(chosen, rows), this.#diffTable(rows)];
+    const all = allRegions(this.store);
+    const parts = [banner, sources, this.#head(chosen, rows), this.#diffTable(rows), all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
     this.description.replaceChildren(...describeRegion(chosen));
     const diffs = regionDiffs(this.store, chosen);
     this.diffs.replaceChildren(...diffs);
     this.diffs.hidden = !diffs.length;
     this.main.scrollTop = 0;
+    this.element.scrollTop = 0;
     requestAnimationFrame(() => {
       const row = /** @type {HTMLElement | null} */ (this.list.querySelector(".agv-selected"));
       if (row) this.list.scrollTop = row.offsetTop - this.list.offsetTop - row.offsetHeight;

@@ -48,10 +48,14 @@ export function foldedRow(part) {
   const { status } = part[0];
   const span = (/** @type {number[]} */ numbers) =>
     numbers[0] ? `${numbers[0]}–${numbers[numbers.length - 1]}` : "";
-  const side = (/** @type {string} */ range, /** @type {string[]} */ ops) =>
+  const folded = (
+    /** @type {"forward" | "recompute"} */ run,
+    /** @type {string} */ range,
+    /** @type {string[]} */ ops,
+  ) =>
     h(
       "td",
-      { class: "agv-diff-folded", attrs: { colspan: 3 } },
+      { class: `agv-diff-folded agv-diff-${run}`, attrs: { colspan: 3 } },
       range && h("span", "agv-diff-nr", range),
       range && [...new Set(ops)].join(", "),
     );
@@ -63,8 +67,8 @@ export function foldedRow(part) {
     "tr",
     `agv-diff-${status}`,
     symbolCell(status, STATUS_LABELS[status][1]),
-    side(span(part.map((row) => row.forward_nr)), forward),
-    side(span(part.map((row) => row.recompute_nr)), recompute),
+    folded("forward", span(part.map((row) => row.forward_nr)), forward),
+    folded("recompute", span(part.map((row) => row.recompute_nr)), recompute),
   );
 }
 
@@ -90,25 +94,27 @@ export function diffRow(row, first) {
     "tr",
     `agv-diff-${row.status} ${firstDifference ? "agv-diff-first" : ""}`,
     symbolCell(row.status, label),
-    ...side(row.forward_nr, row.forward_op, forwardShape, row.forward_line),
-    ...side(row.recompute_nr, row.recompute_op, recomputeShape, row.recompute_line),
+    ...side("forward", row.forward_nr, row.forward_op, forwardShape, row.forward_line),
+    ...side("recompute", row.recompute_nr, row.recompute_op, recomputeShape, row.recompute_line),
   );
 }
 
 /**
  * Return the cells of one side of a row, hatched if the op is absent.
  *
+ * @param {"forward" | "recompute"} run
  * @param {number} number
  * @param {string} op
  * @param {Node[]} shape
  * @param {number} line
  * @returns {HTMLElement[]}
  */
-function side(number, op, shape, line) {
-  if (!number) return [h("td", { class: "agv-diff-absent", attrs: { colspan: 3 } })];
+function side(run, number, op, shape, line) {
+  const place = `agv-diff-${run}`;
+  if (!number) return [h("td", { class: `agv-diff-absent ${place}`, attrs: { colspan: 3 } })];
   return [
-    h("td", "agv-diff-op", h("span", "agv-diff-nr", String(number)), op),
-    h("td", "agv-mono", ...shape),
+    h("td", `agv-diff-op ${place}`, h("span", "agv-diff-nr", String(number)), op),
+    h("td", `agv-mono ${place}`, ...shape),
     h("td", "agv-mono agv-muted agv-right", line ? String(line) : ""),
   ];
 }

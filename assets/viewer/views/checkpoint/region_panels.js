@@ -2,7 +2,7 @@
 /** The panels of a region: its properties, its finding, what differed between its two runs. */
 
 import { STATUS_LABELS, differs } from "./diff_table_rows.js";
-import { SCROLLS, h, propertyList, section } from "../../dom.js";
+import { SCROLLS, button, h, propertyList, section } from "../../dom.js";
 import { findingSource, fixBlock } from "../findings/parts.js";
 import {
   formatBytes,
@@ -127,6 +127,89 @@ function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
       ["freed per ms", recompute_ns ? rate : "unknown"],
       ["still held", held_nbytes ? `${formatBytes(held_nbytes)} of arguments` : "no argument"],
     ]),
+  );
+}
+
+/**
+ * Return a table of the bytes that each region frees and of its time.
+ *
+ * @param {Store} store
+ * @returns {HTMLElement | null} null for one region, and if none was recomputed
+ */
+export function allRegions(store) {
+  const regions = [...store.scene.regions];
+  if (regions.length < 2 || !regions.some(({ recomputes }) => recomputes)) return null;
+  const cells = (/** @type {[string, number, number, number, number]} */ values) => {
+    const [name, freed, time, held, recomputes] = values;
+    return [
+      h("td", "agv-strong", name),
+      h("td", "agv-right agv-saved", formatBytes(freed)),
+      h("td", "agv-right agv-recompute", time ? formatDuration(time) : "none"),
+      h("td", "agv-right", time ? formatBytes(freed / (time / 1e6)) : ""),
+      h("td", "agv-right", formatBytes(held)),
+      h("td", "agv-right", `${formatCount(recomputes)}×`),
+    ];
+  };
+  const rows = regions.map((each) => {
+    const { index, module, freed_nbytes, recompute_ns, held_nbytes, recomputes } = each;
+    return h(
+      "tr",
+      {
+        class: index === store.region ? "agv-selected" : "",
+        onclick: () => store.set("region", index),
+      },
+      ...cells([module || each.function, freed_nbytes, recompute_ns, held_nbytes, recomputes]),
+    );
+  });
+  if (regions.every(({ parent }) => parent < 0)) {
+    const sum = (/** @type {(region: Region) => number} */ valueOf) =>
+      regions.reduce((total, region) => total + valueOf(region), 0);
+    const total = cells([
+      "all regions",
+      sum((each) => each.freed_nbytes),
+      sum((each) => each.recompute_ns),
+      sum((each) => each.held_nbytes),
+      sum((each) => each.recomputes),
+    ]);
+    rows.unshift(h("tr", "agv-regions-total", ...total));
+  }
+  const names = ["region", "bytes freed", "time added", "freed per ms", "arguments", "recomputed"];
+  const head = names.map((name, at) => h("th", at ? "agv-right" : "", name));
+  return h(
+    "section",
+    "agv-regions",
+    h("div", "agv-view-head", h("h3", "", "All regions")),
+    h(
+      "div",
+      SCROLLS,
+      h(
+        "table",
+        "agv-table agv-table-sorted",
+        h("thead", {}, h("tr", {}, ...head)),
+        h("tbody", {}, ...rows),
+      ),
+    ),
+  );
+}
+
+/**
+ * @param {Store} store
+ * @returns {HTMLElement} what stands in place of the regions without any
+ */
+export function nothingCheckpointed(store) {
+  const predict = () => store.set("view", "memory");
+  return h(
+    "div",
+    "agv-empty-text",
+    h("h3", "", "Nothing was checkpointed in this recording"),
+    h("p", "", "A checkpoint frees what a module saves, and computes it again in backward:"),
+    h(
+      "pre",
+      "agv-empty-code",
+      "from torch.utils.checkpoint import checkpoint\n\nx = checkpoint(block, x, use_reentrant=False)",
+    ),
+    store.scene.module_calls.length > 0 &&
+      button("What would checkpointing free?", "agv-button", predict),
   );
 }
 

@@ -167,14 +167,25 @@ export function totals(total) {
     .map(([name, [before, after], format]) => {
       const percent = before ? Math.round((100 * (after - before)) / before) : 0;
       const change = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %` : "";
+      const small = before === after ? "same" : signed(before, after, format);
       return h(
         "div",
         {},
         h("span", "agv-muted", name),
-        h("b", "", before === after ? format(after) : `${format(before)} → ${format(after)}`),
-        h("span", "agv-muted", change || (before === after ? "same" : "")),
+        h("b", "", [...new Set([before, after].map((value) => format(value)))].join(" → ")),
+        h("span", "agv-muted", change || small),
       );
     });
+}
+
+/**
+ * @param {number} before
+ * @param {number} after
+ * @param {(value: number) => string} format
+ * @returns {string} "−256 B"
+ */
+function signed(before, after, format) {
+  return `${after > before ? "+" : "−"}${format(Math.abs(after - before))}`;
 }
 
 /**

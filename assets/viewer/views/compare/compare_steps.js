@@ -49,7 +49,7 @@ export function makeStepComparison(store) {
       panel(
         "side",
         [h("h3", "", "Durations")],
-        h("div", "agv-panel-body agv-compare-texts", ...facts()),
+        h("div", { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } }, ...facts()),
       ),
     );
   };
@@ -62,7 +62,7 @@ export function makeStepComparison(store) {
         h("h4", "", `step ${number}`),
         propertyList([
           ["duration", formatDuration(end_ns - start_ns)],
-          ["started at", formatDuration(start_ns)],
+          ["started at", start_ns ? formatDuration(start_ns) : "0 ms"],
           ["norm of the loss", loss_norm === null ? "" : formatNorm(loss_norm)],
         ]),
       );

@@ -12,7 +12,7 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { crowdedItems, fitsAcross, fittingIndex } from "./reduce_graph_to_fit.js";
+import { crowdedGroups, fitsAcross, fittingIndex, onlyGroups } from "./reduce_graph_to_fit.js";
 import { stepFrom } from "./arrow_keys.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";
@@ -121,15 +121,19 @@ export class GraphCanvas {
     const victim = store.scene.findings[0]?.nodes[0];
     const fit = () => fittingIndex(store.sceneIndex, store.open, width, height, victim);
     let fitting = fit();
+    const mayOpen = !this.moved && victim === undefined;
+    const fits = () => !mayOpen || fitsAcross(fitting, store.open, width);
     // Closed groups next to others are opened: the nodes of a group are narrower than its text.
-    if (!this.moved && victim === undefined && !fitsAcross(fitting, store.open, width)) {
-      const { groups } = store.scene;
-      for (const each of crowdedItems(store.sceneIndex, store.open)) {
-        const [kind, at] = each.split(" ");
-        if (kind === "group" && groups[Number(at)].cells.length < MAX_OPENED) {
-          store.toggle(Number(at), true);
-        }
+    if (!fits()) {
+      for (const group of crowdedGroups(store.sceneIndex, store.open)) {
+        if (group.cells.length < MAX_OPENED) store.toggle(group.index, true);
       }
+      fitting = fit();
+    }
+    // The only group is open to show something; closed, it is all that fits.
+    for (const only of onlyGroups(store.scene, store.open)) {
+      if (fits()) break;
+      store.toggle(only, false);
       fitting = fit();
     }
     if (fitting === this.sceneIndex) return;

@@ -97,6 +97,46 @@ export function fitsAcross({ scene }, open, width) {
 }
 
 /**
+ * Return the closed groups that are next to others in a row, and their siblings whose names differ
+ * only in numbers.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @param {Set<number>} open
+ * @returns {import("../../types.js").SceneGroup[]}
+ */
+export function crowdedGroups(sceneIndex, open) {
+  const { groups } = sceneIndex.scene;
+  const nameOf = (/** @type {import("../../types.js").SceneGroup} */ group) =>
+    `${group.parent} ${group.label.replace(/\d+/g, "#")}`;
+  const crowded = [...crowdedItems(sceneIndex, open)].map((each) => each.split(" "));
+  const names = new Set(
+    crowded.filter(([kind]) => kind === "group").map(([, at]) => nameOf(groups[Number(at)])),
+  );
+  return groups.filter((group) => open.has(group.parent) && names.has(nameOf(group)));
+}
+
+/**
+ * Return the open groups that are all there is in the group around them, and the first blocks of
+ * those that are runs.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @param {Set<number>} open
+ * @returns {number[]} the innermost first
+ */
+export function onlyGroups({ groups }, open) {
+  const found = [];
+  for (let at = 0; at >= 0;) {
+    const { cells, repeat } = groups[at];
+    const items = cells.filter(({ kind }) => kind === "node" || kind === "group");
+    const [first] = items;
+    const isOnly = first?.kind === "group" && (items.length === 1 || repeat > 1);
+    at = isOnly && open.has(first.ref) ? first.ref : -1;
+    if (at >= 0) found.unshift(at);
+  }
+  return found;
+}
+
+/**
  * Return a width that is enough for the name of a node: "m" and "w" are wider than other letters.
  *
  * @param {string} name

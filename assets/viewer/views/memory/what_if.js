@@ -4,7 +4,7 @@
 import { startDrawing, traceSteps } from "../../canvas/chart_parts.js";
 import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList } from "../../dom.js";
-import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
+import { cutText, formatBytes, formatDuration, plural } from "../../scene/format.js";
 import { panel, table } from "../panel.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 
@@ -46,12 +46,12 @@ export class WhatIf {
         "table",
         [h("h3", "", "What if"), h("span", "agv-muted", cut || "predicted from this recording")],
         this.rows.length
-          ? table(HEAD, 1, 3, this.body, { name: 0, columns: "1fr 1fr 1fr auto" })
+          ? table(HEAD, 1, 3, this.body, { name: 0, columns: "1fr 1fr 1fr 142px" })
           : h("p", "agv-empty-text", none),
       ),
       panel("side", [h("h3", "", "Prediction")], h("div", "agv-chart", this.canvas), this.result),
     ];
-    this.body.append(...this.rows.map((row) => this.#row(row)));
+    this.#list();
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(/** @type {HTMLElement} */ (this.canvas.parentElement));
     this.#fill();
@@ -72,14 +72,32 @@ export class WhatIf {
     return predictMemory(this.store.scene, kinds);
   }
 
+  /** List the modules; those that alone free nothing when a button is pressed. */
+  #list() {
+    const rows = this.rows.map((row) => {
+      const kinds = row.checkpointed ? [] : row.modules;
+      const chosen = new Map(kinds.map((module) => [module, KINDS[0]]));
+      const alone = predictMemory(this.store.scene, chosen);
+      const isUseless = !row.checkpointed && alone.peak >= this.before.peak;
+      return { element: this.#row(row, alone), isUseless };
+    });
+    const useless = rows.filter(({ isUseless }) => isUseless).map(({ element }) => element);
+    this.body.append(...rows.flatMap(({ element, isUseless }) => (isUseless ? [] : [element])));
+    if (!useless.length) return;
+    const label = `Show ${plural(useless.length, "module")} that alone would free nothing`;
+    const more = button(label, "agv-link", () => last.replaceWith(...useless));
+    const attrs = { colspan: HEAD.length };
+    const last = h("tr", {}, h("td", { class: "agv-stacked-name", attrs }, more));
+    this.body.append(last);
+  }
+
   /**
    * @param {Row} row
+   * @param {Prediction} alone if only it is checkpointed
    * @returns {HTMLElement}
    */
-  #row({ pattern, modules, nbytes, checkpointed }) {
+  #row({ pattern, modules, nbytes, checkpointed }, alone) {
     const { scene } = this.store;
-    const kinds = checkpointed ? [] : modules;
-    const alone = predictMemory(scene, new Map(kinds.map((module) => [module, KINDS[0]])));
     const group = scene.groups.find(({ path }) => path === modules[0]);
     const show = () => group && this.store.set("selected", { kind: "group", index: group.index });
     const buttons = KINDS.map((kind) => {

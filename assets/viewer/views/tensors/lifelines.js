@@ -96,7 +96,9 @@ export class Lifelines {
   #showBroken() {
     const at = this.rows.findIndex((row) => row.state === "broken");
     if (at < 0) return false;
-    if (at > 3) this.scroller.scrollTop = (at - 3) * ROW_HEIGHT;
+    const rows = Math.floor(this.scroller.clientHeight / ROW_HEIGHT);
+    const above = Math.max(0, Math.min(3, rows - 2)); // rows before it that are visible, too
+    if (at > above) this.scroller.scrollTop = (at - above) * ROW_HEIGHT;
     const events = this.store.sceneIndex.storageEvents[this.rows[at].index];
     if (events.length < 2) return false;
     this.window.show(events[0].time_ns, events[events.length - 1].time_ns);
@@ -220,8 +222,10 @@ export class Lifelines {
       const style = { size: 9.5, weight: 600, color: palette.mutation };
       const long = widthOf(pen, text, style.size, style.weight);
       const fits = free + 6 + long < this.element.clientWidth;
-      const last = this.#x(events[events.length - 1].time_ns);
-      paintText(pen, text, fits ? free + 6 : last - long - 14, middle, style);
+      const before = this.#x(events[events.length - 1].time_ns) - long - 14;
+      if (fits || before > this.#left()) {
+        paintText(pen, text, fits ? free + 6 : before, middle, style);
+      }
     }
     if (lastWrite < 0 || !broken) return;
     paintVersionMismatch(pen, storage, events[lastWrite], room, middle);

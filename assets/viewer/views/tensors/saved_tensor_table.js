@@ -118,6 +118,7 @@ export class SavedTensorTable {
     const first = storages[0];
     const item = /** @type {const} */ ({ kind: "storage", index: first.index });
     const selected = storages.some(({ index }) => this.store.related.storages.has(index));
+    const place = formatPlace(first.filename, first.lineno);
     const bar = h("span", "agv-table-bar");
     bar.style.width = `${Math.max(1, (nbytes / largest) * 46)}px`;
     const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
@@ -139,7 +140,7 @@ export class SavedTensorTable {
       ),
       h("td", { class: "agv-ellipsis", text: first.slots[0] ?? "", title: first.slots.join("\n") }),
       h("td", "agv-ellipsis agv-muted", moduleRange(storages)),
-      h("td", "agv-mono", formatPlace(first.filename, first.lineno)),
+      h("td", { class: "agv-mono", text: place, title: place }),
       h("td", { class: "agv-mono", text: first.shape, title: first.dtype }),
       h("td", {}, ...stateCell(first)),
       h("td", "agv-right", formatBytes(nbytes), bar),

@@ -163,7 +163,7 @@ function paintBars(pen, { bars }, top, x, view, plotLeft) {
     const y = top + bar.row * ROW_HEIGHT;
     const hue = hueOfSpan(palette, bar.kind);
     if (bar.kind === "accumulate" || bar.start === bar.end) paintTick(ctx, left, y, hue);
-    else paintBar(pen, bar, left, Math.max(1, right - left), y, hue, plotLeft);
+    else paintBar(pen, bar, left, Math.max(1, right - left), y, hue, [plotLeft, x(view[1])]);
   }
 }
 
@@ -213,9 +213,9 @@ function paintSelected({ ctx, palette }, tracks, tops, x, nodes) {
  * @param {number} width
  * @param {number} y
  * @param {string} hue
- * @param {number} plotLeft labels of bars that begin before the view are written from here
+ * @param {[left: number, right: number]} plot between which labels are written
  */
-function paintBar(pen, bar, left, width, y, hue, plotLeft) {
+function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
   const { ctx, palette } = pen;
   const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
@@ -232,7 +232,7 @@ function paintBar(pen, bar, left, width, y, hue, plotLeft) {
     ctx.setLineDash([]);
   }
   const from = Math.max(left, plotLeft);
-  const label = fitLabel(pen, bar, left + width - from - 8);
+  const label = fitLabel(pen, bar, Math.min(left + width, plotRight) - from - 8);
   if (!label) return;
   const color = bar.kind === "module" || bar.kind === "forward" ? palette.text : hue;
   write(pen, label, from + 4, y + BAR_HEIGHT / 2, {
@@ -257,7 +257,9 @@ function fitLabel(pen, bar, room) {
   const parts = more.length ? [head] : bar.label.split(".");
   const weight = bar.faint ? 400 : 600;
   const forms = [bar.label, parts.slice(-2).join("."), parts[parts.length - 1]];
-  return forms.find((form) => widthOf(pen, form, 10, weight) <= room) ?? "";
+  if (bar.kind === "step") forms.push(bar.label.slice(5)); // its number
+  const names = bar.ambiguous ? forms.filter((form) => !/^[\d.]+$/.test(form)) : forms;
+  return names.find((form) => widthOf(pen, form, 10, weight) <= room) ?? "";
 }
 
 /**
@@ -316,7 +318,8 @@ function curveScale({ summary }, top) {
 function paintScale(pen, scene, top, plotLeft) {
   const { palette } = pen;
   const peak = scene.summary.peak_nbytes + scene.summary.older_nbytes;
-  write(pen, "saved memory", 12, top + 8, { size: 11.5, weight: 600, color: palette.saved });
+  const style = { size: 11.5, weight: 600, color: palette.saved, room: plotLeft - 16 };
+  write(pen, "saved memory", 12, top + 8, style);
   const note = peak ? `peak ${formatBytes(peak)}` : "none";
   write(pen, note, 12, top + 22, { size: 9.5, color: palette.text2 });
   const y = curveScale(scene, top);

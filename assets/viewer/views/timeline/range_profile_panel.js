@@ -5,6 +5,7 @@ import { choice, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, formatCount, formatDuration } from "../../scene/format.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
+import { idleTimes, overlapOf } from "../../scene/time_axis.js";
 
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 /** @typedef {import("../../scene/range_profile.js").ProfileRow} ProfileRow */
@@ -62,14 +63,9 @@ export class RangeProfilePanel {
       "bytes released",
     ].map((text, at) => h("th", at > 2 && at !== 5 ? "agv-right" : "", text));
     const longest = Math.max(1, ...rows.map((row) => row.time));
-    const { idle_ns: idle } = sceneIndex.scene.summary;
     const duration = end - start;
-    let busy = duration;
-    for (let at = 0; at < idle.length; at += 2) {
-      busy -= Math.max(0, Math.min(end, idle[at + 1]) - Math.max(start, idle[at]));
-    }
     const known = rows.reduce((sum, row) => sum + row.time, 0);
-    busy = Math.max(busy, known); // part of a failing node's time may be idle
+    const busy = Math.max(known, duration - overlapOf(idleTimes(sceneIndex.scene), start, end));
     const active = busy < duration ? `${formatDuration(busy)} active` : "";
     this.rangeText.textContent = [range ? rangeText : "whole recording", active, cut]
       .filter(Boolean)
@@ -94,15 +90,16 @@ export class RangeProfilePanel {
    */
   #row(row, duration, longest) {
     const bar = h("span", `agv-profile-bar agv-profile-bar-${row.phase}`);
-    bar.style.width = `${Math.max(1, (row.time / longest) * 90)}px`;
+    bar.style.setProperty("--share", String(row.time / longest));
     const modules = [...row.modules];
     const where = modules.length > 2 ? `${modules[0]} +${modules.length - 1}` : modules.join(", ");
     const show = () => row.node >= 0 && this.store.reveal({ kind: "node", index: row.node });
     const percent = Math.round((100 * row.time) / (duration || 1));
+    const share = percent || !row.time ? `${percent} %` : "<1 %";
     return h(
       "tr",
       { onclick: show },
-      h("td", "agv-strong agv-ellipsis", row.label),
+      h("td", { class: "agv-strong agv-ellipsis", text: row.label, title: row.label }),
       h("td", `agv-phase-${row.phase}`, row.phase),
       h("td", {
         class: "agv-muted agv-ellipsis",
@@ -111,7 +108,7 @@ export class RangeProfilePanel {
       }),
       h("td", "agv-right", formatCount(row.count)),
       h("td", "agv-right", formatDuration(row.time)),
-      h("td", "agv-nowrap", bar, ` ${percent} %`),
+      h("td", "agv-nowrap", bar, ` ${share}`),
       h("td", "agv-right", row.released ? formatBytes(row.released) : ""),
     );
   }
@@ -130,6 +127,7 @@ export class RangeProfilePanel {
       const time = some.reduce((sum, row) => sum + row.time, 0);
       return count ? `${formatDuration(time)} · ${formatCount(count)}` : "none";
     };
+    const ifAny = (/** @type {string} */ text) => (text === "none" ? "" : text);
     const between = busy - rows.reduce((sum, row) => sum + row.time, 0);
     const idle = end - start - busy;
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
@@ -137,6 +135,7 @@ export class RangeProfilePanel {
     return [
       ["duration", formatDuration(end - start)],
       ["forward ops", ofPhase("forward")],
+      ["compiling", ifAny(ofPhase("compile"))],
       ["backward nodes", ofPhase("backward")],
       ["recomputed", ofPhase("recompute")],
       ["gradients", ofPhase("accumulate")],

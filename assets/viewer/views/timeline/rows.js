@@ -11,10 +11,11 @@ import { blockPrefix, formatPlace, plural } from "../../scene/format.js";
  * @property {number} start nanoseconds
  * @property {number} end
  * @property {number} row in its track
- * @property {string} kind of its span, or "accumulate"
- * @property {number} ref index of a node or a region, -1
+ * @property {string} kind of its span, or "accumulate" or "step"
+ * @property {number} ref index of a node, a region or a step, -1
  * @property {string} place the line that started it
  * @property {boolean} [faint] a part of the bar above it
+ * @property {boolean} [ambiguous] its number alone does not name it: "0" of "up.0" and "down.0"
  */
 
 /**
@@ -29,13 +30,14 @@ const MODULE_ROWS = 2;
 
 /** @type {[name: string, meaning: string][]} what the rows show, for the help and their tooltips */
 export const ROW_MEANINGS = [
+  ["steps", "training steps; a click shows one in all views"],
   ["forward", "the forward, and below it the modules"],
   ["compile", "torch.compile compiles"],
-  ["optimizer", "optimizer.step()"],
   ["backward", "calls of backward, and below them the blocks and nodes that run"],
   ["nested", "backward inside backward"],
   ["recompute", "checkpoint regions that run again"],
   ["accumulate", "gradients added to .grad of a parameter"],
+  ["optimizer", "optimizer.step()"],
   ["hooks", "runs of your hooks"],
   ["modes", "while no_grad, enable_grad, inference_mode or autocast is on"],
   ["requires_grad", "requires_grad_() called"],
@@ -62,10 +64,11 @@ export function timelineTracks(sceneIndex) {
   const nested = nodes.filter((span) => span.ref >= 0 && inNested(span));
   const below = inner.reduce((most, span) => Math.max(most, span.depth), 0) - 1;
   const recomputed = new Set(recomputations.map((span) => span.ref)).size;
+  const { steps } = sceneIndex.scene;
   const tracks = [
+    makeTrack("steps", "", steps.length > 1 ? [...steps].map(stepBar) : []),
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
     makeTrack("compile", "", ofKind("compile").map(nestedBar)),
-    makeTrack("optimizer", "", ofKind("optimizer").map(makeBar)),
     makeTrack("backward", outer.length > 1 ? `${outer.length} calls` : "", [
       ...outer.map(makeBar),
       ...blockBars(
@@ -88,6 +91,7 @@ export function timelineTracks(sceneIndex) {
       String(accumulate.length),
       accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
     ),
+    makeTrack("optimizer", "", ofKind("optimizer").map(makeBar)),
     makeTrack("hooks", plural(ofKind("hook").length, "run"), ofKind("hook").map(nestedBar)),
     makeTrack("modes", modeNote(ofKind("mode")), ofKind("mode").map(nestedBar)),
     makeTrack("requires_grad", "", ofKind("toggle").map(makeBar)),
@@ -114,6 +118,15 @@ function modeNote(spans) {
  */
 function makeTrack(name, note, bars) {
   bars.sort((a, b) => a.start - b.start || a.row - b.row);
+  /** @type {Map<number, Set<string>>} what is numbered, by row */
+  const numbered = new Map();
+  for (const { label, row } of bars) {
+    const [number] = label.match(/\.\d+$/) ?? [];
+    if (!number) continue;
+    const parents = numbered.get(row) ?? new Set();
+    numbered.set(row, parents.add(label.slice(0, -number.length)));
+  }
+  for (const bar of bars) bar.ambiguous = (numbered.get(bar.row)?.size ?? 0) > 1;
   return { name, note, rows: 1 + bars.reduce((most, bar) => Math.max(most, bar.row), 0), bars };
 }
 
@@ -124,6 +137,16 @@ function makeTrack(name, note, bars) {
 function makeBar({ label, start_ns, end_ns, kind, ref, filename, lineno }) {
   const place = formatPlace(filename, lineno);
   return { label, start: start_ns, end: end_ns, row: 0, kind, ref, place };
+}
+
+/**
+ * @param {import("../../types.js").SceneStep} step
+ * @param {number} ref its index
+ * @returns {Bar}
+ */
+function stepBar({ number, start_ns, end_ns }, ref) {
+  const label = `step ${number}`;
+  return { label, start: start_ns, end: end_ns, row: 0, kind: "step", ref, place: "", faint: true };
 }
 
 /**

@@ -198,7 +198,8 @@ export class Timeline {
   #click(event) {
     const bar = this.#barAt(event);
     const group = this.store.scene.groups.findIndex(({ path }) => path && path === bar?.label);
-    if (bar && bar.ref >= 0 && (bar.kind === "node" || bar.kind === "accumulate")) {
+    if (bar?.kind === "step") this.store.showStep(bar.ref === this.store.step ? -1 : bar.ref);
+    else if (bar && bar.ref >= 0 && (bar.kind === "node" || bar.kind === "accumulate")) {
       this.store.set("selected", { kind: "node", index: bar.ref });
     } else if (bar && bar.kind !== "recompute" && group >= 0) {
       this.store.set("selected", { kind: "group", index: group });

@@ -16,8 +16,9 @@ const TEXT_SIZE = 11;
  * @param {import("../../../canvas/text.js").Pen} pen
  * @param {import("./graph.js").Look} look
  * @param {Box[]} boxes in view
+ * @param {{left: number, right: number, y: number}[]} written labels of lines
  */
-export function paintBlame(pen, look, boxes) {
+export function paintBlame(pen, look, boxes, written) {
   const { scene, savedTensors } = look.sceneIndex;
   const finding = scene.findings[0];
   const isBroken = (/** @type {{state: string}} */ badge) => badge.state === "broken";
@@ -89,9 +90,15 @@ export function paintBlame(pen, look, boxes) {
     [start, y + 21],
     [start, y - 21],
   ];
+  const notes = written.map(({ left, right, y: at }) => ({
+    left,
+    right,
+    top: at - 6,
+    bottom: at + 6,
+  }));
   const isFree = (/** @type {[number, number]} */ [x, middle]) =>
     x + width <= edge &&
-    extents.every(
+    [...extents, ...notes].every(
       (each) =>
         each.right < x ||
         each.left > x + width ||

@@ -80,11 +80,12 @@ function paintArrow(ctx, from, to, style) {
  *
  * @param {Pen} pen
  * @param {{line: Line, views: number, color: string, background: string}[]} labels
+ * @returns {{left: number, right: number, y: number}[]} where they are
  */
 export function paintViews(pen, labels) {
-  if (pen.scale < 0.6) return;
   /** @type {{left: number, right: number, y: number}[]} */
   const taken = [];
+  if (pen.scale < 0.6) return taken;
   for (const { line, views, color, background } of labels) {
     if (!line.label) continue;
     const [x, y] = line.label;
@@ -103,4 +104,5 @@ export function paintViews(pen, labels) {
       break;
     }
   }
+  return taken;
 }

@@ -84,9 +84,9 @@ export function paint(pen, look) {
     paintBox(pen, look, box);
   }
   ctx.globalAlpha = look.linesAlpha;
-  paintViews(pen, labels);
+  const written = paintViews(pen, labels);
   ctx.globalAlpha = 1;
-  if (look.time === null) paintBlame(pen, look, boxes);
+  if (look.time === null) paintBlame(pen, look, boxes, written);
   paintStations(pen, look, boxes);
   paintMapLabels(pen, boxes, look.sceneIndex.scene.groups);
   ctx.restore();

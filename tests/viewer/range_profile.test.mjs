@@ -1,0 +1,68 @@
+// The profile of a range of time.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { profileRange } from "../../assets/viewer/scene/range_profile.js";
+
+const NODE = {
+  op: "",
+  module: "",
+  filename: "",
+  lineno: 0,
+  born_ns: -1,
+  forward_ns: 0,
+};
+
+/** Return the self times of a recording of 1,000 ns by label. */
+function selfTimes(nodes, { spans = [], idle_ns = [] } = {}) {
+  const scene = {
+    nodes: nodes.map((node, index) => ({ ...NODE, index, ...node })),
+    spans: spans.map((span) => ({
+      depth: 0,
+      ref: -1,
+      label: span.kind,
+      ...span,
+    })),
+    summary: { idle_ns },
+    counted_storages: [],
+  };
+  const rows = profileRange({ scene, end: 1_000 }, [0, 1_000], "node");
+  return Object.fromEntries(rows.map(({ label, time }) => [label, time]));
+}
+
+test("idle time after the start of a node that failed is not its time", () => {
+  const failed = { name: "ExpBackward0", state: "failed", runs_ns: [300, -1] };
+  assert.deepEqual(selfTimes([failed], { idle_ns: [310, 1_000] }), {
+    ExpBackward0: 10,
+  });
+  const ran = { ...failed, state: "ran", runs_ns: [300, 400] };
+  assert.deepEqual(selfTimes([ran], { idle_ns: [410, 1_000] }), {
+    ExpBackward0: 100,
+  });
+});
+
+test("a compilation has a row, and is not time of the node that caused it", () => {
+  const node = {
+    name: "CompiledFunctionBackward",
+    state: "ran",
+    runs_ns: [100, 600],
+  };
+  const compile = {
+    kind: "compile",
+    label: "compile 0/0",
+    start_ns: 150,
+    end_ns: 550,
+  };
+  const inner = {
+    ...compile,
+    label: "compile 0/0",
+    start_ns: 200,
+    end_ns: 300,
+    depth: 1,
+  };
+  assert.deepEqual(selfTimes([node], { spans: [compile, inner] }), {
+    "compile 0/0": 400,
+    CompiledFunctionBackward: 100,
+  });
+});
