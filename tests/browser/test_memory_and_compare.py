@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from viewer_page import Stage
+import recordings
+from viewer_page import Stage, serve_sources
 
 import autogradviz
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.scene.payload import to_payload
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
@@ -141,3 +143,29 @@ def test_comparison_opens_first_and_switches_between_recordings(open_page, trace
     page.wait_for_function(
         "args => args[0].toDataURL() !== args[1]", arg=[canvas.element_handle(), plain]
     )
+
+
+ROWS = """
+async (payload) => {
+  const { toScene } = await import("http://viewer.test/payload/decode.js");
+  const { predictMemory } = await import("http://viewer.test/scene/predict_memory.js");
+  const { moduleRows } = await import("http://viewer.test/views/memory/what_if.js");
+  const scene = toScene(payload);
+  const before = predictMemory(scene, new Map());
+  return moduleRows(scene, before).map(({ modules, nbytes }) => {
+    const chosen = new Map(modules.map((module) => [module, "offload"]));
+    return [modules, nbytes, before.peak - predictMemory(scene, chosen).peak];
+  });
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "compiled", "retained"])
+def test_modules_hold_at_the_peak_what_they_could_free(open_page, kind):
+    page = open_page()
+    serve_sources(page)
+    rows = page.evaluate(ROWS, to_payload(getattr(recordings, kind)()))
+    assert rows
+    for modules, held, freed in rows:
+        assert held > 0
+        assert freed <= held, modules

@@ -33,7 +33,7 @@ export class WhatIf {
     /** @type {Map<string, string>} kind by pattern */
     this.chosen = new Map();
     this.before = predictMemory(store.scene, new Map());
-    const all = moduleRows(store.scene);
+    const all = moduleRows(store.scene, this.before);
     this.rows = all.slice(0, MAX_ROWS);
     const cut = cutText(this.rows.length, all.length);
     this.body = h("tbody");
@@ -253,34 +253,38 @@ function signedBytes(nbytes) {
 }
 
 /**
- * Return the modules that hold memory at the peak, numbered ones together, the largest first.
+ * Return the modules whose calls hold memory at the peak, numbered ones together, the largest first.
  *
  * @param {import("../../types.js").Scene} scene
+ * @param {Prediction} before the memory as it was recorded
  * @returns {Row[]}
  */
-function moduleRows(scene) {
-  const called = new Set(scene.module_calls.map(({ module }) => module));
-  const regions = new Set(scene.regions.map(({ module }) => module));
-  /** @type {Map<string, number>} */
-  const held = new Map();
-  for (const { module, nbytes, at_peak } of scene.counted_storages) {
-    const parts = at_peak && module ? module.split(".") : [];
-    parts.forEach((_, at) => {
-      const path = parts.slice(0, at + 1).join(".");
-      held.set(path, (held.get(path) ?? 0) + nbytes);
-    });
-  }
-  /** @type {Map<string, Row>} */
+export function moduleRows({ module_calls, held_saves, storage_sizes, regions }, { curve, peak }) {
+  const at = curve.find(({ nbytes }) => nbytes === peak)?.time_ns ?? 0;
+  const inRegion = new Set(regions.map(({ module }) => module));
+  /** @type {Map<string, Row & { storages: Set<number> }>} */
   const rows = new Map();
-  for (const [module, nbytes] of held) {
-    if (!called.has(module)) continue;
-    const checkpointed = regions.has(module);
-    const pattern = module.replace(/(^|\.)\d+(?=\.|$)/g, "$1*");
-    const key = `${pattern} ${checkpointed}`;
-    const row = rows.get(key) ?? { pattern, modules: [], nbytes: 0, checkpointed };
-    rows.set(key, row);
-    row.modules.push(module);
-    row.nbytes += nbytes;
+  for (const { storage, call, start_seq, end_seq } of held_saves) {
+    if (start_seq > at || (end_seq >= 0 && end_seq <= at)) continue;
+    for (let each = call; each >= 0; each = module_calls[each].parent) {
+      const { module } = module_calls[each];
+      if (!module) continue;
+      const checkpointed = inRegion.has(module);
+      const pattern = module.replace(/(^|\.)\d+(?=\.|$)/g, "$1*");
+      const key = `${pattern} ${checkpointed}`;
+      const row = rows.get(key) ?? {
+        pattern,
+        modules: [],
+        nbytes: 0,
+        checkpointed,
+        storages: new Set(),
+      };
+      rows.set(key, row);
+      if (!row.modules.includes(module)) row.modules.push(module);
+      if (row.storages.has(storage)) continue;
+      row.storages.add(storage);
+      row.nbytes += storage_sizes[storage].nbytes;
+    }
   }
   return [...rows.values()].sort((a, b) => b.nbytes - a.nbytes);
 }
