@@ -147,7 +147,7 @@ export class Outline {
           icon("pencil"),
         ),
       node?.not_finite && h("span", { class: "agv-mutation", title: node.not_finite }, icon("nan")),
-      failed && h("span", { class: "agv-mutation", title: "failed here" }, icon("failed")),
+      failed && h("span", { class: "agv-mutation", title: "victim of the error" }, icon("failed")),
       group && h("span", "agv-row-count", formatCount(group.node_count)),
     );
     element.style.top = `${at * ROW_HEIGHT}px`;
