@@ -32,7 +32,8 @@ WARM_UP = 2
 
 def check(name: str, variant: str) -> dict:
     """Compare the results with and without a recording; diagnose it and write its report."""
-    plain = outcome(name, variant, lambda _: contextlib.nullcontext())
+    plain, repeated = (outcome(name, variant, lambda _: contextlib.nullcontext()) for _ in range(2))
+    varying = set(_changed(plain, repeated))
     different, traces = {}, []
     modes = {"record()": {}} if variant == "compile" else MODES
     for mode, options in modes.items():
@@ -44,18 +45,25 @@ def check(name: str, variant: str) -> dict:
                 yield
 
         found = outcome(name, variant, recording)
-        if found != plain:
-            keys = plain.keys() | found.keys()
-            different[mode] = sorted(key for key in keys if plain.get(key) != found.get(key))
+        different[mode] = _changed(plain, found, varying)
     again = outcome(name, variant, lambda _: contextlib.nullcontext())
-    if again != plain:
-        different["after recording"] = sorted(key for key in plain if plain[key] != again.get(key))
+    different["after recording"] = _changed(plain, again, varying)
+    different = {mode: names for mode, names in different.items() if names}
     trace = traces[0]
     findings = [
         [each.confidence, each.slug, each.title, _is_confirmed(each, name, variant, plain)]
         for each in trace.diagnose()
     ]
-    return {"different": different, "findings": findings, "report_bytes": _report(trace)}
+    return {
+        "different": different, "varying": sorted(varying), "findings": findings,
+        "report_bytes": _report(trace),
+    }  # fmt: skip
+
+
+def _changed(plain: dict, found: dict, varying: set[str] = frozenset()) -> list[str]:
+    """Return the names of results that differ, but those that vary without a recording."""
+    names = (plain.keys() | found.keys()) - varying
+    return sorted(name for name in names if plain.get(name) != found.get(name))
 
 
 def _is_confirmed(finding, name: str, variant: str, found: dict[str, bytes]) -> bool:

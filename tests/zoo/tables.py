@@ -34,12 +34,17 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
     failed = [
         f"{row['model']}, {row['variant']}: {'; '.join(wrong(row))}" for row in rows if wrong(row)
     ]
+    varying = [
+        f"{row['model']}, {row['variant']}: {len(row['varying'])} results differ between two runs "
+        "without a recording, and were not compared"
+        for row in rows if row.get("varying")
+    ]  # fmt: skip
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     models = len({row["model"] for row in rows})
     parts = [
         f"{models} models in {len(rows)} configurations, with {packages}, on one thread.",
         f"In {len(rows) - len(failed)} of them results are bit-equal, and no finding above a hint "
-        "is a false alarm." + "".join(f"\n* {each}" for each in failed),
+        "is a false alarm." + "".join(f"\n* {each}" for each in (*failed, *varying)),
         _summary(rows),
         "Times shown are those of forward, backward and optimizer that `trace.phase_times()` "
         "returns, over the plain step.",
