@@ -63,9 +63,7 @@ class GraphOwners:
         self.held: list[Any] = []
         """The objects that are owned or own; the only container of them."""
         self.is_complete = True
-        self._heights: dict[
-            int, int
-        ] = {}  # by id of a node: nodes in the longest chain read from it
+        self._heights: dict[int, int] = {}  # by node id, of the longest chain read below it
         self._places: dict[int, int] = {}
         self._owners: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._deadline = deadline
@@ -123,8 +121,7 @@ class GraphOwners:
         """Read the nodes below a root, depth first; see NOTE [ Deep graphs ]."""
         if id(root) in self._heights:
             return
-        self._heights[id(root)] = 1
-        path = [(root, iter(self._read_node(root)))]
+        path = [self._enter(root)]
         while path and self.is_complete:
             node, following = path[-1]
             child = next(following, None)
@@ -136,9 +133,13 @@ class GraphOwners:
                 self._set_above(node, child)
             else:
                 self.is_complete = len(path) < DEPTH and not self._is_late()
-                self._heights[id(child)] = 1
-                path.append((child, iter(self._read_node(child))))
+                path.append(self._enter(child))
         self.is_complete &= self._heights[id(root)] <= DEPTH
+
+    def _enter(self, node: Any) -> tuple[Any, Iterator[Any]]:
+        """Read a node; return it with the nodes below it."""
+        self._heights[id(node)] = 1
+        return node, iter(self._read_node(node))
 
     def _set_above(self, node: Any, child: Any) -> None:
         self._heights[id(node)] = max(self._heights[id(node)], self._heights[id(child)] + 1)
@@ -173,9 +174,11 @@ class GraphOwners:
             self._own(place, variable, ".variable")
         for name, label in slots_of(type(node)):
             for tensor in _saved(node, name):
-                is_new = self._own(place, tensor, f" (saved {label})")
-                below = self._read_tensor(self._add(tensor)) if is_new else [node_of(tensor)]
-                found += [each for each in below if each is not None]
+                if self._own(place, tensor, f" (saved {label})"):
+                    self._read_tensor(self._add(tensor))
+                below = node_of(tensor)
+                if below is not None:
+                    found.append(below)
         return found
 
     def _read_reducers(self, target: Any) -> None:
