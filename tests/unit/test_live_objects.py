@@ -46,6 +46,6 @@ def tuples():
 @pytest.mark.ci(reason="a stress test of threads")
 def test_tuples_of_other_threads_are_not_disturbed(tuples):
     kept = Kind()
-    for _ in range(10):
+    for _ in range(30):
         assert live_objects([Kind]) == [kept]
     assert tuples == []
