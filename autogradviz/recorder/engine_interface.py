@@ -321,6 +321,9 @@ class Engine(Protocol):
     def innermost_run(self) -> tuple[int, int] | None:
         """Return backward and node of the innermost run on this thread, None if no node runs."""
 
+    def failed_run(self, backward_id: int) -> int | None:
+        """Return the node of an open backward that raised, on whichever thread, None if none."""
+
     def run_count(self) -> int:
         """Return the number of nodes that run on this thread, one inside the other."""
 

@@ -2,7 +2,16 @@
 
 NOTE [ Threads ]
 One recording can be open per process. Operators are recorded on the thread that opened it, because
-a dispatch mode is thread-local. Backward is recorded on every thread. Each thread has its own state
+a dispatch mode is thread-local. Backward is recorded on every thread.
+
+PyTorch's engine runs the nodes of a device on a thread of that device, which it creates once and
+never ends; the caller of ``backward()`` waits. The engine passes the thread-local state of the
+caller on, dispatch modes too, but no Python frame stands below what is called there. So stacks
+continue with those of the engine call that the thread works for: a line there has the same callers
+as on the CPU. The nodes of a thread run one after the other: when one starts, all runs have ended
+that are not below the innermost engine call on this thread.
+
+Each thread has its own state
 (``recorder/thread_state.py``), created on first access; event numbers are shared. A forked child
 closes its copy of the file, removes the hook points and records nothing; locks that other threads
 held at the fork are free there (``support/fork_safe_locks.py``). Signals are deferred while the
@@ -24,9 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from autogradviz.recorder.backward.open_engine_call import EngineCall
 
-Running: TypeAlias = tuple[int, int, Any, bool]
-"""A running node: backward id, node id, its ``NodeTag``, whether it received a gradient."""
+
+Running: TypeAlias = tuple[int, int, Any, bool, int]
+"""A running node: backward id, node id, its ``NodeTag``, whether it got a gradient, first event."""
 
 
 class ThreadState:
@@ -36,6 +47,7 @@ class ThreadState:
         "__weakref__",
         "calls",
         "clock",
+        "engine_calls",
         "marks",
         "modules",
         "number",
@@ -45,6 +57,7 @@ class ThreadState:
         "sequence_nr",
         "step",
         "step_ops",
+        "suspect",
         "suspended",
     )
 
@@ -56,7 +69,9 @@ class ThreadState:
         self.modules: list[int] = []  # their modules
         self.marks: list[tuple[FrameType, int]] = []  # marked frames, and the id of their callers
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
+        self.engine_calls: list[EngineCall] = []  # open calls into PyTorch's engine
         self.running: list[Running] = []
+        self.suspect = -1  # the node in which an op raised, or that unpacks a written tensor
         self.step = -1  # that the next member counts
         self.step_ops = 0
         self.reentrant_grad_enabled = False  # where the innermost reentrant region was called

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
     from autogradviz.recorder.thread_state import ThreadTable
 
-Place: TypeAlias = "tuple[CodeType, int, FrameType | TracebackType]"
-"""An instruction: code object, offset, and a frame or traceback that knows the line."""
+Place: TypeAlias = "tuple[CodeType, int, FrameType | TracebackType | None]"
+"""An instruction: code object, offset, and a frame or traceback that knows the line, if any."""
 
 EXCERPT_LINES: Final = 3  # recorded before and after each user line
 
@@ -75,6 +75,8 @@ def is_user_code(code: CodeType) -> bool:
 def line_at(place: Place) -> int:
     """Return the line of an instruction, or of the nearest one before it that has a line."""
     code, offset, source = place
+    if source is None:
+        return line_of(code, offset)
     line = source.tb_lineno if isinstance(source, TracebackType) else source.f_lineno
     return line_of(code, offset) if line is None else line
 

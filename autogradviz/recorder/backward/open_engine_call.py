@@ -10,6 +10,7 @@ import torch.autograd.graph
 if TYPE_CHECKING:
     from autogradviz.recorder.engine_interface import Engine
     from autogradviz.recorder.thread_state import ThreadState
+    from autogradviz.recorder.user_code_frames import Place
 
 
 class EngineCall:
@@ -29,13 +30,17 @@ class EngineCall:
         self.limited = limited  # only the gradients of some inputs are computed
         self.state = state
         self._engine = engine
-        self._runs = engine.run_count()
+        self.runs_before = engine.run_count()
         self._depths = (len(state.calls), len(state.regions), len(state.marks))
+        self.outer: EngineCall | None = None
+        """The call whose node made this one."""
+        self.callers: tuple[int, list[Place]] | None = None
+        """The stack of the call and its id, for threads that work for the call."""
 
     def interrupted_node(self) -> tuple[int, int] | None:
         """Return the node and backward that were running when the engine raised, None if none."""
-        run = self._engine.innermost_run() if self._engine.run_count() > self._runs else None
-        return None if run is None else (run[1], run[0])
+        node_id = self._engine.failed_run(self.backward_id)
+        return None if node_id is None else (node_id, self.backward_id)
 
     def restore_thread(self) -> None:
         """Close the modules, regions and nodes that an exception left open on the thread."""
@@ -43,7 +48,7 @@ class EngineCall:
         del self.state.calls[calls:]
         del self.state.regions[regions:]
         del self.state.marks[marks:]
-        self._engine.drop_runs(self._runs)
+        self._engine.drop_runs(self.runs_before)
 
 
 def node_of(output: Any) -> Any:

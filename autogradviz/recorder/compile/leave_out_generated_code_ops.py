@@ -82,9 +82,9 @@ class CompiledCode:
             frame = frame.f_back
         return EAGER if frame is None else max(self._origin_of_code(frame), EAGER)
 
-    def origin_of(self, frame: FrameType) -> int:
+    def origin_of(self, frame: FrameType | None) -> int:
         """Return the origin of the operators that a frame calls."""
-        caller: FrameType | None = frame
+        caller = frame
         while caller is not None:
             found = self._origin_of_code(caller)
             if found != _CALLER_DECIDES:

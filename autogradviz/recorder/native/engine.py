@@ -119,6 +119,7 @@ class NativeEngine:
         self.innermost_run: Callable[[], tuple[int, int] | None] = self.recording.last_run
         self.last_op: Callable[[], tuple[int, str] | None] = self.recording.last_op
         self.set_fingerprints: Callable[[bool], None] = self.recording.set_fingerprints
+        self.failed_run: Callable[[int], int | None] = self.recording.failed_run
         self.run_count: Callable[[], int] = self.recording.run_count
         self.drop_runs: Callable[[int], None] = self.recording.drop_runs
         self.live_tensor_ids: Callable[[], AbstractSet[int]] = self.recording.live_tensors

@@ -250,6 +250,9 @@ class Recording(Protocol):
     def last_run(self) -> tuple[int, int] | None:
         """Return the backward and the node of the innermost run on this thread."""
 
+    def failed_run(self, backward_id: int) -> int | None:
+        """Return the node of a backward that raised, on whichever thread."""
+
     def run_count(self) -> int:
         """Return the number of runs on this thread."""
 

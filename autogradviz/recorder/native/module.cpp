@@ -77,6 +77,7 @@ PyMethodDef methods[] = {
     {"hook_runs", hook_runs, METH_NOARGS, nullptr},
     {"current_node", current_node, METH_NOARGS, nullptr},
     {"last_run", last_run, METH_NOARGS, nullptr},
+    {"failed_run", failed_run, METH_O, nullptr},
     {"run_count", run_count, METH_NOARGS, nullptr},
     {"drop_runs", drop_runs, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -219,9 +219,17 @@ PyObject* begin_backward(PyObject* self, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "Lp", &backward_id, &keep_graph)) return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
-  int64_t thread = thread_context(*recording).number;
+  ThreadContext& thread = thread_context(*recording);
+  auto callers = std::make_shared<std::vector<Place>>();
+  if (recording->with_stacks) read_stack(*recording, *callers, outer_frame());
+  std::string mark = "autogradviz." + std::to_string(recording->generation) + "." + std::to_string(backward_id);
+  at::impl::ThreadLocalPythonObjects::set(mark, nullptr);
+  int task = torch::autograd::get_current_graph_task_id();
   std::lock_guard<std::mutex> lock(recording->mutex);
-  recording->engine_calls.push_back({backward_id, thread, keep_graph != 0, NO_ID});
+  EngineCall* outer = task == -1 ? nullptr : recording->call_of(task, thread.number);
+  int64_t outer_id = outer == nullptr ? NO_ID : outer->backward_id;
+  recording->engine_calls.push_back({backward_id, thread.number, keep_graph != 0, NO_ID, outer_id,
+                                     thread.running.size(), std::move(callers), std::move(mark)});
   Py_RETURN_NONE;
 }
 
@@ -240,13 +248,15 @@ PyObject* end_backward(PyObject* self, PyObject* arguments) {
     auto call = std::find_if(calls.begin(), calls.end(),
                              [&](const EngineCall& each) { return each.backward_id == backward_id; });
     if (call != calls.end()) {
+      auto is_of_call = [&](const Run& run) { return run.backward_id == backward_id; };
       for (const auto& thread : recording->threads) {
-        if (!failed) finish_last(*recording, *thread, *call);
         auto& running = thread->running;
-        running.erase(std::remove_if(running.begin(), running.end(),
-                                     [&](const Run& run) { return run.backward_id == backward_id; }),
-                      running.end());
+        if (!failed)
+          for (const Run& run : running)
+            if (is_of_call(run)) finish_run(*recording, run, call->keep_graph);
+        running.erase(std::remove_if(running.begin(), running.end(), is_of_call), running.end());
       }
+      at::impl::ThreadLocalPythonObjects::erase(call->mark);
       calls.erase(call);
     }
     reached.swap(recording->reached_leaves);
@@ -270,8 +280,7 @@ PyObject* hook_runs(PyObject* self, PyObject*) {
   if (thread.running.empty()) Py_RETURN_NONE;
   RecordPtr record = node ? find_record(*recording, *node) : nullptr;
   if (record != nullptr && thread.running.back().node_id == record->node_id) Py_RETURN_NONE;
-  EngineCall* call = recording->call_of(task, thread.number);
-  if (call != nullptr) finish_last(*recording, thread, *call);
+  if (recording->call_of(task, thread.number) != nullptr) finish_last(*recording, thread);
   Py_RETURN_NONE;
 }
 
@@ -301,6 +310,25 @@ PyObject* last_run(PyObject* self, PyObject*) {
   if (thread.running.empty()) Py_RETURN_NONE;
   const Run& run = thread.running.back();
   return Py_BuildValue("LL", static_cast<long long>(run.backward_id), static_cast<long long>(run.node_id));
+}
+
+// failed_run(backward) -> the node of that backward that raised, on whichever thread, or None
+//
+// If no node raised, it is the one that returned last: the engine may refuse what it returned.
+PyObject* failed_run(PyObject* self, PyObject* number) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t backward_id = PyLong_AsLongLong(number);
+  if (PyErr_Occurred()) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  const Run* found = nullptr;
+  for (const auto& thread : recording->threads)
+    for (const Run& run : thread->running) {
+      if (run.backward_id != backward_id) continue;
+      bool is_later = found == nullptr || run.ended_ns > found->ended_ns;
+      if (found == nullptr || (run.failed != found->failed ? run.failed : is_later)) found = &run;
+    }
+  return number_or_none(found == nullptr ? NO_ID : found->node_id);
 }
 
 PyObject* run_count(PyObject* self, PyObject*) {

@@ -1,9 +1,9 @@
 // The nodes that the engine runs: start, end, incoming gradients, and the engine call of each.
 //
 // The engine reports each run in the ``BACKWARD_FUNCTION`` scope, between the hooks before the node
-// and those after it. A run is recorded as finished when its thread starts the next node of the same
-// backward, when a hook of another node runs, or when the backward has ended without an error; the
-// time of that event is the time at which the node returned.
+// and those after it. A run is recorded as finished when its thread starts the next node, when a hook
+// of another node runs, or when the backward has ended without an error; the time of that event is the
+// time at which the node returned.
 #pragma once
 
 #include "graph.h"
@@ -43,12 +43,16 @@ void finish_run(Recording& recording, const Run& run, bool keep_graph) {
   if (!keep_graph) release_slots(recording, record, run.thread);
 }
 
-// Record that the last node of a backward on a thread has finished. ``Recording::mutex`` is held.
-void finish_last(Recording& recording, ThreadContext& thread, const EngineCall& call) {
-  if (thread.running.empty() || thread.running.back().backward_id != call.backward_id) return;
-  Run run = std::move(thread.running.back());
-  thread.running.pop_back();
-  finish_run(recording, run, call.keep_graph);
+// Record that the nodes have finished that ran on this thread before the one that starts; see
+// NOTE [ Threads of devices ]. ``Recording::mutex`` is held.
+void finish_last(Recording& recording, ThreadContext& thread) {
+  size_t open = recording.runs_before(thread.number);
+  while (thread.running.size() > open) {
+    Run run = std::move(thread.running.back());
+    thread.running.pop_back();
+    const EngineCall* call = recording.call_with_id(run.backward_id);
+    if (call != nullptr && !run.failed) finish_run(recording, run, call->keep_graph);
+  }
 }
 
 // Record the saved tensors that a node is about to unpack, before PyTorch checks their versions.
@@ -99,7 +103,7 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
     return nullptr;
   if (engine_call->thread != thread.number) agree_with_other_threads();
   int64_t time_ns = now_ns();
-  finish_last(*recording, thread, *engine_call);
+  finish_last(*recording, thread);
   Run run{engine_call->backward_id, record->node_id, thread.number, record, false, 0};
   c10::SmallVector<int64_t, 4> incoming;
   for (const c10::IValue& value : call.inputs()) {
@@ -131,7 +135,8 @@ void on_node_end(const at::RecordFunction&, at::ObserverContext* base) {
   Recording* recording = observed().load(std::memory_order_acquire);
   if (recording == nullptr || base == nullptr) return;
   const RunContext& context = *static_cast<RunContext*>(base);
-  if (std::uncaught_exceptions() > context.exceptions || context.generation != recording->generation) return;
+  if (context.generation != recording->generation) return;
+  bool failed = std::uncaught_exceptions() > context.exceptions;
   ThreadContext& thread = thread_context(*recording);
   RecorderTime recorder_time;
   std::unique_lock<std::mutex> lock(recording->mutex);
@@ -139,7 +144,10 @@ void on_node_end(const at::RecordFunction&, at::ObserverContext* base) {
     return run.backward_id == context.backward_id && run.node_id == context.node_id;
   };
   auto found = std::find_if(thread.running.rbegin(), thread.running.rend(), is_this);
-  if (found != thread.running.rend()) found->ended_ns = now_ns();
+  if (found != thread.running.rend()) {
+    found->ended_ns = now_ns();
+    found->failed = failed;
+  }
   lock.unlock();
   check_due(*recording);
 }

@@ -326,18 +326,29 @@ void visit_results(const std::vector<c10::IValue>& results, const Visit& visit) 
 
 constexpr size_t MAX_DEPTH = 4096;
 
-inline size_t read_stack(const Recording& recording, std::vector<Place>& places, Frame* frame) {
+// Read the stack of this thread from a frame on, and that of the backward for which a thread of a
+// device works; see NOTE [ Threads of devices ]. ``Recording::mutex`` is not held.
+inline size_t read_stack(Recording& recording, std::vector<Place>& places, Frame* frame) {
   FrameAccess access;
   places.clear();
   for (; frame != nullptr && places.size() < MAX_DEPTH; frame = caller_of(frame)) {
     if (!is_visible(frame)) continue;
     places.push_back(place_of(frame));
-    if (is_object(frame, recording.outermost)) break;
+    if (is_object(frame, recording.outermost)) return places.size();
   }
+  int task = torch::autograd::get_current_graph_task_id();
+  if (task == -1) return places.size();
+  int64_t thread = thread_context(recording).number;
+  std::shared_ptr<const std::vector<Place>> callers;
+  {
+    std::lock_guard<std::mutex> lock(recording.mutex);
+    callers = recording.callers_of(task, thread);
+  }
+  if (callers != nullptr) places.insert(places.end(), callers->begin(), callers->end());
   return places.size();
 }
 
-inline size_t read_own_stack(const Recording& recording, std::vector<Place>& places) {
+inline size_t read_own_stack(Recording& recording, std::vector<Place>& places) {
   FrameAccess access;
   return read_stack(recording, places, innermost_frame());
 }

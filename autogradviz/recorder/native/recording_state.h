@@ -11,6 +11,7 @@
 #include "wrapper_tensors.h"
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/ThreadLocalPythonObjects.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
@@ -144,11 +145,24 @@ struct Storage {
 };
 
 // One call into the autograd engine.
+//
+// NOTE [ Threads of devices ]
+// PyTorch's engine runs the nodes of a device on a thread of that device, which it creates once and
+// never ends; the caller of ``backward()`` waits. No Python frame stands below what is called there,
+// so stacks continue with those of the call that the thread works for: a line on such a thread has
+// the same callers as on the CPU. Calls may be nested, and several threads may call at once; the
+// engine passes the thread-local state of the caller on, so a mark in it tells which call a task
+// belongs to. The thread's own nodes run one after the other: when a node starts, all runs above
+// those that were open when the innermost call began on this thread have ended.
 struct EngineCall {
   int64_t backward_id;
   int64_t thread;  // that called
   bool keep_graph;
   int task;  // the engine's number, NO_ID until its first node runs
+  int64_t outer;  // the backward whose node called, NO_ID if none did
+  size_t runs_before;  // that are open on the calling thread
+  std::shared_ptr<const std::vector<Place>> callers;  // the stack of the call
+  std::string mark;  // in the thread-local state of the caller
 };
 
 // One run of a node.
@@ -159,6 +173,7 @@ struct Run {
   std::shared_ptr<void> record;  // a ``NodeRecord``
   bool has_gradient;
   int64_t ended_ns;  // 0 while it runs
+  bool failed = false;  // it ended with an exception
 };
 
 // The tensors that an operator's node may have saved, with the fingerprints of their contents.
@@ -324,10 +339,31 @@ class Recording {
       if (call.task == task) return &call;
     // The first node of a task: the newest call without one, preferably this thread's.
     for (EngineCall& call : engine_calls)
-      if (call.task == NO_ID && (found == nullptr || call.thread == thread || found->thread != thread))
+      if (call.task == NO_ID && at::impl::ThreadLocalPythonObjects::contains(call.mark) &&
+          (found == nullptr || call.thread == thread || found->thread != thread))
         found = &call;
     if (found != nullptr) found->task = task;
     return found;
+  }
+
+  EngineCall* call_with_id(int64_t backward_id) {
+    for (EngineCall& call : engine_calls)
+      if (call.backward_id == backward_id) return &call;
+    return nullptr;
+  }
+
+  // Return the stack of the call for which this thread works, null if the thread is the program's.
+  std::shared_ptr<const std::vector<Place>> callers_of(int task, int64_t thread) {
+    EngineCall* call = call_of(task, thread);
+    while (call != nullptr && call->thread == thread) call = call_with_id(call->outer);
+    return call == nullptr ? nullptr : call->callers;
+  }
+
+  // Return the number of runs on a thread that the innermost call there is nested in.
+  size_t runs_before(int64_t thread) const {
+    for (auto call = engine_calls.rbegin(); call != engine_calls.rend(); ++call)
+      if (call->thread == thread) return call->runs_before;
+    return 0;
   }
 
   int64_t custom_stack(int64_t sequence_nr) const {

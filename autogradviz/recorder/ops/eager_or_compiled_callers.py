@@ -22,5 +22,5 @@ class OpOrigins(Protocol):
     def ask(self) -> int:
         """Return one of the constants above for the operator that the calling frame runs."""
 
-    def origin_of(self, frame: FrameType) -> int:
+    def origin_of(self, frame: FrameType | None) -> int:
         """Return one of the constants above for the operators that a frame calls."""

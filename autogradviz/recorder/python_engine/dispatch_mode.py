@@ -181,7 +181,8 @@ class OpMode(TorchDispatchMode):
         traced = (state.suspended or _modes()) and self._is_traced(state)
         origin = EAGER
         if self.compiled_code is not None and not traced:
-            origin = self.compiled_code.origin_of(sys._getframe(1))  # noqa: SLF001
+            # A thread of a device has no frame below this one.
+            origin = self.compiled_code.origin_of(sys._getframe().f_back)  # noqa: SLF001
         if origin >= LEFT_OUT and signature_of(func).repeats:
             state.sequence_nr = _sequence_nr()
             return self._run_unrecorded(func, types, args, kwargs)
@@ -205,6 +206,7 @@ class OpMode(TorchDispatchMode):
             wrapped = wrap_scalars(error, positions, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
+            state.suspect = state.running[-1][1] if state.running else NO_ID
             row = self._finish(call, None, started, error, origin, arguments_id)
             self._stop_after(func, args, kwargs, None, error, row, call)
             raise

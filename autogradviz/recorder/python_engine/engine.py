@@ -78,6 +78,7 @@ class PythonEngine:
         self._creators: CreatorTable
         self._ids: SaveIds
         self._mode: OpMode | None = None
+        self._runs: NodeRuns
 
     def make_stacks(self, session: Session) -> StackTable:
         """Return the table of stacks."""
@@ -134,6 +135,10 @@ class PythonEngine:
         running = self.threads.local.state.running
         return running[-1][:2] if running else None
 
+    def failed_run(self, backward_id: int) -> int | None:
+        """Return the node of an open backward that raised, on whichever thread, None if none."""
+        return self._runs.failed_run(backward_id)
+
     def run_count(self) -> int:
         """Return the number of nodes that run on this thread, one inside the other."""
         return len(self.threads.local.state.running)
@@ -187,11 +192,15 @@ class PythonEngine:
             self._contents,
         )  # fmt: skip
         self._slots = slots
-        runs = NodeRuns(session, self._tensors, slots, gradients, self._mode, self._clock)
+        runs = NodeRuns(
+            session, self._tensors, slots, gradients, self._mode, self._clock, self._stacks
+        )
         nodes = NodeTable(
             session, self._tensors, leaves, self._creators, slots, functions, runs.on_start
         )
         runs.nodes = nodes
+        self._runs = runs
+        self._stacks.works_for = runs.works_for
         return GraphTables(nodes, runs, ModuleCallTable(session, modules, self._recent))
 
     def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:

@@ -3,8 +3,8 @@
 NOTE [ When a node has finished ]
 A hook after a node makes the engine keep the node's incoming gradients while it runs: more memory,
 other buffers reused, and the user's own post-hooks would receive gradients that are None otherwise.
-So a node has finished when its thread starts the next one of the same backward, when a user's hook
-runs for another one, or when the backward has ended without an error.
+So a node has finished when its thread starts the next one, when a user's hook runs for another one,
+or when the backward has ended without an error.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.node_tag import NodeTag, OnStart
     from autogradviz.recorder.python_engine.program_clock import ProgramClock
+    from autogradviz.recorder.python_engine.stack_table import StackTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef
     from autogradviz.recorder.thread_state import Running, ThreadState
@@ -61,8 +62,10 @@ class NodeRuns:
         gradients: GradientTable,
         mode: OpMode | None,
         clock: ProgramClock,
+        stacks: StackTable,
     ) -> None:
         self._session = session
+        self._stacks = stacks
         self._clock = clock
         self._stops = session.stops
         self._local = session.threads.local
@@ -85,24 +88,54 @@ class NodeRuns:
         self.on_start: SessionRef[OnStart] = session.ref(self.on_node_start)
         """The key of the recording's tags in the metadata of nodes; tags call its target."""
 
-    def call_of(self, state: ThreadState) -> EngineCall | None:
-        """Return the engine call whose graph task is running on this thread."""
+    def call_of(self, state: ThreadState, hooked_by: int | None = None) -> EngineCall | None:
+        """Return the engine call whose graph task is running on this thread.
+
+        Args:
+            state: of this thread.
+            hooked_by: the backward that has hooked the node that runs, if that is known.
+        """
         task = current_graph_task_id()
         call = self._by_task.get(task)
-        if call is None:
-            # The first node of a task: the newest call without one, preferably this thread's.
+        if call is None and task != NO_ID:
+            # The first node of a task: a call without one, preferably this thread's.
             known = {id(other) for other in self._by_task.copy().values()}
             fresh = [other for other in self.open.copy().values() if id(other) not in known]
             if not fresh:
                 return None
             own = [other for other in fresh if other.state is state]
-            call = self._by_task[task] = (own or fresh)[-1]
+            hooked = [other for other in fresh if other.backward_id == hooked_by]
+            call = self._by_task[task] = (own or hooked or fresh)[-1]
         return call
+
+    def works_for(self, state: ThreadState) -> EngineCall | None:
+        """Return the call of another thread for which this thread works, None if there is none."""
+        call = self.call_of(state)
+        while call is not None and call.state is state:
+            call = call.outer
+        return call
+
+    def failed_run(self, backward_id: int) -> int | None:
+        """Return the node of an open backward that raised, on whichever thread, None if none."""
+        found = self._hooked.get(backward_id)
+        if found is None:
+            return None
+        last = [
+            (run[1] == state.suspect, run[4], run[1])
+            for state in found.threads.copy().values()
+            for run in state.running
+            if run[0] == backward_id
+        ]
+        return max(last)[2] if last else None
 
     def begin(self, call: EngineCall, roots: Iterable[Any]) -> Iterator[tuple[torch.Tensor, int]]:
         """Walk a graph and hook its nodes; yield the leaves that no call has reached before."""
         backward_id, found = call.backward_id, _Hooked([], [], {call.state.number: call.state})
         self._hooked[backward_id] = found
+        call.outer = self.call_of(call.state) if call.state.running else None
+        if self._session.with_stacks:
+            call.callers = self._stacks.callers(call.state)
+        call.state.engine_calls.append(call)
         hooked, hooks = found.tags, found.dicts
         nodes: list[tuple[Any, NodeTag]] = []
         for node, tag in self.nodes.walk(roots):
@@ -134,11 +167,18 @@ class NodeRuns:
         self.open.pop(call.backward_id, None)
         for task in [task for task, other in self._by_task.copy().items() if other is call]:
             del self._by_task[task]
+        if call in call.state.engine_calls:
+            call.state.engine_calls.remove(call)
         found = self._hooked.pop(call.backward_id, None)
-        if not failed and found is not None:
+        if found is None:
+            return
+        if not failed:
             self._clock.agree_with_other_threads(call.state.number)
-            for state in found.threads.copy().values():
-                self.finish(state, call)
+        for state in found.threads.copy().values():
+            ended = [run for run in state.running if run[0] == call.backward_id]
+            state.running[:] = [run for run in state.running if run[0] != call.backward_id]
+            for run in ended if not failed else ():
+                self._finish(run, state.number, call)
 
     @skip_dynamo_recursive
     def on_node_start(self, tag: NodeTag, gradients: Any) -> None:
@@ -146,7 +186,8 @@ class NodeRuns:
         self._session.begin_recorder_time()
         try:
             state = self._local.state
-            call = self._by_task.get(current_graph_task_id()) or self.call_of(state)
+            call = self._by_task.get(current_graph_task_id())
+            call = call or self.call_of(state, tag.hooked_by)
             if call is None:
                 return
             thread, running, backward_id = state.number, state.running, call.backward_id
@@ -155,8 +196,8 @@ class NodeRuns:
                 hooked = self._hooked.get(backward_id)
                 if hooked is not None:
                     hooked.threads[thread] = state
-            if running and running[-1][0] == backward_id:
-                self._finish(running.pop(), thread, call)
+            if running:
+                self.finish(state)
             incoming: tuple[int, ...]
             # Most nodes receive one plain tensor.
             if (
@@ -168,9 +209,9 @@ class NodeRuns:
             else:
                 incoming, given = self._intern_all(gradients)
             node_id = tag.node_id
-            running.append((backward_id, node_id, tag, given))
-            self._emit_started(thread, None, backward_id, node_id, incoming)
-            self._read_node(tag, backward_id, thread, gradients)
+            seq = self._emit_started(thread, None, backward_id, node_id, incoming)
+            running.append((backward_id, node_id, tag, given, seq))
+            self._read_node(tag, backward_id, state, gradients)
             mode = self._mode
             if mode is not None and (
                 tag.mode_sensitive or (tag.leaf is not None and is_sparse(gradients))
@@ -184,14 +225,16 @@ class NodeRuns:
         if self._stops is not None:
             self._stops.node_started(gradients)
 
-    def _read_node(self, tag: NodeTag, backward_id: int, thread: int, gradients: Any) -> None:
+    def _read_node(
+        self, tag: NodeTag, backward_id: int, state: ThreadState, gradients: Any
+    ) -> None:
         """Read the saved tensors of a node that is about to run, and verify what arrived at it."""
         if self._verifier is not None:
             node = current_autograd_node()
             self._verifier.guarded(self._verifier.node_started, tag, node, backward_id, gradients)
         if tag.saved is not None:
             with DisableTorchFunction():
-                self._slots.read_versions(current_autograd_node(), tag.node_id, tag.saved, thread)
+                self._slots.read_versions(current_autograd_node(), tag.node_id, tag.saved, state)
 
     def _intern_all(self, gradients: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
         """Return the ids of gradients, and whether any is not None."""
@@ -199,13 +242,18 @@ class NodeRuns:
             ids = [NO_ID if each is None else self._intern(each) for each in gradients]
         return tuple(ids), any(each is not None for each in gradients)
 
-    def finish(self, state: ThreadState, call: EngineCall) -> None:
-        """Record that the node of a call that ran last on a thread has finished."""
-        if state.running and state.running[-1][0] == call.backward_id:
-            self._finish(state.running.pop(), state.number, call)
+    def finish(self, state: ThreadState) -> None:
+        """Record that the nodes have finished that ran on a thread before the one that starts."""
+        running, calls = state.running, state.engine_calls
+        below = calls[-1].runs_before if calls else 0
+        while len(running) > below:
+            run = running.pop()
+            call = self.open.get(run[0])
+            if call is not None:
+                self._finish(run, state.number, call)
 
     def _finish(self, run: Running, thread: int, call: EngineCall) -> None:
-        backward_id, node_id, tag, given = run
+        backward_id, node_id, tag, given, _ = run
         self._emit_finished(thread, None, backward_id, node_id)
         leaf, saved = tag.leaf, tag.saved
         if leaf is not None and given:
@@ -222,10 +270,9 @@ class NodeRuns:
         node: Any = current_autograd_node()
         state = self._local.state
         tag = None if node is None else node.metadata.get(self.on_start)
-        if state.running and (tag is None or state.running[-1][1] != tag.node_id):
-            call = self.call_of(state)
-            if call is not None:
-                self.finish(state, call)
+        is_other = state.running and (tag is None or state.running[-1][1] != tag.node_id)
+        if is_other and self.call_of(state) is not None:
+            self.finish(state)
 
     def current(self) -> tuple[int | None, int | None]:
         """Return the backward and the node that run on this thread, by their ids."""

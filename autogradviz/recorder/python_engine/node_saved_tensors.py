@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.python_engine.version_table import VersionTable
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session, SessionRef
+    from autogradviz.recorder.thread_state import ThreadState
     from autogradviz.recorder.torch_internals.saved_slots_of_node import Slots
 
 _Tensor: Final = torch.Tensor
@@ -165,9 +166,9 @@ class SlotTable:
         saved.append((saved_id, attribute, index, version, saved_hash))
         self.held[saved_id] = tensor_id
 
-    def read_versions(self, node: Any, node_id: int, saved: NodeSlots, thread: int) -> None:
+    def read_versions(self, node: Any, node_id: int, saved: NodeSlots, state: ThreadState) -> None:
         """Record the tensors that a node is about to unpack, before PyTorch checks the versions."""
-        emit = self._emit_unpacked
+        emit, thread = self._emit_unpacked, state.number
         for saved_id, attribute, index, version, saved_hash in saved.slots:
             if not attribute:
                 continue
@@ -181,6 +182,8 @@ class SlotTable:
                     seen = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
                     seen = None
+                if seen != version and version is not None:
+                    state.suspect = node_id
                 seen_hash = None if saved_hash is None else self._hash_of(tensor)
                 emit(thread, None, saved_id, node_id, version, seen, False, saved_hash, seen_hash)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import NO_ID, FrameSeen, StackSeen
 from autogradviz.recorder import engine_interface
+from autogradviz.recorder.torch_internals.private_api import current_graph_task_id
 from autogradviz.recorder.user_code_frames import (
     RECORDER_FOLDER,
     is_user_code,
@@ -22,9 +23,11 @@ from autogradviz.recorder.user_code_frames import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
     from types import CodeType, FrameType, TracebackType
 
+    from autogradviz.recorder.backward.open_engine_call import EngineCall
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
     from autogradviz.recorder.user_code_frames import Place
@@ -57,6 +60,8 @@ class StackTable:
         self._caller_count = 0
         self.outermost = 0
         """``id`` of the frame that opened the recording: stacks end there."""
+        self.works_for: Callable[[ThreadState], EngineCall | None] = lambda _: None
+        """Return the call of another thread for which a thread works, None if there is none."""
 
     def capture(self, depth: int, state: ThreadState | None = None) -> int:
         """Return the id of the stack ``depth`` frames above the caller."""
@@ -64,15 +69,49 @@ class StackTable:
             frame = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
         except ValueError:  # a thread of C++ without Python frames
             frame = None
-        marks = (state or self._local.state).marks
-        last, callers = marks[-1] if marks else _UNMARKED
+        state = state or self._local.state
+        last, callers = below = state.marks[-1] if state.marks else self._below(state)
         if frame is not None and frame.f_back is last:  # as _key returns; most stacks in a backward
             key: tuple[int, ...] = (callers, id(frame.f_code), frame.f_lasti)
         else:
-            key = self._key(frame, marks)
+            key = self._key(frame, below)
         found = self._short.get(key)
         if found is None:
-            found = self._short[key] = self._define(places_of_frame(frame, self.outermost))
+            found = self._short[key] = self._define(self._places(frame, state))
+        return found
+
+    def _below(self, state: ThreadState) -> tuple[FrameType | None, int]:
+        """Return the end of walks on a thread without marks, and the id of what stands below it."""
+        call = self.works_for(state) if current_graph_task_id() != NO_ID else None
+        return _UNMARKED if call is None or call.callers is None else (None, call.callers[0])
+
+    def _places(self, frame: FrameType | None, state: ThreadState) -> list[Place]:
+        """Return the stack of a frame, and that of the call for which its thread works."""
+        places = places_of_frame(frame, self.outermost)
+        if current_graph_task_id() != NO_ID:
+            call = self.works_for(state)
+            if call is not None and call.callers is not None:
+                places += call.callers[1]
+        return places
+
+    def callers(self, state: ThreadState) -> tuple[int, list[Place]]:
+        """Return the stack at the innermost frame outside the recorder, and an id of it.
+
+        Threads for which the calling one waits use it.
+        """
+        found = self._places(self._outside(state)[1], state)
+        # Without the frames, which the caller's own would keep alive.
+        places: list[Place] = [(code, offset, None) for code, offset, _ in found]
+        parts = [part for code, offset, _ in places for part in (id(code), offset)]
+        return self._callers_id((NO_ID, *parts), places), places
+
+    def _callers_id(self, key: tuple[int, ...], places: list[Place]) -> int:
+        found = self._callers.get(key)
+        if found is None:
+            found = self._callers[key] = self._caller_count
+            self._caller_count += 1
+            for code, _, _ in places:
+                self._codes.setdefault(id(code), code)
         return found
 
     def capture_outside(self) -> int:
@@ -80,8 +119,15 @@ class StackTable:
 
         A marked frame, which is the recorder's, ends the search: C++ calls from it.
         """
-        marks = self._local.state.marks
-        last, _ = marks[-1] if marks else _UNMARKED
+        state = self._local.state
+        return self.capture(self._outside(state)[0] - 1, state)
+
+    def _outside(self, state: ThreadState) -> tuple[int, FrameType | None]:
+        """Return depth and frame of the innermost frame outside the recorder, from the caller on.
+
+        A marked frame, which is the recorder's, ends the search: C++ calls from it.
+        """
+        last, _ = state.marks[-1] if state.marks else _UNMARKED
         depth = 1
         frame: FrameType | None = sys._getframe(depth)  # noqa: SLF001
         while (
@@ -90,7 +136,7 @@ class StackTable:
             and frame.f_code.co_filename.startswith(RECORDER_FOLDER)
         ):
             depth, frame = depth + 1, frame.f_back
-        return self.capture(depth)
+        return depth, frame
 
     def mark(self, depth: int, state: ThreadState) -> None:
         """Let walks end at the frame ``depth`` frames above the caller, until it is unmarked.
@@ -100,21 +146,19 @@ class StackTable:
         if not self._with_marks:
             return
         frame = sys._getframe(depth + 1)  # noqa: SLF001
-        key = (id(frame.f_code), *self._key(frame.f_back, state.marks))
+        below = state.marks[-1] if state.marks else self._below(state)
+        key = (id(frame.f_code), *self._key(frame.f_back, below))
         callers = self._callers.get(key)
         if callers is None:
-            callers = self._callers[key] = self._caller_count
-            self._caller_count += 1
-            for code, _, _ in places_of_frame(frame, self.outermost):
-                self._codes.setdefault(id(code), code)
+            callers = self._callers_id(key, places_of_frame(frame, self.outermost))
         state.marks.append((frame, callers))
 
-    def _key(self, frame: FrameType | None, marks: list[tuple[FrameType, int]]) -> tuple[int, ...]:
+    def _key(self, frame: FrameType | None, below: tuple[FrameType | None, int]) -> tuple[int, ...]:
         """Return a key for a stack: the callers of the innermost mark, and the frames below it.
 
         The instruction of the marked frame is not part of the key: it calls from one place.
         """
-        last, callers = marks[-1] if marks else _UNMARKED
+        last, callers = below
         back = None if frame is None else frame.f_back
         up = None if back is None else back.f_back
         if frame and back and up and up.f_back is last:  # most stacks in a module's forward
@@ -126,7 +170,7 @@ class StackTable:
         while frame is not last and frame is not None:
             key.append(id(frame.f_code))
             key.append(frame.f_lasti)
-            if not marks and id(frame) == self.outermost:
+            if last is None and id(frame) == self.outermost:
                 break
             frame = frame.f_back
         return tuple(key)
