@@ -99,6 +99,10 @@ class Analysis:
         """Return the lines of user code in a stack, innermost first."""
         return self._stacks.user_stack(stack_id)
 
+    def is_engine(self, stack_id: int | None) -> bool:
+        """Return whether PyTorch's engine made a call, and no Python code inside a backward."""
+        return self._stacks.is_engine(stack_id)
+
     def in_optimizer(self, stack_id: int | None) -> bool:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack."""
         return self._stacks.in_optimizer(stack_id)

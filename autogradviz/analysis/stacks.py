@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.types import SourceLocation
-from autogradviz.events import CellSeen, FrameSeen, StackSeen
+from autogradviz.events import BackwardStarted, CellSeen, FrameSeen, StackSeen
 
 if TYPE_CHECKING:
     from autogradviz.event_log import Log
@@ -16,6 +17,9 @@ _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _OPTIMIZER: Final = re.compile(r"(^|/)torch/(optim/|nn/utils/clip_grad\.py$)")
 _MODULE: Final = re.compile(r"(^|/)torch/nn/modules/module\.py$")
 _WRAPPERS: Final = re.compile(r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/")
+_RECORDER: Final = re.compile(r"(^|/)autogradviz/recorder/")
+_COMPARED: Final = 70
+"""Frames that are compared; of very deep stacks only both ends are recorded."""
 _DISPATCH: Final = "__torch_dispatch__"
 """Selective checkpointing's modes redispatch every op, so they are between it and its caller."""
 
@@ -24,8 +28,8 @@ class Stacks:
     """The stacks of one recording, by id."""
 
     __slots__ = (
-        "_frame_ids", "_in_optimizer", "_library", "_location_of", "_locations", "_module_frames",
-        "_optimizer_frames", "_stacks",
+        "_backwards", "_frame_ids", "_in_optimizer", "_library", "_location_of", "_locations",
+        "_module_frames", "_optimizer_frames", "_recorder_frames", "_stacks",
     )  # fmt: skip
 
     def __init__(self, log: Log) -> None:
@@ -51,6 +55,10 @@ class Stacks:
         self._stacks: dict[int | None, tuple[SourceLocation, ...]] = {}
         self._optimizer_frames = self._frames_in(_OPTIMIZER)
         self._module_frames = self._frames_in(_MODULE)
+        self._recorder_frames = self._frames_in(_RECORDER)
+        self._backwards = {
+            self._frame_ids.get(event.stack_id, ())[:_COMPARED] for event in log.of(BackwardStarted)
+        }
 
     def _frames_in(self, files: re.Pattern[str]) -> set[int]:
         return {
@@ -95,6 +103,16 @@ class Stacks:
         """Return the lines of user code in a stack, innermost first."""
         frame_ids = self._frame_ids.get(stack_id, ())
         return tuple(self._locations[i] for i in frame_ids if i not in self._library)
+
+    def is_engine(self, stack_id: int | None) -> bool:
+        """Return whether PyTorch's engine made a call: no Python code inside a backward did.
+
+        Such a stack is that of the call of ``backward()``, on threads of devices too. True for a
+        call without a stack.
+        """
+        frame_ids = self._frame_ids.get(stack_id, ())
+        outside = dropwhile(self._recorder_frames.__contains__, frame_ids)
+        return not frame_ids or tuple(islice(outside, _COMPARED)) in self._backwards
 
     def in_optimizer(self, stack_id: int | None) -> bool:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from autogradviz.recorder.backward.open_engine_call import EngineCall
-
 
 Running: TypeAlias = tuple[int, int, Any, bool, int]
 """A running node: backward id, node id, its ``NodeTag``, whether it got a gradient, first event."""
@@ -69,7 +67,7 @@ class ThreadState:
         self.modules: list[int] = []  # their modules
         self.marks: list[tuple[FrameType, int]] = []  # marked frames, and the id of their callers
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
-        self.engine_calls: list[EngineCall] = []  # open calls into PyTorch's engine
+        self.engine_calls: list[Any] = []  # the open ``EngineCall``s of this thread
         self.running: list[Running] = []
         self.suspect = -1  # the node in which an op raised, or that unpacks a written tensor
         self.step = -1  # that the next member counts

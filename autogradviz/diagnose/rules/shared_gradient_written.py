@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
-from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
+from autogradviz.events import NO_ID, HookRan, NodeStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,15 +40,10 @@ def shared_gradient_written(evidence: Evidence) -> Iterator[Draft]:
     The other node starts after the write. It receives the gradient from the same node, or from a
     node that ran before the write and passed the gradient on, as ``clone`` and views do.
     """
-    called_at = {
-        evidence.analysis.location(event.stack_id)
-        for event in evidence.analysis.log.of(BackwardStarted)
-    }
-    # Writes of the engine itself have the line of the backward call.
     writes = [
         op
         for op in evidence.analysis.ops
-        if op.phase == "backward" and op.written and op.location not in called_at
+        if op.phase == "backward" and op.written and not evidence.analysis.is_engine(op.stack_id)
     ]
     if not writes:
         return
