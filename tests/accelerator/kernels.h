@@ -35,7 +35,9 @@ inline void take_geometry(c10::TensorImpl* impl, const at::Tensor& from) {
   impl->set_sizes_and_strides(from.sizes(), from.strides(), from.storage_offset());
 }
 inline at::Tensor tensor_on(c10::Storage storage, DispatchKey key, const at::Tensor& like) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), DispatchKeySet(key), like.dtype());
+  DispatchKeySet keys(key);
+  if (like._is_zerotensor()) keys = keys.add(DispatchKey::ZeroTensor);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
   auto* impl = tensor.unsafeGetTensorImpl();
   take_geometry(impl, like);
   if (like.is_conj()) impl->_set_conj(true);
@@ -99,7 +101,7 @@ struct Call {
                                                  take_memory(impl), &allocator, true);
   }
   c10::DataPtr take_memory(c10::StorageImpl* impl) {
-    if (!impl->nbytes()) return allocate_on(index, 0);
+    if (!impl->data()) return {nullptr, c10::Device(kDevice, static_cast<c10::DeviceIndex>(index))};
     auto* block = new Block{impl->mutable_data(), impl->nbytes(), rounded(impl->nbytes()), index, current_lane(index)};
     auto data = data_of(block);
     commit(*block);
