@@ -151,6 +151,7 @@ if __name__ == "__main__":
     sys.modules["triton"] = None
     for name in IMPORTED:
         importlib.import_module(name)
+    importlib.import_module("chosen_device").enter()
     sys.modules["autogradviz.diagnose.rule"].all_rules()  # imports the rules
     server = sys.modules["__main__"]  # keep it alive: its functions are called after it is replaced
     gc.collect()

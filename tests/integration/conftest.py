@@ -13,6 +13,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 
+import chosen_device  # noqa: E402
+
+chosen_device.enter()
+
 import edge_case_programs  # noqa: E402, F401
 import training_loops  # noqa: E402, F401 - registers programs; needs the path above
 

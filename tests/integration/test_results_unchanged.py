@@ -4,6 +4,7 @@ import re
 import warnings
 from contextlib import nullcontext
 
+import chosen_device
 import programs
 import pytest
 import torch
@@ -55,7 +56,7 @@ def without_stacks(message):
 
 def outcome(work, *, recorded, **options):
     """Return all observable results of one run, and the trace."""
-    torch.default_generator.manual_seed(0)  # torch.manual_seed formats a stack for CUDA each time
+    chosen_device.seed()
     result = error = None
     trace = None
     with warnings.catch_warnings(record=True) as warned:
@@ -69,7 +70,7 @@ def outcome(work, *, recorded, **options):
         except BaseException as raised:
             error = (type(raised), without_stacks(str(raised)))
     warned = [(w.category, str(w.message), w.filename, w.lineno) for w in warned]
-    return flat(result), error, torch.get_rng_state(), warned, trace
+    return flat(result), error, chosen_device.random_state(), warned, trace
 
 
 @pytest.mark.one_in(6, reason="records each program in every mode", in_ci=2)

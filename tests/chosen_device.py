@@ -1,0 +1,39 @@
+"""The device on which a test run creates tensors: ``AUTOGRADVIZ_TEST_DEVICE`` names it.
+
+"sim" is the device of ``tests/accelerator/``, "cuda" a GPU. Programs then create their tensors
+there, and PyTorch's engine runs their nodes on a thread of the device.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+NAME = os.environ.get("AUTOGRADVIZ_TEST_DEVICE", "cpu")
+ON_HOST = NAME == "cpu"
+
+
+def enter() -> None:
+    """Create tensors on the device from now on, in this process."""
+    if ON_HOST:
+        return
+    if NAME == "sim":
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        import tests.accelerator.sim  # noqa: F401 - registers the device
+    torch.set_default_device(NAME)
+
+
+def seed() -> None:
+    """Seed the generators of the host and of the device with 0."""
+    torch.default_generator.manual_seed(0)  # torch.manual_seed formats a stack for CUDA each time
+    if not ON_HOST:
+        torch.get_device_module(NAME).manual_seed_all(0)
+
+
+def random_state() -> torch.Tensor:
+    """Return the states of the generators of the host and of the device."""
+    host = torch.get_rng_state()
+    return host if ON_HOST else torch.cat([host, torch.get_device_module(NAME).get_rng_state()])
