@@ -17,7 +17,8 @@ _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _OPTIMIZER: Final = re.compile(r"(^|/)torch/(optim/|nn/utils/clip_grad\.py$)")
 _MODULE: Final = re.compile(r"(^|/)torch/nn/modules/module\.py$")
 _WRAPPERS: Final = re.compile(r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/")
-_RECORDER: Final = re.compile(r"(^|/)autogradviz/recorder/")
+_ENGINE: Final = re.compile(r"(^|/)(autogradviz/recorder/|torch/autograd/graph\.py$)")
+"""Files between a call of ``backward()`` and what PyTorch's engine calls."""
 _COMPARED: Final = 70
 """Frames that are compared; of very deep stacks only both ends are recorded."""
 _DISPATCH: Final = "__torch_dispatch__"
@@ -28,8 +29,8 @@ class Stacks:
     """The stacks of one recording, by id."""
 
     __slots__ = (
-        "_backwards", "_frame_ids", "_in_optimizer", "_library", "_location_of", "_locations",
-        "_module_frames", "_optimizer_frames", "_recorder_frames", "_stacks",
+        "_backwards", "_engine_frames", "_frame_ids", "_in_optimizer", "_library", "_location_of",
+        "_locations", "_module_frames", "_optimizer_frames", "_stacks",
     )  # fmt: skip
 
     def __init__(self, log: Log) -> None:
@@ -55,7 +56,7 @@ class Stacks:
         self._stacks: dict[int | None, tuple[SourceLocation, ...]] = {}
         self._optimizer_frames = self._frames_in(_OPTIMIZER)
         self._module_frames = self._frames_in(_MODULE)
-        self._recorder_frames = self._frames_in(_RECORDER)
+        self._engine_frames = self._frames_in(_ENGINE)
         self._backwards = {
             self._frame_ids.get(event.stack_id, ())[:_COMPARED] for event in log.of(BackwardStarted)
         }
@@ -111,7 +112,7 @@ class Stacks:
         call without a stack.
         """
         frame_ids = self._frame_ids.get(stack_id, ())
-        outside = dropwhile(self._recorder_frames.__contains__, frame_ids)
+        outside = dropwhile(self._engine_frames.__contains__, frame_ids)
         return not frame_ids or tuple(islice(outside, _COMPARED)) in self._backwards
 
     def in_optimizer(self, stack_id: int | None) -> bool:
