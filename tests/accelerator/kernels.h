@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/DeviceGuard.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -56,13 +57,31 @@ inline std::pair<const char*, const char*> extent(const at::Tensor& tensor) {
   return {base + tensor.storage_offset() * size, base + (tensor.storage_offset() + last + 1) * size};
 }
 
+inline at::SparseTensorImpl* sparse(const at::Tensor& tensor) {
+  return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+// Make a sparse tensor that of these indices and values, with the sizes of another.
+inline void set_parts(const at::Tensor& tensor, const at::Tensor& like, const at::Tensor& indices,
+                      const at::Tensor& values) {
+  auto *impl = sparse(tensor), *other = sparse(like);
+  impl->raw_resize_(other->sparse_dim(), other->dense_dim(), like.sizes());
+  impl->set_indices_and_values_unsafe(indices, values);
+  impl->set_coalesced(other->coalesced());
+}
+inline at::Tensor sparse_on(DispatchKey key, const at::Tensor& like, const at::Tensor& indices,
+                            const at::Tensor& values) {
+  auto tensor = at::detail::make_tensor<at::SparseTensorImpl>(DispatchKeySet(key), like.dtype());
+  set_parts(tensor, like, indices, values);
+  return tensor;
+}
+
 // The tensors of one call.
 struct Call {
   struct Argument {
     at::Tensor device, host;
     bool written;
   };
-  std::vector<Argument> arguments;
+  std::vector<Argument> arguments, sparse_arguments;  // the dense ones include the parts of the sparse ones
   std::unordered_map<c10::StorageImpl*, c10::Storage> host_of, device_of;
   int index = -1;
 
@@ -78,6 +97,13 @@ struct Call {
     return host;
   }
   at::Tensor host(const at::Tensor& tensor, bool written) {
+    if (tensor.layout() == c10::kSparse) {
+      auto* impl = sparse(tensor);
+      auto host = sparse_on(DispatchKey::SparseCPU, tensor, this->host(impl->indices(), written),
+                            this->host(impl->values(), written));
+      sparse_arguments.push_back({tensor, host, written});
+      return host;
+    }
     for (auto& each : arguments) {
       if (each.device.is_same(tensor)) {
         each.written |= written;
@@ -130,9 +156,23 @@ struct Call {
         take_geometry(impl, each.host);
       }
     }
+    for (auto& each : sparse_arguments) {
+      if (each.written) {
+        auto* impl = sparse(each.host);
+        set_parts(each.device, each.host, device(impl->indices()), device(impl->values()));
+      }
+    }
   }
   at::Tensor device(const at::Tensor& host) {
-    if (!host.defined() || host.device().type() != c10::kCPU || host.layout() != c10::kStrided) return host;
+    if (!host.defined() || host.device().type() != c10::kCPU) return host;
+    if (host.layout() == c10::kSparse) {
+      for (auto& each : sparse_arguments) {
+        if (each.host.is_same(host)) return each.device;
+      }
+      auto* impl = sparse(host);
+      return sparse_on(DispatchKey::SparsePrivateUse1, host, device(impl->indices()), device(impl->values()));
+    }
+    if (host.layout() != c10::kStrided) return host;
     for (auto& each : arguments) {
       if (each.host.is_same(host)) return each.device;
     }
@@ -338,7 +378,14 @@ void run_on_host(const c10::OperatorHandle& op, Stack* stack, F kernel) {
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
     (*stack)[i] = map_tensors((*stack)[i], [&](const at::Tensor& each) {
       auto result = call.device(each);
-      if (on_device(result) && !metadata) fresh.push_back(result);
+      if (on_device(result) && !metadata) {
+        if (result.layout() == c10::kSparse) {
+          fresh.push_back(sparse(result)->indices());
+          fresh.push_back(sparse(result)->values());
+        } else {
+          fresh.push_back(result);
+        }
+      }
       return result;
     });
   }
@@ -358,6 +405,9 @@ void run_on_host(const c10::OperatorHandle& op, Stack* stack, F kernel) {
 
 inline void fallback(const c10::OperatorHandle& op, Stack* stack) {
   run_on_host(op, stack, [&](Stack* own) { op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), own); });
+}
+inline void sparse_fallback(const c10::OperatorHandle& op, Stack* stack) {
+  run_on_host(op, stack, [&](Stack* own) { op.redispatchBoxed(DispatchKeySet(DispatchKey::SparseCPU), own); });
 }
 inline void redispatch(const char* name, Stack* stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name, "").redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
