@@ -262,13 +262,13 @@ inline bool is_mask(const at::Tensor& tensor) {
 }
 
 // Whether the host reads values of the device in an op: the size of the result depends on them, or
-// the result is a number. An index waits only for masks.
+// the result is a number. index_put_() does for masks, unless it fills with one value.
 inline bool host_reads(const c10::OperatorHandle& op, const std::string& name, const Stack& stack, size_t first) {
-  if (name == "aten::index" || name == "aten::_index_put_impl_" || name == "aten::index_put_") {
+  if (name == "aten::index") return false;  // it calls nonzero() for each mask
+  if (name == "aten::_index_put_impl_") {
     int masks = 0;
     each_tensor(stack[first + 1], [&](const at::Tensor& each) { masks += is_mask(each); });
-    bool fills = name != "aten::index" && masks == 1 && !stack[first + 3].toBool() &&
-                 stack[first + 2].toTensor().numel() == 1;
+    bool fills = masks == 1 && !stack[first + 3].toBool() && stack[first + 2].toTensor().numel() == 1;
     return masks > 0 && !fills;
   }
   return op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
@@ -524,6 +524,28 @@ inline at::Scalar local_scalar(const at::Tensor& tensor) {
   work.access(tensor, false);
   wait_for_lane(lane);
   return host_view(tensor).item();
+}
+
+// Submit a piece of work that the caller does on tensors of the CPU, which share the device's memory.
+inline std::vector<at::Tensor> submit(const std::string& name, const std::vector<at::Tensor>& read,
+                                      const std::vector<at::Tensor>& written) {
+  Work work(name);
+  std::vector<at::Tensor> views;
+  size_t bytes = 0;
+  int index = -1;
+  for (const auto* all : {&read, &written}) {
+    for (const auto& each : *all) {
+      views.push_back(host_view(each));
+      bytes += bytes_of(each);
+      if (on_device(each)) index = each.device().index();
+    }
+  }
+  if (index < 0) return views;
+  work.launched.push_back(launch(name, current_lane(index), bytes));
+  for (const auto& each : read) work.access(each, false);
+  for (const auto& each : written) work.access(each, true);
+  work.outputs(read, written);
+  return views;
 }
 
 // ---- memory ----

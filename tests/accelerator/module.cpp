@@ -2,6 +2,7 @@
 // kernels are the CPU's, and which is stricter than a GPU. sim.py describes it.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <pybind11/stl.h>
 
@@ -163,6 +164,18 @@ PYBIND11_MODULE(autogradviz_test_device, m) {
   m.def("capacity", [](int index) { return state().memory[check_index(static_cast<c10::DeviceIndex>(index))].capacity; });
   m.def("set_capacity", [](int index, size_t bytes) {
     state().memory[check_index(static_cast<c10::DeviceIndex>(index))].capacity = bytes;
+  });
+  m.def("submit", [](const std::string& name, const py::list& read, const py::list& written) {
+    auto tensors = [](const py::list& list) {
+      std::vector<at::Tensor> all;
+      for (auto each : list) all.push_back(THPVariable_Unpack(each.ptr()));
+      return all;
+    };
+    py::list views;
+    for (auto& each : submit(name, tensors(read), tensors(written))) {
+      views.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(each)));
+    }
+    return views;
   });
   m.def("wait_for_engine", &wait_for_engine);
   m.def("not_arrived", [] { return state().arrivals.size(); });
