@@ -97,7 +97,7 @@ class Group(dist.ProcessGroup):
 
         def gather(views, out):
             lists = [out[i : i + n] for i in range(0, len(out), n)]
-            return self.gloo.allgather(lists, views, dist.AllgatherOptions())
+            return self.gloo.allgather(lists, views, dist.distributed_c10d.AllgatherOptions())
 
         return self._run("allgather", inputs, _flat(outputs), gather)
 
@@ -143,3 +143,10 @@ class Group(dist.ProcessGroup):
 
     def barrier(self, opts=None):
         return self.gloo.barrier(dist.BarrierOptions())
+
+    # Their names since PyTorch 2.13.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
