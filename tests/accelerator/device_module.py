@@ -9,6 +9,7 @@ from tests.accelerator.build import load
 
 _C = load()
 _DEVICES = 2
+_initialized = True  # checkpoint() keeps the state of the generators only then
 _DEVICE_TYPE = 20  # of PrivateUse1, for streams by their numbers
 
 default_generators = tuple(_C.default_generator(index) for index in range(_DEVICES))

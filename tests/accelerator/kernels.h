@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/DeviceGuard.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -56,13 +57,31 @@ inline std::pair<const char*, const char*> extent(const at::Tensor& tensor) {
   return {base + tensor.storage_offset() * size, base + (tensor.storage_offset() + last + 1) * size};
 }
 
+inline at::SparseTensorImpl* sparse(const at::Tensor& tensor) {
+  return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+// Make a sparse tensor that of these indices and values, with the sizes of another.
+inline void set_parts(const at::Tensor& tensor, const at::Tensor& like, const at::Tensor& indices,
+                      const at::Tensor& values) {
+  auto *impl = sparse(tensor), *other = sparse(like);
+  impl->raw_resize_(other->sparse_dim(), other->dense_dim(), like.sizes());
+  impl->set_indices_and_values_unsafe(indices, values);
+  impl->set_coalesced(other->coalesced());
+}
+inline at::Tensor sparse_on(DispatchKey key, const at::Tensor& like, const at::Tensor& indices,
+                            const at::Tensor& values) {
+  auto tensor = at::detail::make_tensor<at::SparseTensorImpl>(DispatchKeySet(key), like.dtype());
+  set_parts(tensor, like, indices, values);
+  return tensor;
+}
+
 // The tensors of one call.
 struct Call {
   struct Argument {
     at::Tensor device, host;
     bool written;
   };
-  std::vector<Argument> arguments;
+  std::vector<Argument> arguments, sparse_arguments;  // the dense ones include the parts of the sparse ones
   std::unordered_map<c10::StorageImpl*, c10::Storage> host_of, device_of;
   int index = -1;
 
@@ -78,6 +97,13 @@ struct Call {
     return host;
   }
   at::Tensor host(const at::Tensor& tensor, bool written) {
+    if (tensor.layout() == c10::kSparse) {
+      auto* impl = sparse(tensor);
+      auto host = sparse_on(DispatchKey::SparseCPU, tensor, this->host(impl->indices(), written),
+                            this->host(impl->values(), written));
+      sparse_arguments.push_back({tensor, host, written});
+      return host;
+    }
     for (auto& each : arguments) {
       if (each.device.is_same(tensor)) {
         each.written |= written;
@@ -130,9 +156,23 @@ struct Call {
         take_geometry(impl, each.host);
       }
     }
+    for (auto& each : sparse_arguments) {
+      if (each.written) {
+        auto* impl = sparse(each.host);
+        set_parts(each.device, each.host, device(impl->indices()), device(impl->values()));
+      }
+    }
   }
   at::Tensor device(const at::Tensor& host) {
-    if (!host.defined() || host.device().type() != c10::kCPU || host.layout() != c10::kStrided) return host;
+    if (!host.defined() || host.device().type() != c10::kCPU) return host;
+    if (host.layout() == c10::kSparse) {
+      for (auto& each : sparse_arguments) {
+        if (each.host.is_same(host)) return each.device;
+      }
+      auto* impl = sparse(host);
+      return sparse_on(DispatchKey::SparsePrivateUse1, host, device(impl->indices()), device(impl->values()));
+    }
+    if (host.layout() != c10::kStrided) return host;
     for (auto& each : arguments) {
       if (each.host.is_same(host)) return each.device;
     }
@@ -222,13 +262,13 @@ inline bool is_mask(const at::Tensor& tensor) {
 }
 
 // Whether the host reads values of the device in an op: the size of the result depends on them, or
-// the result is a number. An index waits only for masks.
+// the result is a number. index_put_() does for masks, unless it fills with one value.
 inline bool host_reads(const c10::OperatorHandle& op, const std::string& name, const Stack& stack, size_t first) {
-  if (name == "aten::index" || name == "aten::_index_put_impl_" || name == "aten::index_put_") {
+  if (name == "aten::index") return false;  // it calls nonzero() for each mask
+  if (name == "aten::_index_put_impl_") {
     int masks = 0;
     each_tensor(stack[first + 1], [&](const at::Tensor& each) { masks += is_mask(each); });
-    bool fills = name != "aten::index" && masks == 1 && !stack[first + 3].toBool() &&
-                 stack[first + 2].toTensor().numel() == 1;
+    bool fills = masks == 1 && !stack[first + 3].toBool() && stack[first + 2].toTensor().numel() == 1;
     return masks > 0 && !fills;
   }
   return op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
@@ -338,7 +378,14 @@ void run_on_host(const c10::OperatorHandle& op, Stack* stack, F kernel) {
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
     (*stack)[i] = map_tensors((*stack)[i], [&](const at::Tensor& each) {
       auto result = call.device(each);
-      if (on_device(result) && !metadata) fresh.push_back(result);
+      if (on_device(result) && !metadata) {
+        if (result.layout() == c10::kSparse) {
+          fresh.push_back(sparse(result)->indices());
+          fresh.push_back(sparse(result)->values());
+        } else {
+          fresh.push_back(result);
+        }
+      }
       return result;
     });
   }
@@ -358,6 +405,9 @@ void run_on_host(const c10::OperatorHandle& op, Stack* stack, F kernel) {
 
 inline void fallback(const c10::OperatorHandle& op, Stack* stack) {
   run_on_host(op, stack, [&](Stack* own) { op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), own); });
+}
+inline void sparse_fallback(const c10::OperatorHandle& op, Stack* stack) {
+  run_on_host(op, stack, [&](Stack* own) { op.redispatchBoxed(DispatchKeySet(DispatchKey::SparseCPU), own); });
 }
 inline void redispatch(const char* name, Stack* stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name, "").redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
@@ -474,6 +524,28 @@ inline at::Scalar local_scalar(const at::Tensor& tensor) {
   work.access(tensor, false);
   wait_for_lane(lane);
   return host_view(tensor).item();
+}
+
+// Submit a piece of work that the caller does on tensors of the CPU, which share the device's memory.
+inline std::vector<at::Tensor> submit(const std::string& name, const std::vector<at::Tensor>& read,
+                                      const std::vector<at::Tensor>& written) {
+  Work work(name);
+  std::vector<at::Tensor> views;
+  size_t bytes = 0;
+  int index = -1;
+  for (const auto* all : {&read, &written}) {
+    for (const auto& each : *all) {
+      views.push_back(host_view(each));
+      bytes += bytes_of(each);
+      if (on_device(each)) index = each.device().index();
+    }
+  }
+  if (index < 0) return views;
+  work.launched.push_back(launch(name, current_lane(index), bytes));
+  for (const auto& each : read) work.access(each, false);
+  for (const auto& each : written) work.access(each, true);
+  work.outputs(read, written);
+  return views;
 }
 
 // ---- memory ----

@@ -2,8 +2,13 @@
 // kernels are the CPU's, and which is stricter than a GPU. sim.py describes it.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <pybind11/stl.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 
 #include "autocast.h"
 #include "kernels.h"
@@ -50,9 +55,41 @@ int64_t stream_clock(int index, int64_t stream, bool busy) {
   const auto& lane = state().lanes[lane_of(check_index(static_cast<c10::DeviceIndex>(index)), stream)];
   return busy ? lane.busy_ns : lane.clock_ns;
 }
+
+// Wait until the threads of the autograd engine sleep. What they release last may need the
+// interpreter, and a thread that asks for it while it ends aborts the process.
+void wait_for_engine() {
+  py::gil_scoped_release release;
+  for (int quiet = 0; quiet < 3;) {
+    bool busy = false;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::ifstream file(task.path() / "stat");
+      std::string stat((std::istreambuf_iterator<char>(file)), {});
+      auto end = stat.rfind(')');
+      if (stat.find("pt_autograd") < end && end != std::string::npos) busy |= stat[end + 2] != 'S';
+    }
+    quiet = busy ? 0 : quiet + 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 }  // namespace sim
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&sim::fallback>()); }
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&sim::sparse_fallback>());
+}
+// Kernels that hold for every backend, such as that of clone(), precede a fallback, but the CPU's
+// own for sparse tensors do not follow them.
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    if (name.getNamespace() != "aten") continue;
+    auto op = dispatcher.findOp(name);
+    if (!op || !op->hasSchema() || !op->hasKernelForDispatchKey(c10::DispatchKey::SparseCPU)) continue;
+    std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    m.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&sim::sparse_fallback>());
+  }
+}
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", sim::empty);
   m.impl("empty_strided", sim::empty_strided);
@@ -128,5 +165,18 @@ PYBIND11_MODULE(autogradviz_test_device, m) {
   m.def("set_capacity", [](int index, size_t bytes) {
     state().memory[check_index(static_cast<c10::DeviceIndex>(index))].capacity = bytes;
   });
+  m.def("submit", [](const std::string& name, const py::list& read, const py::list& written) {
+    auto tensors = [](const py::list& list) {
+      std::vector<at::Tensor> all;
+      for (auto each : list) all.push_back(THPVariable_Unpack(each.ptr()));
+      return all;
+    };
+    py::list views;
+    for (auto& each : submit(name, tensors(read), tensors(written))) {
+      views.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(each)));
+    }
+    return views;
+  });
+  m.def("wait_for_engine", &wait_for_engine);
   m.def("not_arrived", [] { return state().arrivals.size(); });
 }

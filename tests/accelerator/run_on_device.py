@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -60,6 +61,32 @@ def run_on_device(program: str, folder: Path, *, native: bool = False, **environ
         AssertionError: the program ended with an error, which is shown.
     """
     need_device()
+    before, variables = _prepare(program, folder, native, environment)
+    ended = run_forked(before, env=variables)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return _answer(ended.stdout)
+
+
+def run_on_ranks(program: str, folder: Path, ranks: int, *, native: bool = False) -> list:
+    """Return what a program answers in each of several processes, of the ranks of a group.
+
+    It finds the rank in ``RANK``, and in ``STORE`` the file for ``process_group.init``.
+    """
+    need_device()
+    before, variables = _prepare(program, folder, native, {"STORE": str(folder / "store")})
+    with ThreadPoolExecutor(ranks) as pool:
+        running = [
+            pool.submit(run_forked, before, env=variables | {"RANK": str(rank)}, timeout=120)
+            for rank in range(ranks)
+        ]
+        ended = [each.result() for each in running]
+    for each in ended:
+        assert each.returncode == 0, each.stdout + each.stderr
+    return [_answer(each.stdout) for each in ended]
+
+
+def _prepare(program, folder, native, environment):
+    """Write the files of a program; return the script and its environment."""
     before, path = folder / "on_device.py", folder / "program.py"
     path.write_text(dedent(program), encoding="utf-8")
     before.write_text(
@@ -70,7 +97,9 @@ def run_on_device(program: str, folder: Path, *, native: bool = False, **environ
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
     if native and "AUTOGRADVIZ_TEST_CACHE" in variables:
         variables["AUTOGRADVIZ_CACHE"] = variables["AUTOGRADVIZ_TEST_CACHE"]
-    ended = run_forked(before, env=variables | environment)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    answers = [line for line in ended.stdout.splitlines() if line.startswith(PREFIX)]
+    return before, variables | environment
+
+
+def _answer(output):
+    answers = [line for line in output.splitlines() if line.startswith(PREFIX)]
     return json.loads(answers[-1].removeprefix(PREFIX)) if answers else None

@@ -31,6 +31,7 @@ are a race; ``races()`` tells both accesses.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from pathlib import Path
@@ -121,6 +122,7 @@ def _register():
     torch.utils.rename_privateuse1_backend("sim")
     hidden = [f"{Path(torch.__file__).parent}{os.sep}", __file__, device_module.__file__]
     library.install(hidden)
+    atexit.register(library.wait_for_engine)
     torch._register_device_module("sim", device_module)
     torch.utils.generate_methods_for_privateuse1_backend()
     return library
