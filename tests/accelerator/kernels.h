@@ -1,5 +1,6 @@
 // Every op runs the CPU's kernel on tensors that share the device's memory.
 #pragma once
+#include <c10/core/InferenceMode.h>
 #include <ATen/DeviceGuard.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/SparseTensorImpl.h>
@@ -38,6 +39,7 @@ inline void take_geometry(c10::TensorImpl* impl, const at::Tensor& from) {
 inline at::Tensor tensor_on(c10::Storage storage, DispatchKey key, const at::Tensor& like) {
   DispatchKeySet keys(key);
   if (like._is_zerotensor()) keys = keys.add(DispatchKey::ZeroTensor);
+  c10::InferenceMode as_that(like.is_inference());
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
   auto* impl = tensor.unsafeGetTensorImpl();
   take_geometry(impl, like);
