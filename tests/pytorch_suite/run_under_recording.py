@@ -5,10 +5,13 @@
 FILE comes from a checkout of PyTorch near the installed version; wheels do not contain it.
 Names of ``torch`` that no longer exist are replaced by mocks, so that the other tests run. Each
 test runs unrecorded and recorded, in two processes. Tests with different outcomes or warnings are
-printed, and tests with incomplete recordings. Modes are "full", "fingerprints", "graph" and
-"native" (after ``autogradviz native build``), separated by commas, and "empty" for a dispatch mode
-that does nothing: changes under that mode are not caused by the recorder. ``expression`` selects
-tests as ``-k`` of pytest does. With ``every`` 10, each tenth test runs.
+printed, and tests with incomplete recordings. Modes are "full", "fingerprints", "graph", "verify"
+and "native" (after ``autogradviz native build``), separated by commas, and "empty" for a dispatch
+mode that does nothing: changes under that mode are not caused by the recorder. ``expression``
+selects tests as ``-k`` of pytest does. With ``every`` 10, each tenth test runs.
+
+With ``AUTOGRADVIZ_TEST_DEVICE`` tensors are created on that device (``chosen_device.py``), and each
+test runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,15 +25,21 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from _pytest.runner import runtestprotocol
 from torch.utils._python_dispatch import BaseTorchDispatchMode
 
 import autogradviz
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import chosen_device
 
 MODES = {
     "plain": nullcontext,
@@ -39,6 +48,7 @@ MODES = {
     "fingerprints": partial(autogradviz.record, fingerprints=True),
     "graph": partial(autogradviz.record, ops=False),
     "native": partial(autogradviz.record, engine="native"),
+    "verify": partial(autogradviz.record, verify=True),
 }
 WORDS = {
     "test_autograd.py": (
@@ -48,6 +58,7 @@ WORDS = {
     )
 }
 TEST_SECONDS = 60
+CHILD_SECONDS = 300
 FILE_SECONDS = int(os.environ.get("FILE_SECONDS", "1800"))
 
 
@@ -69,6 +80,23 @@ class Plugin:
 
     def pytest_collection_modifyitems(self, items):
         items[:] = items[:: self.every]
+
+    def pytest_runtest_protocol(self, item):
+        if chosen_device.ON_HOST:
+            return None
+        child = os.fork()
+        if child == 0:
+            try:
+                runtestprotocol(item, nextitem=None)
+            finally:
+                self.answer.flush()
+                os._exit(0)
+        ended = time.monotonic() + CHILD_SECONDS
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > ended:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.01)
+        return True
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item):
@@ -153,6 +181,7 @@ def outcomes(path, mode, words, every):
 def run_here(path, mode, words, every):
     """Run the tests in this process, and write the outcomes to the parent's file."""
     os.chdir(path.parent)  # it imports modules of its folder
+    chosen_device.enter()
     mock_missing_names(path)
     with Path(os.environ["AUTOGRADVIZ_ANSWER"]).open("w") as answer:
         plugin = Plugin(MODES[mode], int(every), answer)
