@@ -45,7 +45,7 @@ def need_device() -> None:
 
 
 def run_on_device(program: str, folder: Path, *, native: bool = False, **environment: str):
-    """Return what a program answers on the device.
+    """Return the answer of a program on the device.
 
     Args:
         program: its source, which is indented as the caller likes. It finds ``torch``, ``sim`` and
@@ -68,7 +68,7 @@ def run_on_device(program: str, folder: Path, *, native: bool = False, **environ
 
 
 def run_on_ranks(program: str, folder: Path, ranks: int, *, native: bool = False) -> list:
-    """Return what a program answers in each of several processes, of the ranks of a group.
+    """Return the answers of a program that runs in one process for each rank of a group.
 
     It finds the rank in ``RANK``, and in ``STORE`` the file for ``process_group.init``.
     """

@@ -1,7 +1,7 @@
 """A device for tests that is stricter than a GPU: importing it registers "sim" with two indices.
 
 It is PyTorch's PrivateUse1. Memory is the host's and kernels are the CPU's, which run when they are
-submitted; what makes an accelerator different is modelled:
+submitted; what makes an accelerator different is modeled:
 
 Time: each stream has a clock, and so has the host. To submit a kernel or copy costs the host
 ``launch_ns``. The kernel begins at the later of its stream's clock and the host's, and takes

@@ -1,4 +1,4 @@
-"""What the test device promises, in plain PyTorch."""
+"""Tests of the test device, in plain PyTorch."""
 
 from __future__ import annotations
 
