@@ -1,0 +1,1 @@
+"""What held memory when PyTorch could not allocate more."""
