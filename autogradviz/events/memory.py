@@ -1,4 +1,4 @@
-"""Allocations of memory that failed, and what held memory then."""
+"""Allocations of memory that failed, and the tensors that held memory then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autogradviz.events.base import Event
 from autogradviz.events.field_types import EventSeq, OpSeq, TensorId, event
 
 HeldAs: TypeAlias = Literal["parameter", "gradient", "optimizer state", "other"]
-"""What a live tensor is, as far as Python objects show; saved tensors are among "other"."""
+"""The kind of a live tensor, as Python objects show it; saved tensors are among "other"."""
 
 
 @event(in_every_module=True)

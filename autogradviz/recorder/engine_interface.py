@@ -269,7 +269,7 @@ class Engine(Protocol):
     """"native", or "python" with the reason."""
     threads: ThreadTable
     notes_failed_ops: bool
-    """Ops that raise are told by ``failed_op``, and do not call ``Session.on_failed_op``."""
+    """``failed_op`` returns ops that raise, which do not call ``Session.on_failed_op``."""
 
     @property
     def sequence(self) -> EventSequence:

@@ -1,1 +1,1 @@
-"""What held memory when PyTorch could not allocate more."""
+"""Allocations that failed, and the tensors that held memory then."""

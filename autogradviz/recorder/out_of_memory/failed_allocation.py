@@ -93,11 +93,11 @@ def _size(pattern: re.Pattern[str], message: str) -> int | None:
     return round(float(number) * _UNITS[unit])
 
 
-def _exact(said: int | None, counted: int | None) -> int | None:
-    """Return what a message says, exactly if a counter still agrees with it."""
-    if said is None or counted is None:
-        return counted if said is None else said
-    return counted if abs(said - counted) <= _ROUNDED * max(said, counted) else said
+def _exact(reported: int | None, counted: int | None) -> int | None:
+    """Return the number in a message, that of a counter if it still agrees."""
+    if reported is None or counted is None:
+        return counted if reported is None else reported
+    return counted if abs(reported - counted) <= _ROUNDED * max(reported, counted) else reported
 
 
 def _device_of(message: str) -> str | None:

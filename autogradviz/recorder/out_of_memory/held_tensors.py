@@ -1,4 +1,4 @@
-"""What the live tensors are: parameters, gradients, state of optimizers, or others."""
+"""The kinds of live tensors: parameters, gradients, state of optimizers, and others."""
 
 from __future__ import annotations
 
