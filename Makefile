@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
 .PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo planted-bugs calibrate bundle clean
-.PHONY: docs-versions engines wheels release-check test-version test-cuda
+.PHONY: accelerator docs-versions engines wheels release-check test-version test-cuda
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,10 +41,10 @@ demo: $(VENV)/.installed native ## train, record and break a small GPT; results 
 check: lint test-viewer ## lint, types and unit tests: two minutes
 	$(PYTEST) -m "not slow and not ci" tests/unit
 
-test: programs native lint test-viewer ## the same, integration tests and a browser: eight minutes
+test: programs native accelerator lint test-viewer ## the same, integration tests and a browser: eight minutes
 	$(PYTEST) -m "not slow and not ci"
 
-test-all: programs native lint test-viewer ## every test, those marked slow as well: half an hour
+test-all: programs native accelerator lint test-viewer ## every test, those marked slow as well: half an hour
 	$(PYTEST)
 
 # What differs between machines and runs: instructions of the processor, hash seed, order of the
@@ -52,7 +52,7 @@ test-all: programs native lint test-viewer ## every test, those marked slow as w
 SEED ?= 1
 # The number of bugs that `make planted-bugs` plants.
 COUNT ?= 60
-test-hermetic: programs native lint test-viewer ## every test in another environment and order: as in CI
+test-hermetic: programs native accelerator lint test-viewer ## every test in another environment and order: as in CI
 	$(BIN)/python tests/fill_compile_caches.py
 	ATEN_CPU_CAPABILITY=default PYTHONHASHSEED=$(SEED) TZ=Pacific/Kiritimati LC_ALL=C COLUMNS=61 \
 		$(PYTEST) --random-order --random-order-seed=$(SEED) -m "$(TESTS)"
@@ -114,6 +114,9 @@ format: $(VENV)/.developing viewer-tools ## format all source
 native: $(VENV)/.installed ## build the native engine, if there is a C++ compiler
 	@$(BIN)/autogradviz native build \
 	|| echo "Recordings use the Python engine, which costs more. A C++ compiler (g++) and \`make native\` change that."
+
+accelerator: $(VENV)/.installed ## build the device that tests use as an accelerator: half a minute, once
+	@$(BIN)/python -m tests.accelerator.build
 
 venv: $(VENV)/.developing ## make .venv with everything that development needs
 
