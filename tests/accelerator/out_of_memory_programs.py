@@ -7,6 +7,7 @@ no program knows the answer to its own problem.
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from fnmatch import fnmatchcase
 
@@ -14,6 +15,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz import events
+from tests.accelerator import sim
 
 DEVICE = "sim:0"
 
@@ -56,8 +61,9 @@ class Changed:
             context = torch.autograd.graph.save_on_cpu()
         return context
 
-    def clear(self, optimizer, *, set_to_none):
-        optimizer.zero_grad(set_to_none=set_to_none or self.kind == "zero_grad")
+    def sets_to_none(self):
+        """Return whether the zero_grad of this line frees the gradients."""
+        return self._here("zero_grad")
 
     def parts(self, batch):
         return batch.chunk(self.change.count) if self.kind == "micro_batches" else (batch,)
@@ -298,7 +304,7 @@ def near_miss(changed):
                 found = net(x)
             found.square().mean().backward()
         optimizer.step()
-        changed.clear(optimizer, set_to_none=False)
+        optimizer.zero_grad(set_to_none=changed.sets_to_none())
 
 
 PROGRAMS = {
@@ -318,10 +324,90 @@ PROGRAMS = {
 }
 
 
+PLENTY = 1 << 30
+
+
 def larger_than_the_device(_changed):
     x = torch.rand(100, device=DEVICE, requires_grad=True)
     x.square()
     torch.zeros(4 * PLENTY, dtype=torch.uint8, device=DEVICE)
 
 
-PLENTY = 1 << 30
+SMALL = 1 << 23
+
+
+def caught(_changed):
+    x = torch.rand(SMALL // 8, device=DEVICE, requires_grad=True)
+    with contextlib.suppress(torch.OutOfMemoryError):
+        torch.zeros(SMALL // 4 * 3, dtype=torch.uint8, device=DEVICE)
+    x[:10].square()
+
+
+def wrapped(_changed):
+    kept = torch.rand(SMALL // 8, device=DEVICE)
+    try:
+        torch.zeros(SMALL // 4 * 3, dtype=torch.uint8, device=DEVICE)
+    except torch.OutOfMemoryError as error:
+        message = f"no room beside {len(kept)} numbers"
+        raise ValueError(message) from error
+
+
+def failed(program, changed, **options):
+    """Run a program; return the exception's text, the count of allocations then, and the trace."""
+    text, count, trace = "", 0, None
+    recording = autogradviz.record(**options) if options else contextlib.nullcontext()
+    try:
+        with recording as trace:
+            try:
+                program(changed)
+            except Exception:
+                count = allocations()
+                raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        assert count == allocations(), "the recording allocated memory"
+    gc.collect()
+    # The device's thread keeps what it ran last, and with it the model of a failed recomputation.
+    torch.ones(1, device=DEVICE, requires_grad=True).sum().backward()
+    gc.collect()
+    return text, trace
+
+
+def allocations():
+    return torch.accelerator.memory_stats(0)["allocation.all.allocated"]
+
+
+def peak_of(program):
+    """Return the memory that a program needs."""
+    set_capacity(PLENTY)
+    torch.accelerator.reset_peak_memory_stats(0)
+    program(Changed())
+    gc.collect()
+    return torch.accelerator.max_memory_allocated(0)
+
+
+def set_capacity(nbytes):
+    torch.accelerator.empty_cache()
+    sim.set_capacity(0, nbytes)
+
+
+def outcome(program, share, engine):
+    """Return what the first finding says, and whether its first change makes the program fit."""
+    capacity = int(peak_of(program) * share)
+    before = torch.accelerator.memory_allocated(0)
+    set_capacity(capacity)
+    plain, _ = failed(program, Changed())
+    torch.accelerator.empty_cache()
+    recorded, trace = failed(program, Changed(), engine=engine)
+    assert torch.accelerator.memory_allocated(0) == before, "the recording keeps tensors"
+    finding = next(each for each in trace.diagnose() if each.slug == "out-of-memory")
+    change = finding.changes[0]
+    torch.accelerator.empty_cache()
+    after, _ = failed(program, Changed(change))
+    return {
+        "first": trace.diagnose()[0].slug,
+        "messages": [plain, recorded],
+        "change": change.kind,
+        "fits": not after,
+        "failures": [str(each) for each in trace.log.of(events.RecorderFailed)],
+    }

@@ -15,6 +15,7 @@ first ones and that which leaves the block are read.
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -29,17 +30,18 @@ from autogradviz.recorder.out_of_memory.failed_allocation import (
     read_failure,
 )
 from autogradviz.recorder.out_of_memory.held_tensors import LiveTensors, live_gradients, state_of
+from autogradviz.recorder.session import Session
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.support.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
 
     from autogradviz.events import HeldAs
     from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.module_calls import ModuleTable
-    from autogradviz.recorder.session import Session
 
 _MOST: Final = 8  # failures of a recording whose live tensors are read
 
@@ -170,6 +172,16 @@ class AllocationFailures:
         self._session.emit(MemoryHeld, self._last_seq, held_as, tuple(by_storage.values()))
 
 
+def _is_called_by_recorder(frame: FrameType | None) -> bool:
+    """Return whether a guarded function of the recorder is running."""
+    guards = {Session.guarded.__code__, Session.always_guarded.__code__}
+    while frame is not None:
+        if frame.f_code in guards:
+            return True
+        frame = frame.f_back
+    return False
+
+
 @contextmanager
 def observe_allocation_failures(session: Session, failures: AllocationFailures) -> Iterator[None]:
     """Record each ``torch.OutOfMemoryError`` that is made while the context is open."""
@@ -180,7 +192,8 @@ def observe_allocation_failures(session: Session, failures: AllocationFailures) 
 
     def __init__(self: BaseException, *args: Any) -> None:  # noqa: N807 - the method's name
         original(self, *args)
-        session.guarded("memory", failures.raised, self)
+        if not _is_called_by_recorder(sys._getframe(1)):  # noqa: SLF001
+            session.guarded("memory", failures.raised, self)
 
     with patched(torch.OutOfMemoryError, __init__=__init__):
         yield
