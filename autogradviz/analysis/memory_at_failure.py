@@ -84,7 +84,7 @@ class MemoryAtFailure:
 
     @property
     def unaccounted(self) -> int | None:
-        """What the allocator counts beyond the storages; None without an allocator."""
+        """The bytes that the allocator counts beyond the storages; None without an allocator."""
         allocated = self.failure.allocated_nbytes
         if allocated is None:
             return None

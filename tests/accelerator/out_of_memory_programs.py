@@ -42,7 +42,7 @@ class Changed:
         )
 
     def kept(self, tensor):
-        """Return what a container keeps."""
+        """Return the tensor that a container keeps, None after the change."""
         return None if self._here("release") else tensor
 
     def retains(self):
@@ -348,7 +348,7 @@ def wrapped(_changed):
     try:
         torch.zeros(SMALL // 4 * 3, dtype=torch.uint8, device=DEVICE)
     except torch.OutOfMemoryError as error:
-        message = f"no room beside {len(kept)} numbers"
+        message = f"no room for more than {len(kept)} numbers"
         raise ValueError(message) from error
 
 
@@ -392,7 +392,7 @@ def set_capacity(nbytes):
 
 
 def outcome(program, share, engine):
-    """Return what the first finding says, and whether its first change makes the program fit."""
+    """Return the first finding, and whether its first change makes the program fit."""
     capacity = int(peak_of(program) * share)
     before = torch.accelerator.memory_allocated(0)
     set_capacity(capacity)

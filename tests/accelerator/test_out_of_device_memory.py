@@ -77,9 +77,9 @@ answer(found)
 @pytest.mark.parametrize("engine", ["native", "python"])
 def test_failure_that_the_program_handles_is_a_hint(tmp_path, engine):
     caught, wrapped = run_on_device(HANDLED.format(engine=engine), tmp_path, native=True)
-    title = "sim:0 had no room for 6.3 MB beside 4.2 MB in use"
+    title = "sim:0 had no room for 6.3 MB: 4.2 MB were in use"
     assert caught == ["", "hint", f"{title}, and the program went on"]
-    assert wrapped == ["ValueError: no room beside 1048576 numbers", "likely", title]
+    assert wrapped == ["ValueError: no room for more than 1048576 numbers", "likely", title]
 
 
 PARTS = """

@@ -173,7 +173,7 @@ def _passes_gradients(step: StepMemory, call_id: int) -> bool:
         node.node_id
         for node in graph.nodes.values()
         if node.op is not None and _is_inside(node.module, name)
-        and call_id in model.around(model._call_at(node.op.thread, node.op.seq))  # noqa: SLF001
+        and call_id in model.around(model.call_at(node.op.thread, node.op.seq))
     }  # fmt: skip
     return any(
         edge.source in inside and edge.target not in inside

@@ -1,4 +1,4 @@
-"""An allocation failed: what held the memory, and what would have made room."""
+"""An allocation that failed: what held the memory, and what would have made room."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _title(memory: MemoryAtFailure) -> str:
     if memory.is_larger_than_device:
         return f"One allocation of {requested} is larger than all memory of {device}"
     caught = "" if memory.left else ", and the program went on"
-    return f"{device} had no room for {requested} beside {_bytes(memory.total)} in use{caught}"
+    return f"{device} had no room for {requested}: {_bytes(memory.total)} were in use{caught}"
 
 
 def _bytes(nbytes: int | None) -> str:
@@ -128,7 +128,7 @@ def _held(memory: MemoryAtFailure) -> str:
 
 
 def _largest(memory: MemoryAtFailure) -> str:
-    """Return where most of the saved and other tensors come from."""
+    """Return the modules and lines of most of the saved and other tensors."""
     steps = {each.step for each in memory.storages}
     found = []
     for module, _, step, nbytes, location in memory.by_place("saved", "recomputed", "other"):
