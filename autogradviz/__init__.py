@@ -15,6 +15,7 @@ _NAMES_BY_MODULE = {
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
+    "diagnose.change": "Change",
     "diagnose.evidence.gradients_failing_verify": "FailedFact",
     "diagnose.evidence.not_finite_values": "NotFiniteEntry NotFiniteLedger",
     "errors": (

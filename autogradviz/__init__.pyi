@@ -31,6 +31,7 @@ from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
+from autogradviz.diagnose.change import Change as Change
 from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact as FailedFact
 from autogradviz.diagnose.evidence.not_finite_values import NotFiniteEntry as NotFiniteEntry
 from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger as NotFiniteLedger

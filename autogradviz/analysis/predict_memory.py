@@ -167,25 +167,26 @@ class SavedMemoryModel:
             {call_id: event.parent_call_id for call_id, event in self._entered.items()}
         )
 
-    def _call_at(self, thread: int, seq: int) -> int | None:
+    def call_at(self, thread: int, seq: int) -> int | None:
+        """Return the innermost call of a forward in which an event of a thread happened."""
         seqs, calls = self._transitions.get(thread, ([], []))
         index = bisect_right(seqs, seq) - 1
         return None if index < 0 else calls[index]
 
     def _creating_call(self, storage_id: int) -> int | None:
         creator = self._analysis.creators.get(storage_id)
-        return None if creator is None else self._call_at(creator.thread, creator.seq)
+        return None if creator is None else self.call_at(creator.thread, creator.seq)
 
     def _call_of(self, saved: SavedTensor) -> int | None:
         if saved.packed_by == "recompute":
             return None
         if saved.op is not None:
-            return self._call_at(saved.op.thread, saved.op.seq)
+            return self.call_at(saved.op.thread, saved.op.seq)
         node = self._analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
         if node is not None and node.sequence_nr is not None:
             return self._by_sequence_nr.at(node.thread, node.sequence_nr)
         threads = list(self._transitions)
-        return self._call_at(threads[0], saved.saved_seq) if threads else None
+        return self.call_at(threads[0], saved.saved_seq) if threads else None
 
     def _read_saves(self) -> Iterator[HeldSave]:
         """Yield the saves that hold storages; those of one storage in one call count once."""
@@ -297,7 +298,7 @@ class SavedMemoryModel:
     def _forward_ops(self) -> list[tuple[Op, tuple[int, ...]]]:
         """The ops of the forward, with the calls in which they ran, innermost first."""
         return [
-            (op, self.around(self._call_at(op.thread, op.seq)))
+            (op, self.around(self.call_at(op.thread, op.seq)))
             for op in self._analysis.ops
             if op.phase == "forward"
         ]

@@ -11,6 +11,7 @@ from autogradviz.explanations.codes import code_of
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
+    from autogradviz.diagnose.change import Change
 
 Confidence: TypeAlias = Literal["certain", "likely", "hint"]
 
@@ -67,6 +68,8 @@ class Finding:
         region_id: the checkpointed region concerned, if any.
         culprit_run: the operator call at fault on the culprit's line, for
             ``record(break_on=finding)``; None if no operator ran there.
+        changes: of an ``out-of-memory``, changes with the bytes that each frees, the best first;
+            empty for other findings.
 
     Example:
         >>> x = torch.rand(3, requires_grad=True)
@@ -93,6 +96,7 @@ class Finding:
     nodes: tuple[int, ...] = ()
     region_id: int | None = None
     culprit_run: CulpritRun | None = None
+    changes: tuple[Change, ...] = ()
 
     @property
     def code(self) -> str:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis, HistoryEntry, Op, RaisedError, Unpack
+    from autogradviz.diagnose.change import Change
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import Event
 
@@ -153,6 +154,7 @@ class Draft:
         region_id: the region concerned, if ``evidence`` does not contain the region or one of its
             recomputations.
         slug: one of the rule's slugs; "" is the first.
+        changes: the fix for programs to read, with predicted effects.
     """
 
     title: str
@@ -164,6 +166,7 @@ class Draft:
     confidence: Confidence | None = None
     region_id: int | None = None
     slug: str = ""
+    changes: tuple[Change, ...] = ()
 
 
 def _location(place: Place) -> SourceLocation | None:
@@ -284,6 +287,7 @@ class Rule:
             events=_unique(map(_seq, draft.evidence)),
             nodes=_unique(nodes),
             region_id=region_id,
+            changes=draft.changes,
         )
 
 

@@ -92,6 +92,11 @@ from autogradviz.events.hooks import ForwardHookRegistered as ForwardHookRegiste
 from autogradviz.events.hooks import HookKind as HookKind
 from autogradviz.events.hooks import HookRan as HookRan
 from autogradviz.events.hooks import HookRegistered as HookRegistered
+from autogradviz.events.memory import HeldAs as HeldAs
+from autogradviz.events.memory import MemoryHeld as MemoryHeld
+from autogradviz.events.memory import OptimizerAlive as OptimizerAlive
+from autogradviz.events.memory import OutOfMemory as OutOfMemory
+from autogradviz.events.memory import OutOfMemoryLeft as OutOfMemoryLeft
 from autogradviz.events.modules_and_state import ChangeKind as ChangeKind
 from autogradviz.events.modules_and_state import ContextTensorKept as ContextTensorKept
 from autogradviz.events.modules_and_state import EffectRepeated as EffectRepeated

@@ -54,7 +54,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "hooks-pile-up",
     ),
     700: (  # memory
-        "graph-kept", "tensors-kept",
+        "graph-kept", "tensors-kept", "out-of-memory",
     ),
     800: (  # runs of several ranks
         "collective-mismatch", "collective-missing", "ddp-unused-parameter",

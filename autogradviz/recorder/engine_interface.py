@@ -268,6 +268,8 @@ class Engine(Protocol):
     description: str
     """"native", or "python" with the reason."""
     threads: ThreadTable
+    notes_failed_ops: bool
+    """``failed_op`` returns ops that raise, which do not call ``Session.on_failed_op``."""
 
     @property
     def sequence(self) -> EventSequence:
@@ -394,6 +396,15 @@ class Engine(Protocol):
 
     def live_tensor_ids(self) -> AbstractSet[int]:
         """Return the ids of the tensors that may be seen again."""
+
+    def live_storages(self) -> list[int]:
+        """Return one tensor of each storage that is alive."""
+
+    def failed_op(self) -> tuple[int, list[int]] | None:
+        """Return the op that raised last, if its thread has called none since.
+
+        With it, one tensor of each storage that was alive then.
+        """
 
     def held_saves(self) -> dict[int, int]:
         """Return the saves without hooks that nodes hold, each with its tensor."""

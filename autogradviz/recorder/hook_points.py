@@ -33,6 +33,10 @@ from autogradviz.recorder.compile.install_compiler_hooks import CompilerObserver
 from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
+from autogradviz.recorder.out_of_memory.failures import (
+    AllocationFailures,
+    observe_allocation_failures,
+)
 from autogradviz.recorder.owners.held_graph import HeldGraphs
 from autogradviz.recorder.placement_changes import observe_placements
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
@@ -91,11 +95,16 @@ class HookPoints:
             functions=self.functions, gradients=self.gradients,
         )  # fmt: skip
         self.nodes, self.runs, self.module_calls = graph.nodes, graph.runs, graph.module_calls
+        self.failures = AllocationFailures(
+            session, self.tensors, self.modules, self._walk_before_backward,
+            self.gradients.may_read,
+        )  # fmt: skip
         self.hooks = HookTable(session, self.modules, self.runs)
         self.backwards = BackwardTable(
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
             self.steps,
         )  # fmt: skip
+        self.backwards.on_error = self.failures.raised
         self.compilers = CompilerObserver(session, self.tensors, self.nodes)
         self.functions.on_compiled = self.compilers.runs.on_node
         self.state = StateTable(session)
@@ -144,6 +153,7 @@ class HookPoints:
         yield observe_placements(session, tensors)
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)
+        yield observe_allocation_failures(session, self.failures)
         yield released_before_swap(self._release)
         yield from self._engine.contexts(session)
 
@@ -164,6 +174,9 @@ class HookPoints:
     def finish(self, error: BaseException | None) -> None:
         """Record graphs that no backward entered, gradient norms, and the exception."""
         guarded = self._session.guarded
+        device = "" if error is None else guarded("memory", self.failures.left, error)
+        if device and device != "cpu":  # which has no memory for the results
+            self.gradients.reads_devices = False
         guarded("nodes", self._walk_recent)
         guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)
@@ -181,6 +194,11 @@ class HookPoints:
     def _emit_alive(self) -> None:
         if self.steps.count:  # without a step, no tensor outlives one
             self._session.emit(TensorsAlive, tuple(sorted(self._engine.live_tensor_ids())))
+
+    def _walk_before_backward(self) -> None:
+        """Record the graph of the newest results; a backward has recorded its own."""
+        if not self.runs.open:
+            self._walk_recent()
 
     def _walk_recent(self) -> None:
         with DisableTorchFunction():

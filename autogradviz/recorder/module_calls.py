@@ -62,6 +62,7 @@ class ModuleTable:
         self._known: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._names: dict[int, str] = {}
         self._taken: dict[str, int] = {}
+        self._roots: set[int] = set()
         self._count = 0
         self._emit_seen = session.emitter(ModuleSeen)
         self._emit_parameter = session.emitter(ParameterSeen)
@@ -148,6 +149,8 @@ class ModuleTable:
         self._known[id(module)] = (weakref.ref(module), module_id)
         self._names[module_id] = name
         thread = self._local.state.number
+        if parent is None:
+            self._roots.add(module_id)
         self._emit_seen(thread, None, module_id, parent, name, type(module).__name__)
         return module_id
 
@@ -188,6 +191,17 @@ class ModuleTable:
         name = name.lstrip(".")
         count = self._taken[name] = self._taken.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
+
+    def is_training(self) -> bool | None:
+        """Return whether the outermost module that runs on this thread is in training mode.
+
+        If none runs, the mode of all outermost modules; None if they differ.
+        """
+        running = self._local.state.modules[:1]
+        live = [(module(), number) for module, number in self._known.copy().values()]
+        roots = running or self._roots
+        modes = {each.training for each, number in live if each is not None and number in roots}
+        return modes.pop() if len(modes) == 1 else None
 
     def name_of(self, module_id: int) -> str:
         """Return the name of a module that was added."""

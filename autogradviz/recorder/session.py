@@ -74,6 +74,8 @@ class Session:
         self.addresses: Any = None
         """The ``AddressTable``, if the addresses of saved tensors are recorded."""
         self.with_addresses = False
+        self.on_failed_op: Callable[[BaseException, int, int | None], None] | None = None
+        """Called with an exception, the event of the op that raised it, and its stack."""
         self.log = Log()
         self.sequence = engine.sequence
         self.threads = engine.threads

@@ -82,6 +82,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "saved_tensors",
     "compile",
     "backward",
+    "out_of_memory",
     "owners",
     "stops",
     "verify",

@@ -173,6 +173,7 @@ def test_diagnose_prints_findings_as_json(folder, capsys):
         "events": list(expected.events),
         "nodes": [1],
         "region_id": None,
+        "changes": [],
         "culprit_run": {
             "op": "aten.add_.default",
             "phase": "forward",

@@ -50,6 +50,7 @@ PLAIN_NUMBERS = {
     "aot_number", "checkpoint_number", "packed_nbytes", "saved_versions", "rank", "world_size",
     "local_rank", "pid", "restart_count", "group_ranks", "mesh_ranks", "mesh_shape",
     "mesh_coordinates",
+    "requested_nbytes", "capacity_nbytes", "allocated_nbytes", "free_nbytes", "state_nbytes",
     "step_ops", "step_digest", "group_number", "bucket", "bucket_nbytes", "bucket_cap_nbytes",
     "unsharded_nbytes", "gradient_count", "steps", "node_facts", "edge_facts", "leaf_facts",
     "unverified_count", "strides", "storage_offset", "address", "wall_ns",

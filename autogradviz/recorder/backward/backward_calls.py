@@ -23,7 +23,7 @@ from autogradviz.recorder.torch_internals.private_api import DisableTorchFunctio
 from autogradviz.support.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.training_steps import StepTable
@@ -61,6 +61,8 @@ class BackwardTable:
         self._reported_compiled = False
         self.watch: Any = None
         """The ``GradientWatch``, if fingerprints begin when a gradient is not finite."""
+        self.on_error: Callable[[BaseException], None] = _ignore
+        """Called with each exception that leaves the engine."""
         self.failed_node: tuple[int, int] | None = None
         """(node, backward) that was running when the engine last raised."""
 
@@ -146,6 +148,10 @@ class BackwardTable:
             self._session.emit(RecorderLimited, "backward", _COMPILED)
 
 
+def _ignore(_error: BaseException) -> None:
+    """Do nothing."""
+
+
 @contextmanager
 def observe_backward(
     session: Session, table: BackwardTable, gradients: GradientTable, steps: StepTable
@@ -166,7 +172,8 @@ def observe_backward(
             session.guarded("leaves", gradients.copy_losses, call.backward_id, t_outputs)
         try:
             result = original(t_outputs, *args, **kwargs)
-        except BaseException:
+        except BaseException as error:
+            session.guarded("memory", table.on_error, error)
             if call is not None:
                 session.guarded("backward", table.end, call, failed=True)
             raise

@@ -67,6 +67,9 @@ _WIDEST: Final = {
 _SEVERAL_THREADS: Final = (
     "several threads that still run have called backward: norms of gradients are missing"
 )
+_EXHAUSTED: Final = (
+    "the memory of a device was exhausted: norms of its losses and gradients are missing"
+)
 MAX_LOSSES: Final = 100
 """Losses that are read at the end of a long recording."""
 
@@ -91,6 +94,8 @@ class GradientTable:
         self._losses: list[Reading] = []
         self._newest_losses: deque[Reading] = deque(maxlen=MAX_LOSSES)
         self._losses_of_step: list[Loss] = []  # on the CPU
+        self.reads_devices = True
+        """Tensors on devices are read; False once the memory of one is exhausted."""
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
         self.sharded: dict[int, int] = {}
@@ -211,7 +216,9 @@ class GradientTable:
             for tensor_id in sorted(self._leaves.live_ids):
                 leaf = self._leaves.get(tensor_id)
                 gradient = None if leaf is None or not leaf.requires_grad else leaf.grad
-                found = None if gradient is None else sum_and_norm(gradient)
+                if gradient is None or not (gradient.is_cpu or self.reads_devices):
+                    continue
+                found = sum_and_norm(gradient)
                 if found is not None:
                     self._session.emit(LeafGradientRead, tensor_id, *found)
 
@@ -233,7 +240,11 @@ class GradientTable:
     def read_norms(self) -> None:
         """Record the norms of losses, and of the gradients of the leaves that were reached."""
         with DisableTorchFunction(), below_autograd():
-            for group, norms in self._norms(chain(self._losses, self._gradients())):
+            readings = [
+                one for one in chain(self._losses, self._gradients())
+                if one[3].is_cpu or self.reads_devices
+            ]  # fmt: skip
+            for group, norms in self._norms(readings):
                 for one, norm in zip(group, _numbers(norms), strict=True):
                     self._emit_read(*one[:3], one[4], _checked(norm, one[3]))
             self._losses.clear()
@@ -262,6 +273,8 @@ class GradientTable:
         """Record that norms are missing, if some could not be read; the recording ends."""
         if self.reached:
             self._session.emit(RecorderLimited, "gradients", _SEVERAL_THREADS)
+        if not self.reads_devices:
+            self._session.emit(RecorderLimited, "gradients", _EXHAUSTED)
 
     def _norms(self, readings: Iterable[Reading]) -> Iterator[tuple[Sequence[Reading], Norms]]:
         """Yield tensors with their norms; those on a device are not waited for."""
@@ -317,6 +330,8 @@ class GradientTable:
         with DisableTorchFunction(), below_autograd():
             for tensor_id, leaf in leaves:
                 if leaf is None or not leaf.requires_grad or not readable(leaf):
+                    continue
+                if not (leaf.is_cpu or self.reads_devices):
                     continue
                 read += leaf.nbytes if leaf.is_cpu else 0
                 if read > MAX_BYTES:

@@ -104,7 +104,7 @@ class StepTable:
     def _emit_stepped(self, optimizer: Optimizer) -> None:
         """Record the tensors of an optimizer; see NOTE [ Tensors of an optimizer ]."""
         with DisableTorchFunction():
-            parameters = _parameters(optimizer)
+            parameters = parameters_of(optimizer)
             tensor_ids = tuple([self._intern(parameter) for parameter in parameters])
             gradient_count = None
             if self._gradients.may_read():
@@ -126,8 +126,8 @@ class StepTable:
             return
         self._searches += 1
         with DisableTorchFunction():
-            for optimizer in _optimizers():
-                self._optimized.update(map(self._intern, _parameters(optimizer)))
+            for optimizer in live_optimizers():
+                self._optimized.update(map(self._intern, parameters_of(optimizer)))
         found -= self._optimized
         self._not_optimized |= found
         if found:
@@ -165,16 +165,18 @@ class StepTable:
 def _is_optimized(leaf: torch.Tensor) -> bool:
     """Return whether any optimizer of this process holds a leaf."""
     return any(
-        leaf is parameter for optimizer in _optimizers() for parameter in _parameters(optimizer)
+        leaf is parameter
+        for optimizer in live_optimizers()
+        for parameter in parameters_of(optimizer)
     )
 
 
-def _optimizers() -> list[Optimizer]:
+def live_optimizers() -> list[Optimizer]:
     """Return all optimizers of this process."""
     return live_objects(_with_subclasses(Optimizer))
 
 
-def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     """Return the tensors that an optimizer updates."""
     groups = vars(optimizer).get("param_groups", ())
     return [parameter for group in groups for parameter in group["params"]]

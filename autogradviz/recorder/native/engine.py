@@ -96,6 +96,7 @@ class NativeEngine:
     """Observes PyTorch from C++; ``Engine`` has the docs."""
 
     description = "native"
+    notes_failed_ops = True
 
     def __init__(self, extension: Extension) -> None:
         """Prepare for one recording.
@@ -123,6 +124,8 @@ class NativeEngine:
         self.run_count: Callable[[], int] = self.recording.run_count
         self.drop_runs: Callable[[int], None] = self.recording.drop_runs
         self.live_tensor_ids: Callable[[], AbstractSet[int]] = self.recording.live_tensors
+        self.live_storages: Callable[[], list[int]] = self.recording.live_storages
+        self.failed_op: Callable[[], tuple[int, list[int]] | None] = self.recording.failed_op
         self.held_saves: Callable[[], dict[int, int]] = self.recording.held_saves
         self.prune_arguments: Callable[[AbstractSet[int]], AbstractSet[int]] = (
             self.recording.prune_arguments

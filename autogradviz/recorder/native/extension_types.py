@@ -162,6 +162,15 @@ class Recording(Protocol):
     def storage_id(self, tensor_id: int) -> int:
         """Return the id of a tensor's storage, NO_ID if it has none."""
 
+    def live_storages(self) -> list[int]:
+        """Return one tensor of each storage that is alive."""
+
+    def failed_op(self) -> tuple[int, list[int]] | None:
+        """Return the operator that raised last, if its thread has called none since.
+
+        With it, one tensor of each storage that was alive then.
+        """
+
     def live_tensors(self) -> AbstractSet[int]:
         """Return the ids of the tensors that may be seen again."""
 

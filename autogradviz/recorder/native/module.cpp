@@ -43,6 +43,8 @@ PyMethodDef methods[] = {
     {"storage_id", storage_id, METH_O, nullptr},
     {"bumped", bumped, METH_VARARGS, nullptr},
     {"live_tensors", live_tensors, METH_NOARGS, nullptr},
+    {"live_storages", live_storages, METH_NOARGS, nullptr},
+    {"failed_op", failed_op, METH_NOARGS, nullptr},
     {"prune", prune, METH_VARARGS, nullptr},
     {"prune_arguments", prune_arguments, METH_O, nullptr},
     {"prune_history", prune_history, METH_O, nullptr},

@@ -707,6 +707,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
                         recompute, static_cast<int64_t>(failed), context.arguments})
     recording.put(value);
   recording.end_event(start);
+  if (failed) recording.note_failure(seq, thread.number);
   for (size_t place = 0; place < norms.size(); ++place) {
     if (!norms[place].is_read) continue;
     size_t read = recording.begin_event(Kind::output_norm_read, recording.seq(), ended_ns, thread.number, NO_ID);

@@ -107,6 +107,43 @@ PyObject* live_tensors(PyObject* self, PyObject*) {
   return set_of(ids);
 }
 
+PyObject* list_of(const std::vector<int64_t>& ids) {
+  PyObject* found = PyList_New(static_cast<Py_ssize_t>(ids.size()));
+  for (size_t i = 0; i < ids.size() && found != nullptr; ++i)
+    PyList_SET_ITEM(found, static_cast<Py_ssize_t>(i), PyLong_FromLongLong(ids[i]));
+  return found;
+}
+
+// live_storages() -> one tensor of each storage that is alive
+PyObject* live_storages(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<int64_t> ids;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    ids = recording->live_storages();
+  }
+  return list_of(ids);
+}
+
+// failed_op() -> the operator that raised last if its thread has called none since, and one tensor of
+// each storage that was alive then; or None
+PyObject* failed_op(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t seq = NO_ID;
+  std::vector<int64_t> ids;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    for (const auto& thread : recording->threads)
+      if (thread->number == recording->failed_thread && thread->last_op_seq == recording->failed_op)
+        seq = recording->failed_op;
+    if (seq != NO_ID) ids = recording->alive_at_failure;
+  }
+  if (seq == NO_ID) Py_RETURN_NONE;
+  return Py_BuildValue("LN", static_cast<long long>(seq), list_of(ids));
+}
+
 // Read a set of ids. Return whether it succeeded.
 bool read_ids(PyObject* set, Ids& ids) {
   PyObject* items = PySequence_List(set);

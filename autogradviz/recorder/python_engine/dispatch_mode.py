@@ -208,6 +208,7 @@ class OpMode(TorchDispatchMode):
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
             state.suspect = state.running[-1][1] if state.running else NO_ID
             row = self._finish(call, None, started, error, origin, arguments_id)
+            self._failed(error, row)
             self._stop_after(func, args, kwargs, None, error, row, call)
             raise
         row = self._finish(call, result, started, None, origin, arguments_id)
@@ -260,6 +261,10 @@ class OpMode(TorchDispatchMode):
             return None
         finally:
             self._session.end_recorder_time()
+
+    def _failed(self, error: BaseException, row: tuple[Any, ...] | None) -> None:
+        if row is not None and self._session.on_failed_op is not None:
+            self._session.guarded("memory", self._session.on_failed_op, error, row[0], row[3])
 
     def _stop_after(self, *finished: Any) -> None:
         if self._stops is not None:

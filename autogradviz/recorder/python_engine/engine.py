@@ -61,6 +61,7 @@ class PythonEngine:
         Args:
             reason: why it is this engine, and not the native one.
         """
+        self.notes_failed_ops = False
         self.description = f"python: {reason}"
         clock = ProgramClock()
         self._clock = clock
@@ -243,6 +244,13 @@ class PythonEngine:
     def live_tensor_ids(self) -> AbstractSet[int]:
         """Return the ids of the tensors that may be seen again."""
         return self._tensors.live_ids
+
+    def live_storages(self) -> list[int]:
+        """Return one tensor of each storage that is alive."""
+        return self._tensors.live_storages()
+
+    def failed_op(self) -> None:
+        """Return None: an op that raises calls ``Session.on_failed_op``."""
 
     def held_saves(self) -> dict[int, int]:
         """Return the saves without hooks that nodes hold, each with its tensor."""

@@ -318,6 +318,11 @@ class TensorTable:
         found = self._storages.copy().values()
         return {storage_id for _, _, storage_id, reference, _ in found if reference() is not None}
 
+    def live_storages(self) -> list[int]:
+        """Return one tensor of each storage that is alive."""
+        found = self._storages.copy().values()
+        return [first for _, first, _, reference, _ in found if reference() is not None]
+
     def _sweep(self) -> None:
         """Remove dead storages."""
         for address, storage in self._storages.copy().items():  # a finalizer may add some

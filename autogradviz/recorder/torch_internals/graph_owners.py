@@ -55,6 +55,12 @@ def node_of(tensor: Any) -> Any:
     return _GRAD_FN.__get__(tensor)
 
 
+def gradient_of(tensor: Any) -> Any:
+    """Return the gradient of a leaf, None of any other tensor: PyTorch would warn."""
+    is_leaf = node_of(tensor) is None and not _Base._is_view(tensor)
+    return _GRAD.__get__(tensor) if is_leaf else None
+
+
 class GraphOwners:
     """The owners in C++ of all nodes and tensors that live tensors lead to."""
 
@@ -105,7 +111,7 @@ class GraphOwners:
         return is_new
 
     def _read(self, target: Any) -> None:
-        for tensor in _live_tensors():
+        for tensor in live_tensors():
             self._add(tensor)
         roots = [target] if is_node(target) else []
         for place in range(len(self.held)):
@@ -152,9 +158,7 @@ class GraphOwners:
         tensor = self.held[place]
         node = node_of(tensor)
         base = _VIEWED.__get__(tensor)
-        is_leaf = node is None and not _Base._is_view(tensor)
-        gradient = _GRAD.__get__(tensor) if is_leaf else None  # others warn
-        for label, value in (("._base", base), (".grad", gradient)):
+        for label, value in (("._base", base), (".grad", gradient_of(tensor))):
             if value is not None:
                 self._own(place, value, label)
         if node is None:
@@ -219,7 +223,8 @@ def _saved(node: Any, name: str) -> list[Any]:
     return [each for each in found if isinstance(each, torch.Tensor)]
 
 
-def _live_tensors() -> list[Any]:
+def live_tensors() -> list[Any]:
+    """Return the tensors that Python objects hold."""
     kinds, waiting = [], [torch.Tensor]
     while waiting:
         kind = waiting.pop()

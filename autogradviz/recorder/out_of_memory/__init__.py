@@ -1,0 +1,1 @@
+"""Allocations that failed, and the tensors that held memory then."""
