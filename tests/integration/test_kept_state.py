@@ -262,6 +262,18 @@ def running_loss():
         update(total, optimizer)
 
 
+def state_unpacked_before_use():
+    torch.manual_seed(0)
+    cell = nn.LSTMCell(3, 4)
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
+    state = torch.zeros(2, 4), torch.zeros(2, 4)
+    for _ in range(STEPS):
+        hx, cx = state
+        before = hx
+        state = cell(torch.rand(2, 3), (before, cx))  # <-- carries
+        update(state[0].mean(), optimizer)
+
+
 def retained_lstm():
     model, optimizer = setup()
     state = None
@@ -283,7 +295,7 @@ KEPT = [
     state_in_a_list, state_in_a_dict, states_of_two_streams, state_in_a_dataclass,
     state_in_a_global, state_in_an_attribute, state_stored_by_a_method, step_returns_the_state,
     state_of_a_closure, state_in_a_generator, cells_in_a_loop, state_in_a_queue, running_loss,
-    retained_lstm, retained_in_an_attribute,
+    state_unpacked_before_use, retained_lstm, retained_in_an_attribute,
 ]  # fmt: skip
 OWNERS = {state_in_an_attribute: Stateful, state_stored_by_a_method: Trainer}
 

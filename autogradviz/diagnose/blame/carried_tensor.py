@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.source.assignments import Assignments, function_of
 
 if TYPE_CHECKING:
@@ -64,25 +65,52 @@ def find_carrier(evidence: Evidence, made: Frames, between: Frames, used: Frames
     )
 
 
-class _Search:
-    def __init__(self, evidence: Evidence, made: Frames, between: Frames, used: Frames) -> None:
-        self._files: dict[str, Assignments] = {}
-        self._made, self._between, self._used = made, between, used
-        self._open = set(self._open_calls())
-        self._by_source: dict[Name, list[Assignment]] = defaultdict(list)
-        for filename in evidence.user_files:
-            for each in self._file(filename).all:
-                for name in each.sources:
-                    self._by_source[name].append(each)
+def reaches(evidence: Evidence, made: Frames, used: Frames) -> bool:
+    """Return whether a value that some lines make can get to others by assignments.
 
-    def _file(self, filename: str) -> Assignments:
+    Args:
+        evidence: the recording.
+        made: the lines that made the value, outermost first.
+        used: the lines that use values.
+    """
+    return made[-1:] == used[-1:] or find_carrier(evidence, made, made, used) is not None
+
+
+class _Sources:
+    """The assignments of the user's files."""
+
+    def __init__(self, filenames: Sequence[str]) -> None:
+        self._files: dict[str, Assignments] = {}
+        self.by_source: dict[Name, list[Assignment]] = defaultdict(list)
+        for filename in filenames:
+            for each in self.file(filename).all:
+                for name in each.sources:
+                    self.by_source[name].append(each)
+
+    def file(self, filename: str) -> Assignments:
         if filename not in self._files:
             self._files[filename] = Assignments(filename)
         return self._files[filename]
 
-    def _open_calls(self) -> Sequence[tuple[str, str]]:
-        """Return file and function of the calls that ran from the first moment to the last."""
-        found = []
+
+@once_per_recording
+def _sources(evidence: Evidence) -> _Sources:
+    return _Sources(evidence.user_files)
+
+
+class _Search:
+    def __init__(self, evidence: Evidence, made: Frames, between: Frames, used: Frames) -> None:
+        self._sources = _sources(evidence)
+        self._file = self._sources.file
+        self._made, self._between, self._used = made, between, used
+        self._open = self._open_calls()
+
+    def _open_calls(self) -> dict[tuple[str, str], int]:
+        """Return file and function of the calls that ran from the first moment to the last.
+
+        With each, the line that led to the first.
+        """
+        found = {}
         between: Frames = self._between
         for depth, (made, used) in enumerate(zip(self._made, self._used, strict=False)):
             place = made.filename, function_of(made)
@@ -94,7 +122,7 @@ class _Search:
             file = self._file(made.filename)
             if not (inside or file.is_generator(made)) or not file.in_one_call(made, lines):
                 break
-            found.append(place)
+            found[place] = made.lineno
             if made.lineno != used.lineno:
                 break
             if not inside or inside[0].lineno != made.lineno:
@@ -105,6 +133,12 @@ class _Search:
         return (
             name.is_attribute or not name.function or (name.filename, name.function) in self._open
         )
+
+    def _is_later(self, assignment: Assignment) -> bool:
+        """Return whether an assignment ran in the step that used the tensor: before the line."""
+        line = assignment.location
+        made = self._open.get((line.filename, line.function))
+        return made is not None and line.lineno < made
 
     def shortest(self) -> list[Assignment]:
         """Return the last lasting assignments of the shortest ways from making to using."""
@@ -130,7 +164,7 @@ class _Search:
             if (at.target, lasting is not None) in seen:
                 continue
             seen.add((at.target, lasting is not None))
-            for each in self._by_source.get(at.target, ()):
-                kept = each if self._lasts(each.target) else lasting
+            for each in self._sources.by_source.get(at.target, ()):
+                kept = each if self._lasts(each.target) and not self._is_later(each) else lasting
                 waiting.append((each, kept, steps + 1))
         return found

@@ -217,7 +217,7 @@ def _pairs(node: ast.AST) -> Iterator[_Pair]:
 
 
 def _pairs_of_call(node: ast.Call) -> Iterator[_Pair]:
-    """Yield what ``list.append`` and ``setattr`` fill."""
+    """Yield the targets of ``list.append`` and ``setattr``, and their values."""
     given = [*node.args, *[word.value for word in node.keywords]]
     if isinstance(node.func, ast.Attribute) and _fills(node):
         for part in given:
