@@ -24,20 +24,20 @@ def seen(value):
 # --- the loss is computed from no tensor ------------------------------------------------------
 
 
-def beside_a_detach():
+def next_to_a_detach():
     target = output().detach()
     loss = torch.tensor([0.0])  # <-- named
     seen(target)
     loss.backward()
 
 
-def beside_a_number():
+def next_to_a_number():
     seen(output().mean().item())
     loss = torch.tensor([0.0])  # <-- named
     loss.backward()
 
 
-def zeros_beside_a_detach():
+def zeros_next_to_a_detach():
     seen(output().detach())
     loss = torch.zeros(1)  # <-- named
     loss.backward()
@@ -114,9 +114,9 @@ def finding(program):
 @pytest.mark.parametrize(
     "program",
     [
-        beside_a_detach,
-        beside_a_number,
-        zeros_beside_a_detach,
+        next_to_a_detach,
+        next_to_a_number,
+        zeros_next_to_a_detach,
         sum_to_which_nothing_is_added,
         computed_with_afterwards,
     ],
