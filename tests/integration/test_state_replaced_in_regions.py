@@ -1,4 +1,4 @@
-"""Checkpointed regions that assign a new tensor to what they read, recorded without fingerprints."""
+"""Checkpointed regions that assign a new tensor to what they read, without fingerprints."""
 
 from __future__ import annotations
 
