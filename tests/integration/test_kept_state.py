@@ -122,6 +122,15 @@ def states_of_two_streams():
         update(out.mean(), optimizer)
 
 
+def lstm_states_of_two_streams():
+    model, optimizer = setup()
+    kept = {}
+    for number in range(2 * STEPS):
+        out, state = model(tokens(), kept.get(number % 2))
+        kept[number % 2] = state  # <-- carries
+        update(out.mean(), optimizer)
+
+
 @dataclasses.dataclass
 class Progress:
     """The progress of a training."""
@@ -293,6 +302,7 @@ def retained_in_an_attribute():
 KEPT = [
     lstm_in_a_variable, gru_in_a_variable, own_cell_in_a_variable, state_in_another_variable,
     state_in_a_list, state_in_a_dict, states_of_two_streams, state_in_a_dataclass,
+    lstm_states_of_two_streams,
     state_in_a_global, state_in_an_attribute, state_stored_by_a_method, step_returns_the_state,
     state_of_a_closure, state_in_a_generator, cells_in_a_loop, state_in_a_queue, running_loss,
     state_unpacked_before_use, retained_lstm, retained_in_an_attribute,
@@ -336,6 +346,8 @@ def test_line_that_carried_the_state_is_named(program):
         (state_in_a_dict, "kept['state'] = tuple(part.detach() for part in kept['state'])"),
         (state_in_a_dataclass, "progress.state = progress.state.detach()"),
         (cells_in_a_loop, "hx = hx.detach()"),
+        (states_of_two_streams, "kept[number % 2] = kept[number % 2].detach()"),
+        (lstm_states_of_two_streams, "# detach the tensor, or each tensor of the tuple, in kept["),
     ],
 )
 def test_fix_detaches_a_tensor_or_the_parts_of_a_tuple(program, fix):
@@ -405,6 +417,15 @@ def features_computed_once():
         head(features).mean().backward()
 
 
+def targets_computed_once():
+    body = nn.Linear(3, 3)
+    targets = torch.tanh(body(torch.rand(2, 3)))  # <-- named
+    for _ in range(STEPS):
+        out = torch.tanh(body(torch.rand(2, 3)))
+        loss = (out - targets).square().mean()
+        loss.backward()
+
+
 def gan(*, retain):
     torch.manual_seed(0)
     generator, critic = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
@@ -425,6 +446,7 @@ def gan_without_detach():
     [
         (two_losses, two_losses, "loss.backward(retain_graph=True)"),
         (features_computed_once, features_computed_once, "# compute features again"),
+        (targets_computed_once, targets_computed_once, "# compute targets again"),
         (gan_without_detach, gan, "fake.detach()"),
     ],
 )

@@ -65,7 +65,10 @@ class CarriedGraph(NamedTuple):
         if not self.reuse.remade:
             name = carrier.texts[0]
             return f"# compute {name} again after each backward, or use {name}.detach()"
-        many = carrier.has_parts or len(self.reuse.storages) > len(carrier.texts)
+        many = self.reuse.tensors > len(carrier.texts)
+        if many and carrier.one_of_several:  # each may be one tensor
+            return f"# detach the tensor, or each tensor of the tuple, in {carrier.texts[0]}"
+        many = many or carrier.has_parts
         if carrier.grows:
             return f"# detach what this stores:\n# {carrier.location.text}"
         return "\n".join(

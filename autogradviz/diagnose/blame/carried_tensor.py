@@ -31,6 +31,7 @@ class Carrier(NamedTuple):
     is_attribute: bool
     grows: bool  # a container, by a call
     has_parts: bool  # the value is written as a tuple or a list
+    one_of_several: bool  # it filled an item whose key varies
     sure: bool  # it is on a recorded stack, or the only statement that can have carried it
 
 
@@ -61,6 +62,7 @@ def find_carrier(evidence: Evidence, made: Frames, between: Frames, used: Frames
         is_attribute=first.target.is_attribute,
         grows=first.grows,
         has_parts=first.has_parts,
+        one_of_several=first.key_varies,
         sure=not others or (first.location.filename, first.location.lineno) in on_stack,
     )
 

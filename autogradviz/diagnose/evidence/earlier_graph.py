@@ -18,7 +18,7 @@ class Reuse(NamedTuple):
 
     before: Op  # made the tensor
     after: Op  # the first op that took it after the moment
-    storages: frozenset[int]  # of all tensors that the later graph took from the earlier one
+    tensors: int  # how many the later graph took from the earlier one
     seen: bool  # the recording shows the tensor, as an output of one and an input of the other
     remade: bool  # the line that made it ran again afterwards: each step makes one
     repeats: bool  # it was made or taken in a step, not by two losses of one step
@@ -66,7 +66,7 @@ def find_reuse(
     return Reuse(
         before=before,
         after=after,
-        storages=_all_storages(evidence, ahead, moment),
+        tensors=_count_taken(evidence, ahead, moment),
         seen=bool(given & storages(after.inputs)),
         remade=remade,
         repeats=remade
@@ -85,7 +85,7 @@ def _not_trained(evidence: Evidence, before: Op, moment: int) -> bool:
     return bool(steps and leaves) and not any(leaves & set(step.tensor_ids) for step in steps)
 
 
-def _all_storages(evidence: Evidence, ahead: set[int], moment: int) -> frozenset[int]:
+def _count_taken(evidence: Evidence, ahead: set[int], moment: int) -> int:
     nodes = evidence.analysis.graph.nodes
     found: set[int] = set()
     for node_id in ahead:
@@ -94,4 +94,4 @@ def _all_storages(evidence: Evidence, ahead: set[int], moment: int) -> frozenset
             before = nodes[edge.target].op
             if after and before is not None and before.seq < moment < after.seq:
                 found |= storages(before.outputs) & storages(after.inputs)
-    return frozenset(found)
+    return len(found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.source import source_index as source
@@ -52,6 +53,7 @@ class Assignment(NamedTuple):
     text: str  # the expression that is filled, "self.h"
     grows: bool  # a container, by a call
     has_parts: bool  # the value is written as a tuple or a list
+    key_varies: bool  # it is an item, and its key no literal
 
 
 class Assignments:
@@ -71,11 +73,12 @@ class Assignments:
                 text=text,
                 grows=isinstance(node, ast.Call),
                 has_parts=has_parts,
+                key_varies=key_varies,
             )
             for function, owners in self._functions.items()
             for owner in owners
             for node in source.own_nodes(owner)
-            for target, value, text, has_parts in self._filled(function, node)
+            for target, value, text, has_parts, key_varies in self._filled(function, node)
         ]
 
     def filled_at(self, place: SourceLocation) -> list[Assignment]:
@@ -109,12 +112,15 @@ class Assignments:
             for owner in self._functions[function_of(place)]
             for node in source.own_nodes(owner)
         ]
-        loops = (node for node in nodes if isinstance(node, (ast.For, ast.AsyncFor, ast.While)))
-        if any(
-            node.lineno <= min(lines) and max(lines) <= (node.end_lineno or 0) for node in loops
-        ):
-            return True
-        return lines == sorted(lines)
+        loops = [
+            (node.lineno, node.end_lineno or 0)
+            for node in nodes
+            if isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+        ]
+        return all(
+            line <= then or any(first <= then and line <= last for first, last in loops)
+            for line, then in pairwise(lines)
+        )
 
     def is_generator(self, place: SourceLocation) -> bool:
         """Return whether a function is suspended while its caller runs."""
@@ -124,18 +130,23 @@ class Assignments:
             for node in source.own_nodes(owner)
         )
 
-    def _filled(self, function: str, node: ast.AST) -> Iterator[tuple[Name, ast.expr, str, bool]]:
+    def _filled(
+        self, function: str, node: ast.AST
+    ) -> Iterator[tuple[Name, ast.expr, str, bool, bool]]:
         for target, value, has_parts in _pairs(node):
             whole = source.container(target)
             if isinstance(whole, _FILLED):
-                yield self._name(function, whole), value, ast.unparse(target), has_parts
+                varies = isinstance(target, ast.Subscript) and not isinstance(
+                    target.slice, ast.Constant
+                )
+                yield self._name(function, whole), value, ast.unparse(target), has_parts, varies
         if not isinstance(node, ast.Call):
             return
         called = source.last_name(node.func)
         for name, owners in self._functions.items() if called else ():
             if name.rpartition(".")[2] == called and isinstance(owners[0], _FUNCTIONS):
                 for parameter, value in _parameters(owners[0], node):
-                    yield Name(self._filename, name, parameter), value, parameter, False
+                    yield Name(self._filename, name, parameter), value, parameter, False, False
 
     def _names(self, function: str, roots: Iterable[ast.AST]) -> frozenset[Name]:
         """Return the names that some expressions read as values with their graph."""
