@@ -47,6 +47,20 @@ _FILLS: Final = frozenset(
 _SHAPE_ONLY: Final = ("_like", "new_")
 """Ops that read shape and dtype of their input, not its values."""
 
+RUNNING_STATISTICS: Final = {
+    "native_batch_norm": (3, 4),
+    "cudnn_batch_norm": (3, 4),
+    "miopen_batch_norm": (3, 4),
+}
+"""Inputs that ops write although their schemas do not say so, if all inputs are given."""
+
+_GIVEN_TO_BACKWARD: Final = {
+    "native_batch_norm_backward": {6: (2, 3), 7: (3, 4)},
+    "cudnn_batch_norm_backward": {8: (3, 4)},
+    "miopen_batch_norm_backward": {7: (3, 4)},
+}
+"""The running statistics among the inputs of their backward formulas, by the number of inputs."""
+
 _FLOATS: Final = ("float", "bfloat", "complex")
 ZERO_DERIVATIVE: Final = frozenset(
     {"round", "floor", "ceil", "trunc", "sign", "heaviside", "fix", "floor_divide", "sgn"}
@@ -182,11 +196,38 @@ class CausalGraph:
         """Yield the positions of the inputs whose values an op's result depends on."""
         if not self.reads_values(index):
             return
+        unread = self._unread_statistics(index)
         fills = self.op_names[index] in _FILLS
         written = {self.memory(each) for each in self.written[index]} if fills else ()
         for position, key in enumerate(self.inputs_memory[index]):
-            if not fills or key not in written:
+            if (not fills or key not in written) and position not in unread:
                 yield position
+
+    def _unread_statistics(self, index: int) -> tuple[int, ...]:
+        """Return the running statistics among the inputs of a batch norm that uses the batch's.
+
+        It then returns those of the batch too; its backward formula gets them as last inputs.
+        """
+        name, given = self.op_names[index], self.inputs[index]
+        backward = _GIVEN_TO_BACKWARD.get(name)
+        positions = RUNNING_STATISTICS.get(name, ())
+        if backward is not None:
+            positions, of_batch = backward.get(len(given), ()), given[-2:]
+        elif positions:
+            of_batch = self.outputs[index][1:]
+            if positions[-1] >= len(given):  # without weight and bias
+                last = len(given) - 2, len(given) - 1
+                known = all(self.inputs_memory[index][at] in self.buffer_memory for at in last)
+                positions = last if known else ()
+        if not positions or not any(self.analysis.tensors[each].nbytes for each in of_batch):
+            return ()
+        return positions
+
+    @cached_property
+    def buffer_memory(self) -> set[int]:
+        """The memory of all registered buffers."""
+        pairs = self.analysis.log.fields(ParameterSeen, "tensor_id", "buffer")
+        return {self.memory(tensor_id) for tensor_id, is_buffer in pairs if is_buffer}
 
     # --- parameters -------------------------------------------------------------------------
 

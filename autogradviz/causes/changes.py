@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count, percent
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.import_graph import is_installed
 from autogradviz.events import FrameSeen, GradientFactsChecked
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
         zero = _zero(graph, leaves)
         if verified and not zero:
             continue
+        # Of a formula in an installed package, its authors are to check it.
+        weight = 0.01 if is_installed(place.filename) else 0.021 + 0.008 * share
         yield Fact(
             mechanism="change",
             location=place,
@@ -100,7 +103,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             f"gradients, {count(len(nodes), 'time')}; the recording does not check its formula"
             f"{zero}",
             # That a formula is not checked is no evidence against it: an entry, not a finding.
-            weight=0.5 + 0.1 * share if zero else 0.021 + 0.008 * share,
+            weight=0.5 + 0.1 * share if zero else weight,
             lines=[
                 "A custom Function computes gradients here:",
                 place,

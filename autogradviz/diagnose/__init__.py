@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.callers_of_installed_code import users_lines_first
 from autogradviz.diagnose.culprit_op_call import add_culprit_runs
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.finding import Confidence, CulpritRun, Finding
@@ -50,11 +51,11 @@ def diagnose(
 
 
 def with_runs_and_cells(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return findings with the op calls of their culprits, and the names of notebook cells."""
-    found = add_culprit_runs(analysis, tuple(findings))
+    """Return findings with op calls of culprits, lines of the user, and names of notebook cells."""
+    found = tuple(users_lines_first(analysis, add_culprit_runs(analysis, tuple(findings))))
     if analysis.cells:
         return tuple(with_cell_names(finding, analysis.cells) for finding in found)
-    return tuple(found)
+    return found
 
 
 def _run_rule(rule: Rule, evidence: Evidence) -> list[Finding]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autogradviz.events import BackwardStarted
 
 _NUMBERS: Final = frozenset({"tolist", "item", "numpy", "float", "int"})
+_NEW: Final = frozenset({"tensor", "as_tensor", "FloatTensor", "Tensor", "new_tensor"})
 
 
 def find_detach(evidence: Evidence, op: Op, started: BackwardStarted) -> SourceLocation | None:
@@ -60,6 +61,19 @@ def find_conversion_to_numbers(made: SourceLocation) -> SourceLocation | None:
         if lines:
             return source.location(made.filename, lines[-1], name)
     return None
+
+
+def is_made_of_literals(made: SourceLocation) -> bool:
+    """Return whether the values of a new tensor are written out: ``torch.tensor([0.0])``."""
+    calls = [
+        node
+        for statement in source.simple_statements(made)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and source.last_name(node.func) in _NEW and node.args
+    ]
+    return bool(calls) and not any(
+        isinstance(part, (ast.Name, ast.Call)) for node in calls for part in ast.walk(node.args[0])
+    )
 
 
 def reads_numbers(place: SourceLocation) -> bool:

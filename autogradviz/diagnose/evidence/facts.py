@@ -8,7 +8,7 @@ from functools import cached_property, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from autogradviz.analysis.causal_graph import CausalGraph
+from autogradviz.analysis.causal_graph import RUNNING_STATISTICS, CausalGraph
 from autogradviz.diagnose.source.import_graph import with_imported
 from autogradviz.events import (
     BackwardStarted,
@@ -40,13 +40,6 @@ if TYPE_CHECKING:
     )
 
 _T = TypeVar("_T")
-
-# Inputs that ops write although their schemas do not say so: running statistics.
-_UNDECLARED_WRITES: Final = {
-    "native_batch_norm": (3, 4),
-    "cudnn_batch_norm": (3, 4),
-    "miopen_batch_norm": (3, 4),
-}
 
 _UPDATES: Final = frozenset(
     {"add_", "sub_", "mul_", "lerp_", "addcmul_", "index_add_", "scatter_add_", "logical_or_"}
@@ -99,7 +92,7 @@ class Evidence:
         """Ops that wrote a storage, oldest first, by storage id."""
         found: dict[int, list[Op]] = defaultdict(list)
         for op in self.analysis.ops:
-            if op.written or op.name in _UNDECLARED_WRITES:
+            if op.written or op.name in RUNNING_STATISTICS:
                 for storage_id in _written_storages(op):
                     found[storage_id].append(op)
         return found
@@ -376,13 +369,13 @@ def fully_written(op: Op) -> set[int | None]:
 
 def uses_running_statistics(op: Op) -> bool:
     """Return whether a batch norm used its running statistics instead of the batch's."""
-    batch_statistics = op.outputs[1:] if op.name in _UNDECLARED_WRITES else ()
+    batch_statistics = op.outputs[1:] if op.name in RUNNING_STATISTICS else ()
     return bool(batch_statistics) and all(tensor.nbytes == 0 for tensor in batch_statistics)
 
 
 def _written_storages(op: Op) -> set[int]:
     found = {tensor.storage_id for tensor in op.written}
-    if op.name in _UNDECLARED_WRITES and not uses_running_statistics(op):
-        undeclared = _UNDECLARED_WRITES[op.name]
+    if op.name in RUNNING_STATISTICS and not uses_running_statistics(op):
+        undeclared = RUNNING_STATISTICS[op.name]
         found.update(op.inputs[i].storage_id for i in undeclared if i < len(op.inputs))
     return {storage_id for storage_id in found if storage_id is not None}

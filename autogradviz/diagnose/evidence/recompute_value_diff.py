@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from autogradviz.analysis import OpPair, Recomputation, Region, SavedTensor, SourceLocation
+    from autogradviz.analysis import Op, OpPair, Recomputation, Region, SavedTensor, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_COPIES: Final = frozenset({"_to_copy", "clone", "copy_", "detach", "contiguous"})
 
 _UNINITIALIZED: Final = frozenset(
     {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"}
@@ -63,6 +68,67 @@ def first_other_parameter(again: Recomputation, parameters: Container[int]) -> O
         ),
         None,
     )
+
+
+def first_replaced_tensor(
+    evidence: Evidence, region: Region, again: Recomputation
+) -> tuple[OpPair, Op] | None:
+    """Return the first op that read another tensor when recomputed, and the op that made that one.
+
+    The other tensor is newer than the read in the forward: what held the first one, such as an
+    attribute, holds a result of this step since. Copies and tensors that depend on no other, such
+    as a mask that is made again, have equal values.
+    """
+    creators = evidence.analysis.creators
+    for pair in again.pairs:
+        first, second = pair.forward, pair.recompute
+        if first is None or second is None or pair.status != "same":
+            continue
+        for before, now in zip(first.inputs, second.inputs, strict=False):
+            made = creators.get(now.storage_id) if now.storage_id is not None else None
+            if (
+                made is not None
+                and before.storage_id != now.storage_id
+                and first.seq <= made.seq < again.started_seq
+                and not evidence.created_in(before.storage_id, region)
+                and made.name not in _COPIES
+                and _depends_on_results(evidence, region, made, before.storage_id)
+            ):
+                return pair, made
+    return None
+
+
+def _depends_on_results(evidence: Evidence, region: Region, made: Op, earlier: int | None) -> bool:
+    """Return whether an op's result depends on an earlier tensor, or on results of a region."""
+    graph, ops = evidence.causal_graph, evidence.analysis.ops
+    own = {op.seq for op in region.ops}
+    start = bisect_left(graph.op_seqs, made.seq)
+    waiting, seen = [start], {start}
+    while waiting:
+        index = waiting.pop()
+        op = ops[index]
+        if op.sequence_nr is not None and op.seq in own:
+            return True
+        producers = graph.producers(index)
+        for position in graph.value_inputs(index):
+            if op.inputs[position].storage_id == earlier and earlier is not None:
+                return True
+            producer = producers[position]
+            if producer != NO_OP and producer not in seen:
+                seen.add(producer)
+                waiting.append(producer)
+    return False
+
+
+def reaches_gradient(region: Region, read: Op) -> bool:
+    """Return whether what an op of a region computed enters an op with a node."""
+    reached: set[int] = set()
+    for op in region.ops:
+        if op is read or any(tensor.storage_id in reached for tensor in op.inputs):
+            if op.sequence_nr is not None:
+                return True
+            reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
+    return False
 
 
 def first_changed_save(region: Region, again: Recomputation) -> SavedTensor | None:

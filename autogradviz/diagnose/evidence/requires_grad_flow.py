@@ -37,6 +37,7 @@ EndKind: TypeAlias = Literal[
     "integers",
     "number",
     "fresh",
+    "constant",
     "reentrant",
     "backward",
     "marked",
@@ -46,7 +47,10 @@ _seq: Final = attrgetter("seq")
 _INTEGERS: Final = ("int", "uint", "bool")
 _ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
-_MAKING: Final = ("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.FloatTensor")
+_MAKING: Final = (
+    "torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.FloatTensor", "torch.zeros",
+    "torch.ones", "torch.full", "torch.empty", "torch.rand", "torch.randn",
+)  # fmt: skip
 _CONVERSIONS: Final = {"_to_copy": "a conversion to integers"}
 _TRAINERS: Final = ("/torch/optim/", "/torch/distributed/", "/torch/nn/parallel/")
 _FSDP: Final = "/torch/distributed/fsdp/"
@@ -68,6 +72,7 @@ _REASONS: Final[dict[EndKind, str]] = {
     "create_graph=True.",
     "marked": "A custom Function marked this result as non-differentiable.",
     "fresh": "It makes a new tensor from Python numbers or NumPy memory: without a graph.",
+    "constant": "It makes a new tensor that is computed from no other: without a graph.",
 }
 _FIXES: Final[dict[EndKind, str]] = {
     "mode": "# compute what the loss needs outside this block",
@@ -78,6 +83,7 @@ _FIXES: Final[dict[EndKind, str]] = {
     "reentrant": "checkpoint(function, *args, use_reentrant=False)",
     "backward": "torch.autograd.grad(loss, inputs, create_graph=True)  # or loss.backward(...)",
     "marked": "# do not call mark_non_differentiable, and write the backward",
+    "constant": "# compute the loss from the output of the model",
     "fresh": "# build it from the tensors: torch.stack([a, b]), not torch.tensor([a, b])",
 }
 
@@ -101,7 +107,7 @@ class End:
             return next((word for word in (".data", "torch.tensor") if word in text), "detach")
         if self.kind == "number" and ".item" not in text and "float(" in text:
             return "float()"
-        if self.kind == "fresh":
+        if self.kind in {"fresh", "constant"}:
             return next((word for word in _MAKING if f"{word}(" in text), "a new tensor")
         names = {
             "write": "a write with gradients disabled",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.diagnose.blame.carried_tensor import reaches
 from autogradviz.diagnose.blame.unrecorded_detach import (
     find_conversion_to_numbers,
     find_detach,
     find_requires_grad_off,
+    is_made_of_literals,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
@@ -61,7 +64,10 @@ def _path_ends(evidence: Evidence, roots: set[int], started: BackwardStarted) ->
         if (breaking := paths.unexplained.get(root)) is not None
         and (place := find_detach(evidence, breaking, started)) is not None
     ]
-    return in_place[:1] or sorted(found, key=lambda end: -end.op.seq)
+    ends = [end for end in found if end.kind != "constant"]
+    if not ends:
+        ends = [paths.with_writes(end, started) for end in found or paths.created(roots)]
+    return in_place[:1] or sorted(ends, key=lambda end: -end.op.seq)
 
 
 class _Paths:
@@ -72,8 +78,7 @@ class _Paths:
         self._flow = Flow(evidence)
         self._regions = {r.region_id: r for r in evidence.analysis.regions if r.reentrant}
         self._graded = set(self._flow.leaves)
-        self._number: End | None = None
-        self._copied: End | None = None
+        self._numbers: dict[SourceLocation | None, End] = {}  # .item() and detach, by line
         self._marked = _non_differentiable(evidence)
         self.ended: dict[int, tuple[End, ...]] = {}
         self.unexplained: dict[int, Op] = {}  # an op without a node, for no known reason
@@ -121,10 +126,9 @@ class _Paths:
         end = flow.end_at(op, taken & graded) if taken & graded else None
         if op.region_id in self._regions and taken & graded:
             end = End("reentrant", op, self._regions[op.region_id].location)
-        if end is not None and end.kind == "number":
-            self._number = end
-        if end is not None and end.kind == "detach":
-            self._copied = end
+        if end is not None and (end.kind == "number" or _copies(end)):
+            self._numbers.pop(end.culprit, None)
+            self._numbers[end.culprit] = end
         found = [end] if end is not None else []
         found += [earlier for s in sorted(taken) for earlier in self.ended.get(s, ())]
         if not found and op.name == "lift_fresh" and graded - flow.leaves:
@@ -136,11 +140,69 @@ class _Paths:
     def _made_of_numbers(self, op: Op) -> End:
         """Return the operation that turned a tensor into the numbers of a new tensor."""
         line = find_conversion_to_numbers(op.location) if op.location is not None else None
-        if line is None:
-            return self._number or _before(self._copied, op) or End("fresh", op, op.location)
-        earlier = (self._number, self._copied)
-        known = next((end for end in earlier if end is not None and end.culprit == line), None)
-        return known or End("fresh", op, line)
+        if line is not None:
+            return self._numbers.get(line) or End("fresh", op, line)
+        if (end := self._of_numbers(op)) is not None:
+            return end
+        constant = op.location is not None and is_made_of_literals(op.location)
+        return End("constant" if constant else "fresh", op, op.location)
+
+    def _of_numbers(self, op: Op) -> End | None:
+        """Return the last operation that read the numbers of a tensor which get to an op."""
+        stack = self._evidence.analysis.user_stack
+        used = stack(op.stack_id)[::-1]
+        for end in reversed(self._numbers.values()):
+            made = stack(end.op.stack_id)[::-1]
+            if end.op.seq < op.seq and reaches(self._evidence, made, used):
+                return end if end.kind == "number" else replace(end, guessed=True)
+        return None
+
+    def with_writes(self, end: End, started: BackwardStarted) -> End:
+        """Return the end of a path to a new tensor, or to the numbers written into it since."""
+        if end.kind != "constant":
+            return end
+        writes = [
+            write
+            for storage_id in storages(end.op.outputs)
+            for write in self._evidence.writes_between(storage_id, end.op.seq, started.seq)
+            if write.stack_id != end.op.stack_id  # torch.tensor writes what it makes
+        ]
+        ends = (self._of_numbers(write) for write in reversed(writes))
+        found = next((each for each in ends if each is not None), None)
+        if found is None and (writes or not self._is_only_source(end.op, started)):
+            found = replace(end, kind="fresh")
+        return found or end
+
+    def _is_only_source(self, op: Op, started: BackwardStarted) -> bool:
+        """Return whether the roots of a backward are computed from the result of an op alone."""
+        graph = self._evidence.causal_graph
+        waiting = [graph.producer_before(each, started.seq) for each in started.root_tensor_ids]
+        seen = set(waiting)
+        created = {graph.memory(tensor.tensor_id) for tensor in op.outputs}
+        while waiting:
+            index = waiting.pop()
+            if index == NO_OP:
+                return False
+            if graph.stacks[index] == op.stack_id:
+                continue
+            producers, keys = graph.producers(index), graph.inputs_memory[index]
+            positions = [each for each in graph.value_inputs(index) if keys[each] not in created]
+            found = {producers[position] for position in positions}
+            if not positions and any(key in created for key in keys):
+                continue
+            if not found:  # another tensor is created here
+                return False
+            waiting += found - seen
+            seen |= found
+        return True
+
+    def created(self, roots: set[int]) -> list[End]:
+        """Return the ops that created roots out of nothing, if there are results with a graph."""
+        if not self._graded - self._flow.leaves:
+            return []
+        creators = self._evidence.analysis.creators
+        ops = (creators[root] for root in sorted(roots & creators.keys()))
+        return [End("constant", op, op.location) for op in ops if op.outputs and not op.inputs]
 
     def _initial(self, op: Op) -> bool:
         """Return whether an operator initialized a parameter."""
@@ -161,30 +223,25 @@ def _non_differentiable(evidence: Evidence) -> dict[int, SourceLocation | None]:
     }
 
 
-def _before(copied: End | None, op: Op) -> End | None:
-    """Return the detach from whose result a new tensor was made, if in the same function."""
-    if copied is None or copied.culprit is None or op.location is None:
-        return None
-    if not any(word in copied.culprit.text for word in _COPIES):
-        return None  # a detach inside an operator
-    same = (copied.culprit.filename, copied.culprit.function) == (
-        op.location.filename,
-        op.location.function,
-    )
-    return replace(copied, guessed=True) if same else None
+def _copies(end: End) -> bool:
+    """Return whether a line reads the numbers of a tensor by a detach of its own."""
+    text = end.culprit.text if end.culprit is not None else ""
+    return end.kind == "detach" and any(word in text for word in _COPIES)
 
 
 def _ended(evidence: Evidence, ends: list[End]) -> Draft:
     end, *others = ends
     victim = evidence.raised_at()
     return Draft(
-        title=f"The loss has no graph: it ended at {end.name}",
+        title="The loss has no graph: it is computed from no tensor"
+        if end.kind == "constant"
+        else f"The loss has no graph: it ended at {end.name}",
         culprit=end.culprit,
         victim=victim,
         explanation=[
             "Backward was called on a tensor that autograd does not track:",
             victim,
-            "Its gradient path ends here:",
+            "It was created here:" if end.kind == "constant" else "Its gradient path ends here:",
             end.culprit,
             _operator(end),
             end.reason,

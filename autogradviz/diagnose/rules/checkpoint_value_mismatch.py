@@ -1,6 +1,7 @@
 """A region computed other values when it was recomputed, with the same shapes.
 
-Needs fingerprints (``record(fingerprints=True)``), unless the recomputation reads other parameters.
+Needs fingerprints (``record(fingerprints=True)``), unless the recomputation reads other parameters,
+or tensors that were computed after the forward had read what was in their place.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING
 from autogradviz.diagnose.blame.find_recompute_cause import find_cause
 from autogradviz.diagnose.blame.recompute_cause_record import cause_lines, confidence_of, with_cause
 from autogradviz.diagnose.evidence.recompute_value_diff import (
+    contents_known,
     first_affected_line,
     first_changed_save,
     first_other_parameter,
+    first_replaced_tensor,
     first_value_mismatch,
+    reaches_gradient,
 )
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_op, describe_region
@@ -27,7 +31,11 @@ if TYPE_CHECKING:
 
 
 @rule(
-    "checkpoint-different-values", when=NoError(), group="region", after="shared-gradient-written"
+    "checkpoint-different-values",
+    "checkpoint-effect-repeated",
+    when=NoError(),
+    group="region",
+    after="shared-gradient-written",
 )
 def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose recomputation computed other values."""
@@ -42,6 +50,9 @@ def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
                 or first_value_mismatch(again, excluded=changed_twice)
                 or _op_of_changed_save(region, again)
             )
+            made = None
+            if pair is None and not contents_known(region):
+                pair, made = first_replaced_tensor(evidence, region, again) or (None, None)
             # Equal results need no cause; searching for one reads all of the user's files.
             cause = None
             if pair is None and _results_differ(region, again):
@@ -49,7 +60,11 @@ def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
                 pair = again.pairs[again.first_difference or 0] if cause is not None else None
             if pair is not None:
                 cause = cause or find_cause(evidence, region, again)
-                yield _draft(evidence, region, again, pair, cause)
+                yield (
+                    _draft(evidence, region, again, pair, cause)
+                    if made is None
+                    else _replaced(region, again, pair, made, cause)
+                )
 
 
 def _op_of_changed_save(region: Region, again: Recomputation) -> OpPair | None:
@@ -102,6 +117,37 @@ def _draft(
         else "# make the region compute the same in every call, or stop checkpointing it",
         confidence=confidence_of(cause),
         evidence=(op, again, *(cause.events if cause is not None else ())),
+        region_id=region.region_id,
+    )
+
+
+def _replaced(
+    region: Region, again: Recomputation, pair: OpPair, made: Op, cause: Cause | None
+) -> Draft:
+    """Return a draft for a tensor that was replaced by a newer one before recomputation."""
+    read = pair.forward
+    assert read is not None
+    affects = reaches_gradient(region, read)
+    name = region.module or region.function
+    return Draft(
+        slug="checkpoint-different-values" if affects else "checkpoint-effect-repeated",
+        title=with_cause(f"{name} read another tensor when it was recomputed", cause),
+        culprit=(cause.culprit if cause is not None else None) or made,
+        victim=first_affected_line(region, again) or read,
+        explanation=[
+            f"{describe_region(region)} reads a tensor from outside:",
+            read,
+            "After that, another tensor took its place, which was computed here:",
+            made,
+            *cause_lines(cause),
+            "Recomputation read the new one: its gradients do not belong to the computed loss."
+            if affects
+            else "Recomputation started from the new one, and computed the update again.",
+            "Checkpoint compares shapes, not values, so nothing was raised.",
+        ],
+        fix="# return the new tensor from the region, and store it outside, after backward()",
+        confidence="likely",
+        evidence=(read, made, again, *(cause.events if cause is not None else ())),
         region_id=region.region_id,
     )
 

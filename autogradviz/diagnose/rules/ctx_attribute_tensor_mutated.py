@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.diagnose.evidence.custom_function_ops import (
     applied_at,
     class_name,
@@ -32,7 +33,7 @@ def ctx_attribute_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first ctx attribute that was written before backward read it."""
     nodes = evidence.analysis.graph.nodes
     custom = evidence.custom_function_nodes
-    for op in evidence.analysis.ops if custom else ():
+    for index, op in enumerate(evidence.analysis.ops if custom else ()):
         if op.backward_node_id not in custom:
             continue
         if op.recompute_id is not None:
@@ -40,21 +41,49 @@ def ctx_attribute_written(evidence: Evidence) -> Iterator[Draft]:
         node = nodes[op.backward_node_id]
         if frame_in(evidence, op, class_name(node), "backward") is None:
             continue
-        for storage_id in _read(op):
+        for storage_id in _read(evidence, index, op):
             found = _written_since(evidence, node, op, storage_id)
-            if found is not None:
+            if found is not None and _computes_gradient(evidence, index, op):
                 yield _draft(evidence, node, op, *found)
 
 
-def _read(op: Op) -> dict[int, None]:
-    """Return the storages that an op reads and does not write."""
+def _read(evidence: Evidence, index: int, op: Op) -> dict[int, None]:
+    """Return the storages whose values an op reads and does not write."""
     written = {tensor.storage_id for tensor in op.written}
-    pairs = zip(op.inputs, op.input_versions, strict=False)
-    return {
-        tensor.storage_id: None
-        for tensor, version in pairs
-        if tensor.storage_id is not None and version != NO_ID and tensor.storage_id not in written
-    }
+    found: dict[int, None] = {}
+    for position in evidence.causal_graph.value_inputs(index):
+        storage_id = op.inputs[position].storage_id
+        known = op.input_versions[position : position + 1] not in ((), (NO_ID,))
+        if known and storage_id is not None and storage_id not in written:
+            found[storage_id] = None
+    return found
+
+
+def _computes_gradient(evidence: Evidence, index: int, read: Op) -> bool:
+    """Return whether the result of an op in a backward can be in a gradient.
+
+    Another node reads what was computed from it, it enters a graph that the backward made, or it
+    is a new tensor that nothing reads: the backward may return that. Numbers, results of an integer
+    type and what only updates older memory, such as a statistic, are in no gradient.
+    """
+    graph, ops = evidence.causal_graph, evidence.analysis.ops
+    derived: set[int] = set()
+    unread: set[int] = set()
+    for at in range(index, len(ops)):
+        op = ops[at]
+        if op.phase == "forward":
+            break
+        keys = graph.inputs_memory[at]
+        taken = {keys[position] for position in graph.value_inputs(at)} & derived
+        if at != index and not taken:
+            continue
+        if op.backward_node_id != read.backward_node_id or op.sequence_nr is not None:
+            return True
+        unread -= taken
+        made = {graph.memory(each) for each in graph.outputs[at] if each in graph.differentiable}
+        derived |= made | {graph.memory(each) for each in graph.written[at]}
+        unread |= {key for key in made if graph.creators.get(key, NO_OP) >= index}
+    return bool(unread)
 
 
 def _written_since(

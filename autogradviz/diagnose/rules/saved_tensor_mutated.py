@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.blame.carried_graph import CarriedGraph, find_carried_graph
 from autogradviz.diagnose.blame.raw_memory_or_thread_write import thread_write, unrecorded_write
 from autogradviz.diagnose.evidence.compiled_code import (
     find_slot,
@@ -172,6 +173,8 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     version = _saved_version(analysis, saved, unpack)
     writes = _writes(analysis, saved, version, unpack)
     unrecorded = first_bump_unrecorded(analysis, saved, version)
+    if not unrecorded and writes and (carried := _carried(evidence, node, writes[0])) is not None:
+        return _of_earlier_step(evidence, node, saved, writes[0], carried)
     thread = thread_write(evidence) if unrecorded else None
     write = next((entry for entry in writes if entry.location is not None), None)
     write = None if thread is not None else write or next(iter(writes), None)
@@ -208,6 +211,42 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
         fix=_fix(evidence, saved, write),
         confidence="certain" if proven else "likely",
         evidence=(saved, *writes[:8], unpack, node),
+        region_id=node.region_id,
+    )
+
+
+def _carried(evidence: Evidence, node: Node, write: HistoryEntry) -> CarriedGraph | None:
+    """Return the graph from before an optimizer's step that a later step carried on."""
+    analysis = evidence.analysis
+    error = analysis.error
+    if error is None or not analysis.write_in_optimizer(write.seq):
+        return None
+    lines = [p for p in analysis.write_stack(write.seq) if p.filename in evidence.user_files]
+    carried = find_carried_graph(evidence, node, write.seq, lines, error.backward_id)
+    kept = carried is not None and carried.carrier is not None and carried.reuse.remade
+    return carried if kept else None
+
+
+def _of_earlier_step(
+    evidence: Evidence, node: Node, saved: SavedTensor, write: HistoryEntry, carried: CarriedGraph
+) -> Draft:
+    return Draft(
+        title="Backward reached the graph of an earlier step, whose weights were updated since",
+        culprit=carried.culprit,
+        victim=saved.location or node.location,
+        explanation=[
+            f"{node.name}{in_module(node.module)} of an earlier step saved "
+            f"{evidence.named_memory(saved.tensor) or describe_tensor(saved.tensor)}:",
+            saved.location or node.location,
+            "The optimizer has written it since:",
+            write.location,
+            *carried.lines(),
+            "retain_graph=True keeps the graph of an earlier step, not the weights that its "
+            "gradient needs.",
+        ],
+        fix=carried.fix,
+        confidence="certain" if carried.sure else "likely",
+        evidence=(saved, write, carried.reuse.after, node),
         region_id=node.region_id,
     )
 

@@ -21,6 +21,11 @@ MAX_FILES: Final = 100
 _INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 
+def is_installed(filename: str) -> bool:
+    """Return whether a file is in a folder of installed packages."""
+    return _INSTALLED.search(filename) is not None
+
+
 def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
     """Return files, followed by those that they import from their own folder or package.
 
@@ -28,7 +33,7 @@ def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
     packages below a training have thousands of files.
     """
     known = dict.fromkeys(filenames)
-    waiting = [name for name in known if not _INSTALLED.search(name)] or list(known)
+    waiting = [name for name in known if not is_installed(name)] or list(known)
     while waiting and len(known) < MAX_FILES:
         fresh = [found for found in _imported_by(waiting.pop(0)) if found not in known]
         known.update(dict.fromkeys(fresh))

@@ -23,8 +23,11 @@ import functools
 import os
 import sys
 import types
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+import torch
 
 from autogradviz.recorder.checkpoint.value_repr import CONTAINERS
 from autogradviz.recorder.user_code_frames import is_library
@@ -179,3 +182,34 @@ def _called(kind: type) -> set[str]:
             for function in _wrapped(function_of(base_items.get(name))):
                 pending.extend(names_of(function.__code__))
     return found
+
+
+def without_wrappers(function: Any) -> Any:
+    """Return the module or function that an installed package's function was made to call.
+
+    Packages that wrap checkpoint give it a function of their own, which has the user's in its
+    closure.
+    """
+    for _ in range(_MAX_WRAPPERS):
+        filename = function.__code__.co_filename if type(function) is types.FunctionType else ""
+        if not is_installed(filename) or is_library(filename):
+            break
+        called = [each for each in _closure(function) if _is_callable(each)]
+        if len(called) != 1:
+            break
+        function = called[0]
+    return function
+
+
+def _closure(function: types.FunctionType) -> list[Any]:
+    found = []
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # empty
+            found.append(cell.cell_contents)
+    return found
+
+
+def _is_callable(value: Any) -> bool:
+    kind = type(value)  # past a ``__class__`` of the user's own, which would run
+    functions = {types.FunctionType, types.MethodType, functools.partial}
+    return kind in functions or issubclass(kind, torch.nn.Module)

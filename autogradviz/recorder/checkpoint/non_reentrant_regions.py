@@ -15,6 +15,7 @@ import torch
 
 from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
 from autogradviz.recorder.callable_names import function_name
+from autogradviz.recorder.checkpoint.inspect_user_code import without_wrappers
 from autogradviz.recorder.torch_internals.checkpoint_frame import (
     closure_vars,
     determinism_check,
@@ -110,7 +111,7 @@ class CheckpointPairs:
         session, state = self._session, self._session.threads.local.state
         stack_id = session.stack_id()
         closure = closure_vars(frame)
-        function = closure.get("fn")
+        function = without_wrappers(closure.get("fn"))
         session.emit(
             RegionEntered, region_id, state.region[0], state.calls[-1] if state.calls else None,
             False, stops_early(frame), bool(closure.get("preserve_rng_state", True)),

@@ -23,6 +23,7 @@ from autogradviz.events import (
     RegionExited,
 )
 from autogradviz.recorder.callable_names import function_name
+from autogradviz.recorder.checkpoint.inspect_user_code import without_wrappers
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
@@ -63,10 +64,11 @@ class ReentrantRegions:
         session = self._session
         state = session.threads.local.state
         region_id = self._region_of[ctx] = self._regions.next_region()
+        called = without_wrappers(function)
         session.emit(
             RegionEntered, region_id, state.region[0], state.calls[-1] if state.calls else None,
-            True, False, bool(preserve_rng), False, "none", function_name(function),
-            self._regions.module_id(function),
+            True, False, bool(preserve_rng), False, "none", function_name(called),
+            self._regions.module_id(called),
             stack_id=session.stack_id(),
         )  # fmt: skip
         state.regions.append((region_id, state.region[1]))

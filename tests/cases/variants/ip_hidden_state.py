@@ -10,11 +10,11 @@ def go(c):
     opt = torch.optim.SGD(cell.parameters(), lr=0.1)
     h = torch.zeros(2, 4)
     for _ in range(3):
-        h = cell(torch.ones(2, 3), h if c else h.detach())  # VICTIM
+        h = cell(torch.ones(2, 3), h if c else h.detach())  # CULPRIT
         loss = h.square().sum()
         opt.zero_grad()
         loss.backward(retain_graph=True)
-        opt.step()  # CULPRIT
+        opt.step()  # ALSO
     return {n: p.grad for n, p in cell.named_parameters()}
 
 

@@ -1,0 +1,58 @@
+"""The user's line before a line of an installed package, in findings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.source.import_graph import is_installed
+from autogradviz.diagnose.text_formatting import paragraphs, quote_source
+from autogradviz.events import FrameSeen, StackSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.diagnose.finding import Finding
+
+
+def users_lines_first(analysis: Analysis, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings whose culprit is a line of the user's program, if one called the code.
+
+    The files of a program that is an installed package itself have no other caller.
+    """
+    for finding in findings:
+        culprit = finding.culprit
+        caller = _caller(analysis, culprit) if culprit and is_installed(culprit.filename) else None
+        if caller is None:
+            yield finding
+        else:
+            called = [
+                "This line called installed code, which is where it happens:",
+                quote_source(culprit),
+            ]
+            yield replace(
+                finding, culprit=caller, explanation=paragraphs([*called, finding.explanation])
+            )
+
+
+def _caller(analysis: Analysis, line: SourceLocation) -> SourceLocation | None:
+    """Return the innermost line outside of installed packages in the first stack with a line."""
+    frames = {
+        frame_id
+        for frame_id, filename, lineno in analysis.log.fields(
+            FrameSeen, "frame_id", "filename", "lineno"
+        )
+        if (filename, lineno) == (line.filename, line.lineno)
+    }
+    if not frames:
+        return None
+    for stack_id, frame_ids in analysis.log.fields(StackSeen, "stack_id", "frame_ids"):
+        if frames.isdisjoint(frame_ids):
+            continue
+        inside = False
+        for place in analysis.user_stack(stack_id):
+            inside = inside or (place.filename, place.lineno) == (line.filename, line.lineno)
+            if inside and not is_installed(place.filename):
+                return place
+    return None

@@ -1,0 +1,265 @@
+"""Assignments as pairs of names: which variables and attributes a statement fills from which.
+
+A name is the variable of a function, or an attribute of whatever object. Assignments, loops, calls
+such as ``list.append`` and the parameters of the user's functions count. What is called is no
+source, nor is what is detached.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.python_numpy_mutating_calls import METHODS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from autogradviz.analysis import SourceLocation
+
+_WITHOUT_GRAPH: Final = frozenset({"detach", "detach_", "data", "item", "tolist", "numpy", "shape"})
+_FILLED: Final = (ast.Attribute, ast.Name)
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SETATTR_VALUE: Final = 2  # the position of its value
+_INNER: Final = re.compile(r"(\.<locals>)?\.?<(module|lambda|\w+comp|genexpr)>")
+"""Parts of the name of a function in frames of expressions and modules."""
+
+_Pair = tuple[ast.expr, ast.expr, bool]  # what is filled, from what, and whether it then has parts
+
+
+class Name(NamedTuple):
+    """A variable of a function, "" of a module; or an attribute, without file and function."""
+
+    filename: str
+    function: str
+    name: str  # "h"; ".h" for an attribute
+
+    @property
+    def is_attribute(self) -> bool:
+        """True for an attribute."""
+        return self.name.startswith(".")
+
+
+class Assignment(NamedTuple):
+    """A statement that fills a name."""
+
+    target: Name
+    sources: frozenset[Name]
+    location: SourceLocation
+    text: str  # the expression that is filled, "self.h"
+    grows: bool  # a container, by a call
+    has_parts: bool  # the value is written as a tuple or a list
+    key_varies: bool  # it is an item, and its key no literal
+
+
+class Assignments:
+    """The assignments of one file."""
+
+    def __init__(self, filename: str) -> None:
+        self._filename = filename
+        self._functions: dict[str, list[ast.AST]] = defaultdict(list)
+        for name, owner in source.functions(filename):
+            self._functions[name].append(owner)
+        self._variables = {name: _variables(owners) for name, owners in self._functions.items()}
+        self.all = [
+            Assignment(
+                target=target,
+                sources=self._names(function, [value]),
+                location=source.location(filename, _line(node), function),
+                text=text,
+                grows=isinstance(node, ast.Call),
+                has_parts=has_parts,
+                key_varies=key_varies,
+            )
+            for function, owners in self._functions.items()
+            for owner in owners
+            for node in source.own_nodes(owner)
+            for target, value, text, has_parts, key_varies in self._filled(function, node)
+        ]
+
+    def filled_at(self, place: SourceLocation) -> list[Assignment]:
+        """Return the assignments on a line, without those to parameters of what it calls."""
+        function = function_of(place)
+        lines = {place.lineno, *(node.lineno for node in source.simple_statements(place))}
+        return [
+            each
+            for each in self.all
+            if each.location.function == function and each.location.lineno in lines
+            if each.target.is_attribute or each.target.function in (function, *_outside(function))
+        ]
+
+    def read_at(self, place: SourceLocation) -> frozenset[Name]:
+        """Return the names that the statement on a line reads."""
+        function = function_of(place)
+        found: list[ast.AST] = list(source.simple_statements(place))
+        if not found:  # the head of a loop, of a condition, of a context
+            found = [
+                node
+                for owner in self._functions[function]
+                for node in source.own_nodes(owner)
+                if isinstance(node, ast.expr) and node.lineno == place.lineno
+            ]
+        return self._names(function, found)
+
+    def in_one_call(self, place: SourceLocation, lines: list[int]) -> bool:
+        """Return whether one call of a function can run some of its lines in this order."""
+        nodes = [
+            node
+            for owner in self._functions[function_of(place)]
+            for node in source.own_nodes(owner)
+        ]
+        loops = [
+            (node.lineno, node.end_lineno or 0)
+            for node in nodes
+            if isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+        ]
+        return all(
+            line <= then or any(first <= then and line <= last for first, last in loops)
+            for line, then in pairwise(lines)
+        )
+
+    def is_generator(self, place: SourceLocation) -> bool:
+        """Return whether a function is suspended while its caller runs."""
+        return any(
+            isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await))
+            for owner in self._functions[function_of(place)]
+            for node in source.own_nodes(owner)
+        )
+
+    def _filled(
+        self, function: str, node: ast.AST
+    ) -> Iterator[tuple[Name, ast.expr, str, bool, bool]]:
+        for target, value, has_parts in _pairs(node):
+            whole = source.container(target)
+            if isinstance(whole, _FILLED):
+                varies = isinstance(target, ast.Subscript) and not isinstance(
+                    target.slice, ast.Constant
+                )
+                yield self._name(function, whole), value, ast.unparse(target), has_parts, varies
+        if not isinstance(node, ast.Call):
+            return
+        called = source.last_name(node.func)
+        for name, owners in self._functions.items() if called else ():
+            if name.rpartition(".")[2] == called and isinstance(owners[0], _FUNCTIONS):
+                for parameter, value in _parameters(owners[0], node):
+                    yield Name(self._filename, name, parameter), value, parameter, False, False
+
+    def _names(self, function: str, roots: Iterable[ast.AST]) -> frozenset[Name]:
+        """Return the names that some expressions read as values with their graph."""
+        found = set()
+        waiting = list(roots)
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.Call):
+                waiting += [*node.args, *node.keywords]
+                called = source.container(node.func)
+                if isinstance(called, ast.Attribute):
+                    if called.attr not in _WITHOUT_GRAPH and not _fills(node):
+                        waiting.append(called.value)
+                elif not isinstance(called, ast.Name):
+                    waiting.append(called)
+            elif not (isinstance(node, ast.Attribute) and node.attr in _WITHOUT_GRAPH):
+                if isinstance(node, _FILLED) and isinstance(node.ctx, ast.Load):
+                    found.add(self._name(function, node))
+                waiting += ast.iter_child_nodes(node)
+        return frozenset(found)
+
+    def _name(self, function: str, node: ast.AST) -> Name:
+        if isinstance(node, ast.Attribute):
+            return Name("", "", f".{node.attr}")
+        name = source.last_name(node)
+        owners = (each for each in (function, *_outside(function))
+                  if name in self._variables.get(each, ()))  # fmt: skip
+        return Name(self._filename, next(owners, ""), name)
+
+
+def function_of(place: SourceLocation) -> str:
+    """Return the function in whose source a line is, "" for the module."""
+    return _INNER.sub("", place.function)
+
+
+def _outside(function: str) -> list[str]:
+    """Return the functions around a function, innermost first, and the module."""
+    parts = function.split(".<locals>.")
+    return [".<locals>.".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)] + [""]
+
+
+def _line(node: ast.AST) -> int:
+    for part in ast.walk(node):  # a context and a comprehension have no line of their own
+        if line := getattr(part, "lineno", 0):
+            return int(line)
+    return 0
+
+
+def _variables(owners: Iterable[ast.AST]) -> frozenset[str]:
+    """Return the variables of a function: its parameters, and what it assigns."""
+    found: set[str] = set()
+    for owner in owners:
+        elsewhere: set[str] = set()
+        if isinstance(owner, _FUNCTIONS):
+            found |= {node.arg for node in ast.walk(owner.args) if isinstance(node, ast.arg)}
+        for node in source.own_nodes(owner):
+            if isinstance(node, (ast.Global, ast.Nonlocal)):
+                elsewhere.update(node.names)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+        found -= elsewhere
+    return frozenset(found)
+
+
+def _pairs(node: ast.AST) -> Iterator[_Pair]:
+    """Yield the targets of a statement, their values, and whether those are written in parts."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _unpacked(target, node.value)
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+        if node.value is not None:
+            yield node.target, node.value, False
+    elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        yield from _unpacked(node.target, node.iter)
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield from _unpacked(node.optional_vars, node.context_expr)
+    elif isinstance(node, ast.Call):
+        yield from _pairs_of_call(node)
+
+
+def _pairs_of_call(node: ast.Call) -> Iterator[_Pair]:
+    """Yield the targets of ``list.append`` and ``setattr``, and their values."""
+    given = [*node.args, *[word.value for word in node.keywords]]
+    if isinstance(node.func, ast.Attribute) and _fills(node):
+        for part in given:
+            yield node.func.value, part, False
+    elif source.last_name(node.func) == "setattr" and len(given) > _SETATTR_VALUE:
+        name = given[1]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            target = ast.Attribute(given[0], name.value, ast.Store())
+            yield target, given[_SETATTR_VALUE], False
+
+
+def _fills(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and METHODS.get(call.func.attr) == "grew"
+
+
+def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[_Pair]:
+    target = target.value if isinstance(target, ast.Starred) else target
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value, isinstance(value, (ast.Tuple, ast.List, ast.ListComp))
+        return
+    values = [value] * len(target.elts)
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+        values = value.elts
+    for each, part in zip(target.elts, values, strict=True):
+        yield from _unpacked(each, part)
+
+
+def _parameters(owner: ast.AST, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the parameters of a function that a call fills, and from what."""
+    assert isinstance(owner, _FUNCTIONS)
+    names = [each.arg for each in (*owner.args.posonlyargs, *owner.args.args)]
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    yield from zip(names, call.args, strict=False)
+    yield from ((word.arg, word.value) for word in call.keywords if word.arg)
