@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.errors import AutogradvizError, OutputExistsError
-from autogradviz.event_log import check_folder, check_not_exists, path_of_rank, save_new
+from autogradviz.event_log import (
+    check_folder,
+    check_not_exists,
+    is_complete_trace,
+    path_of_rank,
+    save_new,
+)
 from autogradviz.support.process_rank import is_rank_file, last_steps_path, trace_path
 
 if TYPE_CHECKING:
@@ -38,18 +44,25 @@ def print_written(path: Path) -> None:
 
 
 class TraceFile:
-    """The file of a program's trace, in the working directory in which the program starts."""
+    """The file of a program's trace, in the working directory in which the program starts.
+
+    A file that the user did not name replaces the trace of the last run of the script. All other
+    files are kept, incomplete traces too: another process may be writing them.
+    """
 
     def __init__(
-        self, path: str | None, stem: str, *, overwrite: bool, rank: Rank | None = None
-    ) -> None:
+        self, path: str | None, stem: str, *, overwrite: bool, replace: bool = True,
+        rank: Rank | None = None,
+    ) -> None:  # fmt: skip
         """Choose the file.
 
         Args:
-            path: the file that the user named, or the folder of a run; None for a free name made
-                from ``stem``.
+            path: the file that the user named, or the folder of a run; None for a name made from
+                ``stem``.
             stem: base name of files and folders that the user did not name.
             overwrite: delete the file that the user named, when the recording begins.
+            replace: delete an earlier trace that has the name made from ``stem``, when the
+                recording begins; otherwise choose a name that no file has.
             rank: of this process, if there are several: each writes a file in one folder.
         """
         self._folder = Path.cwd()
@@ -60,15 +73,19 @@ class TraceFile:
             self._first = path_of_rank(self._folder / folder, rank)
         else:
             self._first = trace_path(self._folder / f"{stem}.agv" if path is None else path)
-        self.path = self._free_name() if path is None else self._first
+        self._replaces_own = replace and path is None and rank is None
+        self.path = self._own_name() if path is None else self._first
 
-    def _free_name(self) -> Path:
-        """Return a name that no file has: "train.agv", "train-2.agv", ...."""
+    def _own_name(self) -> Path:
+        """Return a name that may be used: "train.agv", "train-2.agv", ...."""
         count, path = 1, self._first
-        while path.exists() or last_steps_path(path).exists():
+        while (path.exists() and not self._is_replaced(path)) or last_steps_path(path).exists():
             count += 1
             path = self._first.with_name(f"{self._first.stem}-{count}{self._first.suffix}")
         return path
+
+    def _is_replaced(self, path: Path) -> bool:
+        return self._replaces_own and not path.is_symlink() and is_complete_trace(path)
 
     def check(self) -> None:
         """Check that the file can be written.
@@ -83,17 +100,19 @@ class TraceFile:
             raise OutputExistsError(message)
         if not is_rank_file(self.path):
             check_folder(Path(str(self)))
-        if not (self._overwrite and self.path.is_file()):
+        if not (self._overwrite and self.path.is_file()) and not self._is_replaced(self.path):
             check_not_exists(str(self))
         if not self._overwrite:
             check_not_exists(last_steps_path(Path(str(self))))
 
     def delete_old(self) -> None:
-        """Delete the files that the user allowed to replace, once."""
+        """Delete the files that may be replaced, once."""
+        if self._is_replaced(self.path):
+            self.path.unlink()
         for path in (self.path, last_steps_path(self.path)):
             if self._overwrite and path.is_file():
                 path.unlink()
-        self._overwrite = False
+        self._overwrite = self._replaces_own = False
 
     def rename(self) -> bool:
         """Choose another free name, because another process took this one.
@@ -102,7 +121,7 @@ class TraceFile:
             False if the user named the file, which then keeps its name.
         """
         if not self._is_named_by_user:
-            self.path = self._free_name()
+            self.path = self._own_name()
         return not self._is_named_by_user
 
     def write(self, trace: Trace) -> None:

@@ -15,11 +15,13 @@ from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import matches_module
+from autogradviz.events import NodeSeen, OpCalled, StepEnded
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
+from autogradviz.scene.display_text import plural
 from autogradviz.support.process_rank import current_rank
-from autogradviz.support.standard_error import write_stderr
+from autogradviz.support.standard_error import print_line, write_stderr
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +55,11 @@ class ProgramRecording(OpenEndedRecording):
         rank = current_rank()
         self._rank = rank if rank is not None and rank.world_size > 1 else None
         self._file = TraceFile(
-            arguments.output, program.stem, overwrite=arguments.overwrite, rank=self._rank
+            arguments.output,
+            program.stem,
+            overwrite=arguments.overwrite,
+            replace=not break_on,  # whose condition may come from that trace
+            rank=self._rank,
         )
         self._rank_report = (
             None if self._rank is None else RankReport(self._file.path.parent, self._rank)
@@ -174,21 +180,44 @@ class ProgramRecording(OpenEndedRecording):
             self._messages.append(
                 f"suspended during the program's own recordings ({self._inner_recordings})"
             )
+        self._finish(self.trace, error, failed=failed)
+
+    def _finish(self, trace: Trace, error: BaseException | None, *, failed: bool) -> None:
+        """Diagnose and write the trace, and prepare the report."""
         raised = None if isinstance(error, SystemExit) else error
+        is_quiet = self._arguments.quiet
+        is_first = self._rank is None or self._rank.rank == 0
+        if isinstance(error, KeyboardInterrupt) and is_first and not is_quiet:
+            print_line(f"interrupted; writing {self._file} ...")
         self._end(raised)
-        found = self.trace.diagnose()
+        found = trace.diagnose()
         # A note on the exception shows the first one, from Python 3.11 on.
         others = found if raised is None or sys.version_info < (3, 11) else found[1:]
         always = self._arguments.all or self._arguments.output is not None
-        writes = failed or bool(found) or always or self.wrote_last_steps
+        writes = always or not _is_empty(trace)
         label = "also found" if raised else "found"
         if self._rank is not None and self._rank_report is not None:
             self._exchange(self._rank, self._rank_report, others, label, writes=writes)
         elif others:
             self._messages.append(f"{label}\n{as_text(render_findings(others))}")
+        is_printed = (is_first or failed) and (failed or bool(found) or not is_quiet)
+        if is_printed:
+            self._messages.append(self._result(trace, found))
         if writes:
-            is_first = self._rank is None or self._rank.rank == 0
-            self._write(self.trace, is_printed=is_first or failed)
+            self._write(trace, is_printed=is_printed)
+        elif is_printed:
+            self._messages.append("no trace was written: PyTorch ran no operator")
+
+    def _result(self, trace: Trace, found: list[Finding]) -> str:
+        """Return one line: how many steps ran, and what was found in those of the trace."""
+        steps, kept = self._progress.steps, len(trace.log.of(StepEnded))
+        ran = plural(steps, "step") if steps else "no optimizer step"
+        where = "" if self._rank is None else f" on rank {self._rank.rank}"
+        part = f" in the last {kept:,}" if 0 < kept < steps else ""
+        if not found:
+            return f"{ran}{where}, nothing found{part}"
+        slugs = ", ".join(dict.fromkeys(finding.slug for finding in found))
+        return f"{ran}{where}, {plural(len(found), 'finding')}{part}: {slugs}"
 
     def _exchange(
         self, rank: Rank, ranks: RankReport, found: list[Finding], label: str, *, writes: bool
@@ -232,3 +261,8 @@ class ProgramRecording(OpenEndedRecording):
             for message in self._messages:
                 write_stderr(f"autogradviz: {message}\n")
             self._messages.clear()
+
+
+def _is_empty(trace: Trace) -> bool:
+    """Return whether the program computed nothing with PyTorch."""
+    return not (trace.log.rows(OpCalled) or trace.log.rows(NodeSeen))

@@ -20,18 +20,19 @@ class Progress:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._steps = 0
+        self.steps = 0
+        """Steps that have ended."""
         self._updated_at = 0.0
         self._is_displayed = False
 
     def step_ended(self, events: int) -> None:
         """Count a step; ``events`` is the number of events so far."""
-        self._steps += 1
+        self.steps += 1
         if self._quiet or not is_open():
             return
-        line = f"autogradviz: {plural(self._steps, 'step')}, {plural(events, 'event')}"
+        line = f"autogradviz: {plural(self.steps, 'step')}, {plural(events, 'event')}"
         if not sys.stderr.isatty():
-            if set(str(self._steps)[1:]) <= {"0"} and str(self._steps)[0] == "1":
+            if set(str(self.steps)[1:]) <= {"0"} and str(self.steps)[0] == "1":
                 write_stderr(f"{line}\n")
         elif monotonic() >= self._updated_at + REFRESH_S:
             write_stderr(f"{_ERASE}{line}")

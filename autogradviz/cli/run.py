@@ -43,15 +43,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="record a program, and print what went wrong in it (needs torch)",
         usage=_USAGE,
         description="Run a program as Python would, and record it. Options come before the "
-        "script. The trace is written if the program fails, if something is found, or with -o or "
-        "--all.",
+        "script. The trace is written to NAME.agv, where NAME is that of the script; an earlier "
+        "trace there is replaced, any other file is kept.",
     )
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="write the trace to FILE in any case; an existing file is an error. With several "
-        "ranks, or if it ends with /, FILE is a folder with one trace for each rank",
+        help="write the trace to FILE; an existing file is an error. With several ranks, or if it "
+        "ends with /, FILE is a folder with one trace for each rank",
     )
     parser.add_argument(
         "--overwrite",
@@ -112,7 +112,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="write the trace, with the line where the program stands, if nothing happens for so "
         "long; less than the timeout of a process group",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="only print failures")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="only print failures and findings"
+    )
     parser.set_defaults(run=lambda _: parser.error("name a script, or -m and a module"))
 
 

@@ -46,7 +46,14 @@ from autogradviz.event_log.safe_overwrite import (
 )
 from autogradviz.event_log.step_totals import StepTotals, step_totals
 from autogradviz.event_log.streaming_writer import Stream
-from autogradviz.event_log.trace_file import batches, columns_of, load, save, save_new
+from autogradviz.event_log.trace_file import (
+    batches,
+    columns_of,
+    is_complete_trace,
+    load,
+    save,
+    save_new,
+)
 from autogradviz.event_log.uncompressed_rows import Row
 
 __all__ = [
@@ -68,6 +75,7 @@ __all__ = [
     "columns_of",
     "described_schema",
     "is_arrow_file",
+    "is_complete_trace",
     "load",
     "matches_module",
     "path_of_rank",

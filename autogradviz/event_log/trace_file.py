@@ -137,6 +137,19 @@ def _is_trace(path: Path) -> bool:
     return False
 
 
+def is_complete_trace(path: Path) -> bool:
+    """Return whether a file is a trace of this format that was written to its end.
+
+    The file of a recording that still runs, or was killed, is not complete.
+    """
+    if not file_layout.is_arrow_file(path):
+        return False
+    with suppress(NotATraceError, OSError):
+        check_beginning(path)
+        return True
+    return False
+
+
 def load(path: PathLike) -> Log:
     """Read a log from a file.
 

@@ -66,7 +66,7 @@ SCRIPTS = {
     """,
     "raises in torch": """
         import torch
-        torch.ones(2) @ torch.ones(3)
+        torch.nn.Conv2d(3, 4, 3, groups=5)
     """,
     "sets sys.excepthook": """
         import sys
@@ -297,13 +297,66 @@ def test_parallel_programs_write_different_traces(tmp_path):
     assert autogradviz.load(tmp_path / "fails-2.agv").diagnose()
 
 
-def test_successful_run_writes_no_file_by_default(tmp_path, run):
+def test_run_ends_with_what_it_found_and_where_the_trace_is(tmp_path, run):
+    (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
+    *_, result, place = run("trains.py", cwd=tmp_path).stderr.splitlines()
+    assert result == "autogradviz: no optimizer step, nothing found"
+    assert place.startswith("autogradviz: trains.agv (")
+    assert place.endswith("; open it with: autogradviz html trains.agv")
+    assert autogradviz.load(tmp_path / "trains.agv").log.problem is None
+    (tmp_path / "train.py").write_text(TRAINING)
+    *_, result, place = run("train.py", cwd=tmp_path).stderr.splitlines()
+    assert result == "autogradviz: 12 steps, nothing found in the last 3"
+    assert place.startswith("autogradviz: train.agv (")
+
+
+def test_quiet_run_without_finding_prints_nothing_and_writes_its_trace(tmp_path, run):
     (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
     assert run("-q", "trains.py", cwd=tmp_path).stderr == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["trains.py"]
-    done = run("-q", "-o", "x.agv", "trains.py", cwd=tmp_path)
-    assert done.returncode == 0
-    assert autogradviz.load(tmp_path / "x.agv").log.problem is None
+    assert autogradviz.load(tmp_path / "trains.agv").log.problem is None
+
+
+def test_failing_run_ends_with_its_finding_and_its_trace(tmp_path, run):
+    (tmp_path / "fails.py").write_text(FAILING)
+    *_, result, place = run("fails.py", cwd=tmp_path).stderr.splitlines()
+    assert result == "autogradviz: no optimizer step, 1 finding: saved-tensor-mutated"
+    assert place.startswith("autogradviz: fails.agv (")
+
+
+def test_program_without_operators_writes_no_trace(tmp_path, run):
+    (tmp_path / "imports.py").write_text("import torch")
+    done = run("imports.py", cwd=tmp_path)
+    assert done.stderr == (
+        "autogradviz: no optimizer step, nothing found\n"
+        "autogradviz: no trace was written: PyTorch ran no operator\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["imports.py"]
+
+
+@pytest.mark.parametrize("options", [[], ["--all"], ["--within", "*"]])
+def test_next_run_of_a_script_replaces_its_trace(tmp_path, run, options):
+    (tmp_path / "train.py").write_text(TRAINING)
+    (tmp_path / "train.agv").write_text("of the user")
+    for steps in (12, 2):
+        (tmp_path / "train.py").write_text(TRAINING.replace("(12)", f"({steps})"))
+        assert "autogradviz: train-2.agv (" in run(*options, "train.py", cwd=tmp_path).stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "train-2.agv", "train.agv", "train.py",
+    ]  # fmt: skip
+    assert (tmp_path / "train.agv").read_text() == "of the user"
+    steps = autogradviz.load(tmp_path / "train-2.agv").log.of(StepEnded)
+    assert [event.step for event in steps] == [0, 1]
+
+
+def test_incomplete_trace_is_not_replaced(tmp_path, run):
+    """It may be that of a recording that still runs, or was killed."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    run("-q", "--all", "train.py", cwd=tmp_path)
+    part = (tmp_path / "train.agv").read_bytes()[:-20]
+    (tmp_path / "train.agv").write_bytes(part)
+    run("-q", "train.py", cwd=tmp_path)
+    assert (tmp_path / "train.agv").read_bytes() == part
+    assert autogradviz.load(tmp_path / "train-2.agv").log.problem is None
 
 
 TRAINING = """
@@ -486,5 +539,9 @@ def test_interrupted_script_ends_as_without_autogradviz(tmp_path):
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=60)
         ends.append((child.returncode, own_lines(errors)))
+    first, *_, result, place = errors.splitlines()
+    assert first == "autogradviz: interrupted; writing w.agv ..."
+    assert result == "autogradviz: no optimizer step, nothing found"
+    assert place.startswith("autogradviz: w.agv (")
     assert ends[0] == ends[1]
     assert event_log.load(tmp_path / "w.agv").problem is None
