@@ -32,10 +32,12 @@ def add_trace_or_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", type=Path, metavar="TRACE", help=text)
 
 
-def add_output(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add ``-o FILE`` and ``--overwrite``."""
+def add_output(parser: argparse.ArgumentParser, default: str, *, overwrite: bool = True) -> None:
+    """Add ``-o FILE``, and ``--overwrite`` unless the command never replaces a file of the user."""
     text = f"file to write (default: {default})"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    if not overwrite:
+        return
     text = "replace FILE, whatever it is; by default only an earlier output of the same kind"
     parser.add_argument("--overwrite", action="store_true", help=text)
 

@@ -194,7 +194,7 @@ class ProgramRecording(OpenEndedRecording):
         # A note on the exception shows the first one, from Python 3.11 on.
         others = found if raised is None or sys.version_info < (3, 11) else found[1:]
         always = self._arguments.all or self._arguments.output is not None
-        writes = always or not _is_empty(trace)
+        writes = always or failed or bool(found) or not _is_empty(trace)
         label = "also found" if raised else "found"
         if self._rank is not None and self._rank_report is not None:
             self._exchange(self._rank, self._rank_report, others, label, writes=writes)

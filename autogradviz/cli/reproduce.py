@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from autogradviz.cli.common_arguments import add_output, add_trace, warn_incomplete
 from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.cli.output_path import choose_output
+from autogradviz.event_log import check_overwrites_own_file
+from autogradviz.reproduce.reproduction import HEAD
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -22,10 +24,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "reproduce",
         help=text,
-        description=f"{text}. It needs only PyTorch, and is run before it is written.",
+        description=f"{text}. It needs only PyTorch, and is run before it is written. An earlier "
+        "program of this command is replaced; any other file is kept.",
     )
     add_trace(parser)
-    add_output(parser, "the trace's name with the suffix .py, in this directory")
+    add_output(parser, "NAME.repro.py in this directory for NAME.agv", overwrite=False)
     text = "add the recorded source lines as comments"
     parser.add_argument("--source", action="store_true", help=text)
     text = "time for all runs (default: %(default)s)"
@@ -34,13 +37,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    path = choose_output(options, ".py")
+    path = choose_output(options, ".repro.py")
+    check_overwrites_own_file(path, HEAD.encode())  # before the search, which takes a while
     trace = load(options.trace)
     warn_incomplete(trace, options.trace)
     found = trace.reproduce(source=options.source, seconds=options.seconds)
-    found.save(path, overwrite=options.overwrite)
+    if found.same:
+        found.save(path)
+        sys.stdout.write(f"{path} ({found.statements} statements); run it with: python {path}\n")
+    else:
+        sys.stdout.write("nothing was written: no program does the same as the recording\n")
     verdict = "the same" if found.same else "not the same"
-    sys.stdout.write(f"{path} ({found.statements} statements)\n")
     sys.stdout.write(f"recorded: {_first_line(found.expected)}\n")
     sys.stdout.write(f"program:  {_first_line(found.got) or 'nothing'} ({verdict})\n")
     for each in found.missing:

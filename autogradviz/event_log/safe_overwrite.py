@@ -30,7 +30,7 @@ def check_not_exists(path: PathLike) -> None:
     """
     target = Path(path)
     if target.exists() and not (target.is_file() and target.stat().st_size == 0):
-        message = f"{target} exists already; remove it, or name another file."
+        message = f"{target} exists already, and is kept; name another file."
         raise OutputExistsError(message)
 
 

@@ -1,5 +1,7 @@
 """Programs from recordings raise the same exception when they run."""
 
+import contextlib
+import os
 import subprocess
 import sys
 
@@ -426,12 +428,38 @@ def test_equal_arguments_are_recorded_once_and_unequal_types_apart():
 
 
 @pytest.mark.ci(reason="starts PyTorch in another process")
-def test_command_writes_a_program_that_raises(tmp_path, capsys, monkeypatch):
+def test_command_writes_a_program_that_raises_beside_the_script(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "step.py").write_text("print('of the user')")
+    os.utime(tmp_path / "step.py", (1, 1))
     record_failure(graph_freed).save("step.agv")
-    assert main(["reproduce", "step.agv", "-o", "bug.py", "--seconds", "300"]) == 0
-    assert "(the same)" in capsys.readouterr().out
+    for _ in range(2):  # the second time it replaces its own program
+        assert main(["reproduce", "step.agv", "--seconds", "300"]) == 0
+        assert "(the same)" in capsys.readouterr().out
     run = subprocess.run(
-        [sys.executable, "bug.py"], capture_output=True, text=True, check=False, cwd=tmp_path
+        [sys.executable, "step.repro.py"], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert "Trying to backward through the graph a second time" in run.stderr
+    assert (tmp_path / "step.py").read_text() == "print('of the user')"
+    assert (tmp_path / "step.py").stat().st_mtime == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--overwrite"]])
+def test_command_never_replaces_a_program_of_the_user(tmp_path, capsys, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "step.py").write_text("print('of the user')")
+    record_failure(graph_freed).save("step.agv")
+    with contextlib.suppress(SystemExit):
+        assert main(["reproduce", "step.agv", "-o", "step.py", *options]) == 2
+    assert (tmp_path / "step.py").read_text() == "print('of the user')"
+    assert capsys.readouterr().err
+
+
+def test_command_writes_nothing_if_it_cannot_repeat_the_recording(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record_failure(graph_freed).save("step.agv")
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "step.agv", "--seconds", "0.001"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().out.startswith("nothing was written: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["step.agv"]

@@ -1,6 +1,7 @@
 """``autogradviz run``: the program behaves as without it, and its trace is written."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,7 +67,7 @@ SCRIPTS = {
     """,
     "raises in torch": """
         import torch
-        torch.nn.Conv2d(3, 4, 3, groups=5)
+        torch.ones(2) @ torch.ones(3)
     """,
     "sets sys.excepthook": """
         import sys
@@ -177,8 +178,15 @@ def run(start):
     return partial(start, "-m", "autogradviz", "run")
 
 
+NOTE = re.compile(r"^autogradviz: .*\n\n(.*\n)*?(?=autogradviz: )", re.MULTILINE)
+"""The first finding, which Python prints below an exception."""
+
+
 def own_lines(text):
-    return [line for line in text.splitlines() if not line.startswith("autogradviz: ")]
+    """Return the lines that a program prints by itself."""
+    return [
+        line for line in NOTE.sub("", text).splitlines() if not line.startswith("autogradviz: ")
+    ]
 
 
 @pytest.mark.one_in(6, reason="starts two interpreters for each script", in_ci=3)
@@ -489,7 +497,7 @@ def test_existing_output_file_is_not_overwritten(tmp_path):
     done = run_in_new("-o", "trains.py", "trains.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "autogradviz: trains.py exists already; remove it, or name another file. [file-exists]\n"
+        "autogradviz: trains.py exists already, and is kept; name another file. [file-exists]\n"
     )
 
 
