@@ -23,6 +23,7 @@ _NAMES_BY_MODULE = {
         "MemorySnapshotError MissingExtraError "
         "MissingProgramError NativeBuildError NotAGraphError NotATraceError "
         "NothingToReproduceError OutputExistsError ProgramNotFoundError RecordingStateError "
+        "StepWithoutLossError "
         "UnknownFormatError UnknownRegionError UnknownSlugError UnknownTargetError "
         "UnsupportedTorchError"
     ),

@@ -56,6 +56,7 @@ from autogradviz.errors import NothingToReproduceError as NothingToReproduceErro
 from autogradviz.errors import OutputExistsError as OutputExistsError
 from autogradviz.errors import ProgramNotFoundError as ProgramNotFoundError
 from autogradviz.errors import RecordingStateError as RecordingStateError
+from autogradviz.errors import StepWithoutLossError as StepWithoutLossError
 from autogradviz.errors import UnknownFormatError as UnknownFormatError
 from autogradviz.errors import UnknownRegionError as UnknownRegionError
 from autogradviz.errors import UnknownSlugError as UnknownSlugError

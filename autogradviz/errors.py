@@ -211,6 +211,18 @@ class NothingToReproduceError(AutogradvizError, ValueError):
     slug = "nothing-to-reproduce"
 
 
+class StepWithoutLossError(AutogradvizError, TypeError):
+    """The step that ``check`` was to run returned no loss and ran no backward.
+
+    Example:
+        >>> autogradviz.check(lambda: None)
+        Traceback (most recent call last):
+        autogradviz.errors.StepWithoutLossError: ...
+    """
+
+    slug = "step-without-loss"
+
+
 class MissingExtraError(AutogradvizError, ImportError):
     """An optional package is not installed; the message names the extra for pip.
 

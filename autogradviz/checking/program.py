@@ -14,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from autogradviz.checking.program_state import ProgramState
+from autogradviz.errors import StepWithoutLossError
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, relative_error
@@ -254,6 +255,9 @@ class Program:
                 torch.autograd.backward(found)
         elif found is not None:
             run.loss = float(found)
+        if not run.ran_backward and not isinstance(found, torch.Tensor):
+            message = f"the step must return its loss, a scalar tensor; it returned {_kind(result)}"
+            raise StepWithoutLossError(message)
         if run.value is None:
             run.value = run.loss
         if not run.gradients:
@@ -295,6 +299,13 @@ def _value(tensors: Sequence[Any], grads: Sequence[Any]) -> float | None:
         value = tensor.detach()
         total += float((value if grad is None else value * grad.detach()).sum())
     return total
+
+
+def _kind(result: Any) -> str:
+    """Return "None", "3" or "a list": what a step returned instead of a loss."""
+    if isinstance(result, torch.Tensor):
+        return f"a tensor of {result.numel():,} elements"
+    return repr(result) if isinstance(result, int | float | None) else f"a {type(result).__name__}"
 
 
 def _loss_of(result: Any) -> Any:

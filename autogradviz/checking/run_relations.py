@@ -18,6 +18,7 @@ from autogradviz.checking.relations.precision import precision
 from autogradviz.checking.relations.repeatable_and_certificate import certificate, repeatable
 from autogradviz.checking.relations.without_mechanisms import checkpoint, hooks
 from autogradviz.checking.result import RELATIONS, CheckEntry, CheckResult
+from autogradviz.errors import StepWithoutLossError
 from autogradviz.recording.record_context import check_model
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def check(
     Raises:
         ValueError: if there is no such relation.
         TypeError: if ``model`` is not an ``nn.Module``.
+        StepWithoutLossError: if the step returns no loss and runs no backward.
 
     Example:
         >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
@@ -120,6 +122,8 @@ def _apply(program: Program, name: RelationName, entries: Sequence[CheckEntry]) 
         return _CHECKS[name](program)
     except NotApplicableError as error:
         return CheckEntry(relation=name, outcome="not applied", statement=str(error))
+    except StepWithoutLossError:
+        raise
     except Exception as error:  # noqa: BLE001 - a step may refuse to run in another way
         text = f"the step raised {type(error).__name__}: {error}".splitlines()[0]
         return CheckEntry(relation=name, outcome="not applied", statement=text)

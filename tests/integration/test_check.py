@@ -457,3 +457,28 @@ def test_command_has_an_exit_code(tmp_path, capsys):
     assert main(["check", f"{script}:nothing"]) == 2
     assert main(["check", f"{script}:step", "--relations", "speed"]) == 2
     assert main(["check", "missing.py:step"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [(None, "None"), (3, "3"), ("text", "a str"), (torch.ones(2), "a tensor of 2 elements")],
+)
+def test_step_without_a_loss_is_refused(result, words):
+    model = nn.Linear(2, 1)
+
+    def step():
+        model(torch.ones(1, 2)).sum()
+        return result
+
+    for relations in (["repeatable"], ["certificate"]):
+        with pytest.raises(autogradviz.StepWithoutLossError, match=f"it returned {words}"):
+            autogradviz.check(step, model, relations=relations)
+
+
+def test_step_that_runs_backward_need_not_return_its_loss():
+    model = nn.Linear(2, 1)
+
+    def step():
+        model(torch.ones(1, 2)).sum().backward()
+
+    assert autogradviz.check(step, model, relations=["repeatable"]).ok
