@@ -188,7 +188,7 @@ class MemorySnapshotError(AutogradvizError, ValueError):
 
 
 class UnknownTargetError(AutogradvizError, ValueError):
-    """No parameter or node of the trace has that name or number.
+    """No parameter, module or node of the trace has that name or number.
 
     Example:
         >>> trace.why("wieght")
@@ -224,7 +224,7 @@ class StepWithoutLossError(AutogradvizError, TypeError):
 
 
 class MissingExtraError(AutogradvizError, ImportError):
-    """An optional package is not installed; the message names the extra for pip.
+    """An optional package is not installed; the message names it for pip.
 
     Example:
         >>> from unittest import mock

@@ -9,11 +9,12 @@ from autogradviz import event_log
 from autogradviz.analysis import Analysis
 from autogradviz.causes import Audit, Certificate, explain_target, find_problems
 from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues
-from autogradviz.errors import RecordingStateError
+from autogradviz.errors import MissingExtraError, RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
 from autogradviz.events import VersionBumped
 from autogradviz.export import describe_formats
 from autogradviz.scene import build_scene
+from autogradviz.views.answers import Findings, SavedTensors
 from autogradviz.views.graph_view import GraphView
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Trace:
         ops         ...
         saved       ... held at peak, ... saved, ... recomputed; ... storages
         checkpoint  1 regions, 1 recomputations
+        next        no findings · trace.html("report.html") to explore
     """
 
     def __init__(self, log: Log | LogSource, *, title: str | None = None) -> None:
@@ -140,7 +142,8 @@ class Trace:
         """Return the findings: what went wrong, and the line that caused it.
 
         Returns:
-            One ``Finding`` for each cause, most certain first; an empty list if nothing is wrong.
+            A list with one ``Finding`` for each cause, most certain first; empty if nothing is
+            wrong. It prints as text; notebooks display each as a card with its source lines.
 
         Raises:
             RecordingStateError: if the recording is open, or belongs to a parent process.
@@ -157,7 +160,7 @@ class Trace:
             ...     [finding.slug for finding in failed.diagnose()]
             ['saved-tensor-mutated']
         """
-        return list(self._findings)
+        return Findings(self._findings)
 
     def audit(self) -> Audit:
         """Return the lines that changed gradients, or memory that they need, and their effects.
@@ -166,6 +169,7 @@ class Trace:
         on without their gradient, writes that are read afterwards, gradients that are dropped or
         mixed, parameters that no optimizer has. Many entries are meant; each states its effect in
         numbers. What reaches no loss does not appear: initialization, logging, evaluation.
+        ``print`` lists them; notebooks display each as a card with its source lines.
 
         Raises:
             RecordingStateError: if the recording is open, or belongs to a parent process.
@@ -229,9 +233,9 @@ class Trace:
         """Return the way from a symptom to the line that caused it.
 
         Args:
-            target: the name of a parameter, with or without the name of the model; the number or
-                name of a node; a finding; the exception that left the block, or "error"; "loss";
-                "memory".
+            target: the name of a parameter or module, with or without the name of the model; the
+                number or name of a node; a finding; the exception that left the block, or "error";
+                "loss"; "memory".
             question: "no gradient", "the gradient is zero", "the gradient is NaN or infinite",
                 "no optimizer has it", "raised" or "how it got its gradient". By default, the
                 first of them that is true.
@@ -241,7 +245,7 @@ class Trace:
             show the cause, it says which option of ``record()`` would record it.
 
         Raises:
-            UnknownTargetError: if no parameter or node has that name.
+            UnknownTargetError: if no parameter, module or node has that name.
             ValueError: if there is no such question.
             TypeError: if the target is of another type.
             RecordingStateError: if the recording is open, or belongs to a parent process.
@@ -256,13 +260,16 @@ class Trace:
     def saved_tensors(self) -> list[SavedTensor]:
         """Return all tensors saved for backward, in the order in which they were saved.
 
-        A tensor that two nodes save is listed twice. Sizes are in bytes.
+        A tensor that two nodes save is listed twice. Sizes are in bytes. The list prints and
+        displays as a table.
 
         Example:
             >>> sum(saved.tensor.nbytes for saved in trace.saved_tensors())
             320
         """
-        return sorted(self.analysis.saved.values(), key=lambda saved: saved.saved_seq)
+        saved = sorted(self.analysis.saved.values(), key=lambda saved: saved.saved_seq)
+        nodes = {node_id: node.name for node_id, node in self.analysis.graph.nodes.items()}
+        return SavedTensors(saved, nodes)
 
     def saved_bytes(self, module: str | None = None) -> SavedBytes:
         """Return the bytes that saved tensors kept alive for backward, each storage counted once.
@@ -478,14 +485,17 @@ class Trace:
             Data frames by class name in ``autogradviz.events``, with one column for each field.
 
         Raises:
-            ImportError: if pandas is not installed.
+            MissingExtraError: if pandas is not installed.
 
         Example:
             >>> trace.to_pandas()["OpCalled"]["op"].iloc[0]
             'aten.t.default'
         """
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            message = "data frames need pandas: pip install pandas"
+            raise MissingExtraError(message) from error
         from autogradviz.events import EVENT_TYPES, field_names
 
         return {
@@ -646,8 +656,7 @@ class Trace:
         Example:
             >>> trace.graph(depth=0)
             <GraphView of ... nodes and ... edges>
-            >>> trace.graph(open="down", title="One step").svg("step.svg")[:4]
-            '<svg'
+            >>> trace.graph(open="down", title="One step").svg("step.svg")
         """
         if redact:
             return self.redacted().graph(depth=depth, open=open, title=title)

@@ -443,7 +443,7 @@ class _Cuts:
                 "The gradient path ends here:",
                 line.location,
                 REASONS[line.kind],
-                "What the loss is computed from reads the values here:",
+                "The loss uses these values here:",
                 used,
             ],
             confidence="likely" if without and line.kind != "numbers" else "hint",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, overload
 
+from autogradviz.causes.answer_cards import card
 from autogradviz.diagnose.text_formatting import quote_source
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.finding import Confidence, Finding
 
@@ -79,13 +81,11 @@ class AuditEntry:
         return "\n".join([*(line for line in lines if line), f"        {self.effect}"])
 
 
-_COLUMNS: Final = ("mechanism", "line", "statement", "effect")
-
-
 class Audit(Sequence[AuditEntry]):
     """The entries of a recording, those with the largest effect first.
 
-    It is a sequence. ``print(audit)`` lists the entries, a notebook shows them as a table.
+    It is a sequence. ``print(audit)`` lists the entries, a notebook shows each as a card with its
+    source lines.
 
     Example:
         >>> audit = trace.audit()
@@ -135,20 +135,19 @@ class Audit(Sequence[AuditEntry]):
         return "\n".join(str(entry) for entry in self._entries)
 
     def _repr_html_(self) -> str:
-        return _table(_COLUMNS, [_cells(entry) for entry in self._entries])
-
-
-def _cells(entry: AuditEntry) -> list[str]:
-    place = f"{entry.location}" if entry.location is not None else "an unknown line"
-    return [entry.mechanism, place, entry.statement, entry.effect]
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f"<th>{html.escape(head)}</th>" for head in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table><tr>{top}</tr>{body}</table>"
+        return (
+            "".join(
+                card(
+                    entry.effect,
+                    f"{entry.mechanism}, {entry.confidence}",
+                    [("line", entry.location)] if entry.location is not None else [],
+                    explanation=entry.explanation,
+                    fix=entry.fix,
+                )
+                for entry in self._entries
+            )
+            or "<p>Nothing that needs a look.</p>"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,13 +170,12 @@ class Fact:
 
     def entry(self) -> AuditEntry:
         """Return the entry."""
-        parts = [part if isinstance(part, str) else quote_source(part) for part in self.lines]
         return AuditEntry(
             mechanism=self.mechanism,
             location=self.location,
             statement=self.location.text if self.location is not None else "",
             effect=self.effect,
-            explanation="\n".join(part for part in parts if part),
+            explanation="\n".join(excerpts(self.lines)),
             confidence=self.confidence,
             parameters=self.parameters,
             share=self.share,
@@ -185,6 +183,21 @@ class Fact:
             events=self.events,
             fix=self.fix,
         )
+
+
+def excerpts(lines: Iterable[str | SourceLocation | None]) -> list[str]:
+    """Return sentences and source lines as text, each once.
+
+    A sentence that announces lines, with a colon, is left out if none of them is left.
+    """
+    texts = (each if isinstance(each, str) else quote_source(each) for each in lines)
+    parts = list(dict.fromkeys(text for text in texts if text))
+    following = [*parts[1:], ""]
+    return [
+        part
+        for part, after in zip(parts, following, strict=True)
+        if not part.endswith(":") or after.startswith(" ")
+    ]
 
 
 _ONE_PERCENT: Final = 0.01

@@ -10,9 +10,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
+from autogradviz.causes.entry import excerpts
 from autogradviz.diagnose import Finding, diagnose, with_runs_and_cells
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.text_formatting import paragraphs, quote_source
+from autogradviz.diagnose.text_formatting import paragraphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,15 +114,13 @@ def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Ite
 
 def _finding(fact: Fact) -> Finding:
     """Return the finding that says what a fact says."""
-    parts = [part if isinstance(part, str) else quote_source(part) for part in fact.lines]
-    if fact.others:
-        parts += ["The other lines concerned:", *(quote_source(each) for each in fact.others[:2])]
+    parts = excerpts([*fact.lines, "The other lines concerned:", *fact.others[:2]])
     return Finding(
         slug=fact.slug or SLUGS[fact.mechanism],
         title=fact.effect,
         culprit=fact.location,
         victim=next((each for each in fact.others if each != fact.location), None),
-        explanation=paragraphs(list(dict.fromkeys(part for part in parts if part))),
+        explanation=paragraphs(parts),
         fix=fact.fix or "# nothing, if this is meant",
         confidence="hint",
         events=fact.events,

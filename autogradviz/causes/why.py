@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,9 @@ HOW: Final = "how it got its gradient"
 MEMORY: Final = "still alive"
 LOSS: Final = "its value"
 QUESTIONS: Final = (NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, MEMORY, LOSS)
+_WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
+"""Questions about a parameter; those about the worst states come first."""
+
 _MAX_ALTERNATIVES: Final = 4
 _CUTTING: Final = frozenset({"cut"})
 _LEAST_WEIGHT: Final = 0.0205  # of a fact that may have an effect
@@ -86,17 +90,23 @@ class _Answers:
         if isinstance(target, int) and not isinstance(target, bool):
             return self._of_node(self._node(str(target)))
         if isinstance(target, str):
-            tensor_id = self._parameter(target)
-            if tensor_id is not None:
-                return self._of_parameter(tensor_id, question)
-            if target in {"memory", "loss"}:
-                return self._of_memory() if target == "memory" else self._of_loss(question)
-            return self._of_node(self._node(target))
+            return self._of_name(target, question)
         message = (
             "why() takes the name of a parameter, the number or name of a node, a Finding or an "
             f"exception, not {type(target).__name__}"
         )
         raise TypeError(message)
+
+    def _of_name(self, target: str, question: str | None) -> Explanation:
+        tensor_id = self._parameter(target)
+        if tensor_id is not None:
+            return self._of_parameter(tensor_id, question)
+        if target in {"memory", "loss"}:
+            return self._of_memory() if target == "memory" else self._of_loss(question)
+        below = self._below(target)
+        if below:
+            return self._of_module(target, below, question)
+        return self._of_node(self._node(target))
 
     # --- targets --------------------------------------------------------------------------------
 
@@ -126,31 +136,49 @@ class _Answers:
         found = [node for node, own in names.items() if own == name]
         if found:
             return max(found)
-        known = [*self._names, *dict.fromkeys(names.values())]
+        modules = {full.rpartition(".")[0] for full in self._names} - {""}
+        known = [*self._names, *modules, *dict.fromkeys(names.values())]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         near = near or [full for full in known if name.lower() in full.lower()][:3]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        message = f"no parameter or node is named {name!r}{hint}"
+        message = f"no parameter, module or node is named {name!r}{hint}"
         raise UnknownTargetError(message)
 
+    def _below(self, name: str) -> list[int]:
+        """Return the parameters of a module, whose name may lack that of the model."""
+        starts = (f"{name}.", f".{name}.")
+        return [
+            t
+            for t, names in self._analysis.parameters.items()
+            if any(full.startswith(starts[0]) or starts[1] in full for full in names)
+        ]
+
     # --- parameters -----------------------------------------------------------------------------
+
+    def _of_module(self, target: str, below: Sequence[int], question: str | None) -> Explanation:
+        """Return the explanation of the parameter of a module whose state is the worst."""
+        states = {t: self._state(t) for t in below}
+        worst = min(below, key=lambda t: _WORST.index(states[t]))
+        same = sum(state == states[worst] for state in states.values())
+        found = self._of_parameter(worst, question)
+        text = f"{same:,} of {count(len(below), 'parameter')} of {target}: {states[worst]}"
+        return replace(found, target=target, steps=(_step(text, None, ()), *found.steps))
+
+    def _state(self, tensor_id: int) -> str:
+        """Return the question about a parameter that is true."""
+        norm = self._norms.get(tensor_id, 1.0)
+        if not self._graph.got_gradient.get(tensor_id):
+            return NO_GRADIENT
+        if norm is None:
+            return NOT_FINITE
+        if norm == 0:
+            return ZERO
+        return NO_OPTIMIZER if self._held and tensor_id not in self._held else HOW
 
     def _of_parameter(self, tensor_id: int, question: str | None) -> Explanation:
         name = self._analysis.parameters[tensor_id][0]
         got = self._graph.got_gradient.get(tensor_id, [])
-        norm = self._norms.get(tensor_id, 1.0)
-        held = self._held
-        if question is None:
-            if not got:
-                question = NO_GRADIENT
-            elif norm is None:
-                question = NOT_FINITE
-            elif norm == 0:
-                question = ZERO
-            elif held and tensor_id not in held:
-                question = NO_OPTIMIZER
-            else:
-                question = HOW
+        question = question or self._state(tensor_id)
         if question == NO_GRADIENT:
             return self._no_gradient(tensor_id, name)
         own = [fact for fact in self._facts if name in fact.parameters]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import runpy
 import sys
 from pathlib import Path
@@ -40,13 +41,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _check(options: argparse.Namespace) -> None:
     from autogradviz.checking.run_relations import check
 
-    script, _, name = options.step.rpartition(":")
+    script, colon, name = options.step.rpartition(":")
+    if not colon:
+        message = f"{name} names no function; write {name}:FUNCTION"
+        raise ProgramNotFoundError(message)
     if not Path(script).is_file():
         message = f"no script {script!r}; write SCRIPT.py:FUNCTION"
         raise ProgramNotFoundError(message)
     sys.path.insert(0, str(Path(script).resolve().parent))
     names = runpy.run_path(script, run_name=Path(script).stem)
-    step, model = _read(names, name, script), _read(names, options.model, script)
+    step = _read(names, name, script)
+    model = _read(names, options.model, script, "; name another variable with --model NAME")
     chosen: dict[str, Any] = {}
     if options.relations:
         chosen["relations"] = [each.strip() for each in options.relations.split(",")]
@@ -62,8 +67,10 @@ def _check(options: argparse.Namespace) -> None:
         raise SystemExit(NEGATIVE)
 
 
-def _read(names: dict[str, Any], name: str, script: str) -> Any:
+def _read(names: dict[str, Any], name: str, script: str, advice: str = "") -> Any:
     if name not in names:
-        message = f"{script} has no {name!r}"
+        near = difflib.get_close_matches(name, names, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else advice
+        message = f"{script} has no {name!r}{meant}"
         raise UnknownTargetError(message)
     return names[name]

@@ -14,7 +14,7 @@ from autogradviz.distributed_runs import Run
 from autogradviz.distributed_runs import load as load_any
 from autogradviz.distributed_runs.rank_files import describe_ranks
 from autogradviz.errors import AutogradvizError
-from autogradviz.support.rich_classes import Console
+from autogradviz.render.terminal_text import print_out
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +42,7 @@ def _compare(options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.write(json.dumps([asdict(each) for each in comparison], indent=2) + "\n")
     else:
-        Console().print(comparison)
+        print_out(comparison)
 
 
 def _compared(before: Trace | Run, after: list[Path]) -> Comparison:

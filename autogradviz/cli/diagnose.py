@@ -20,13 +20,15 @@ from autogradviz.continuous_integration.reported_findings import (
 )
 from autogradviz.continuous_integration.sarif import to_sarif
 from autogradviz.distributed_runs import Run, load
-from autogradviz.render.terminal_text import render_findings
-from autogradviz.support.rich_classes import Console
+from autogradviz.render.terminal_text import print_out, render_findings
+from autogradviz.support.rich_classes import Text
 from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from rich.console import RenderableType
 
     from autogradviz.continuous_integration.reported_findings import ReportedFinding
     from autogradviz.diagnose import Finding
@@ -82,17 +84,18 @@ def _headed(found: Trace | Run) -> list[tuple[str, Finding]]:
 
 
 def _print(reported: Sequence[ReportedFinding], trace: Path) -> None:
-    console = Console()
+    parts: list[RenderableType] = []
     for each in reported:
         if each.heading:
-            console.print(each.heading, style="dim", highlight=False)
+            parts.append(Text(each.heading, style="dim"))
         if each.state == "baseline":
-            console.print("in the baseline", style="dim", highlight=False)
-        console.print(render_findings([each.finding]))
+            parts.append(Text("in the baseline", style="dim"))
+        parts.append(render_findings([each.finding]))
         if each.query:
             command = f"  autogradviz sql {trace} {each.query}\n"
-            console.print(command, style="dim", highlight=False, soft_wrap=True, markup=False)
+            parts.append(Text(command, style="dim", no_wrap=True, overflow="ignore"))
     if not reported:
-        console.print(render_findings([]))
+        parts.append(render_findings([]))
     if counts := describe_states(reported):
-        console.print(counts, highlight=False)
+        parts.append(Text(counts))
+    print_out(*parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import io
 import os
 import sys
@@ -54,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if program:  # its exceptions and streams are its own
         return run.record_program(_build_parser().parse_args(own), program)
     _escape_unencodable_output()
-    options = _build_parser().parse_args(own)
+    if own and (message := _unknown_command(own[0])) is not None:
+        return _report_error(message)
+    options = _build_parser().parse_args(own or ["--help"])
     try:
         options.run(options)
         sys.stdout.flush()
@@ -66,6 +69,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+_OTHER_WORDS: Final = {
+    "convert": "export", "diff": "compare", "draw": "svg", "explore": "html", "graph": "svg",
+    "inspect": "show", "open": "html", "profile": "run", "record": "run", "report": "html",
+    "summary": "show", "trace": "run", "view": "html",
+}  # fmt: skip
+"""Words of other programs for our commands."""
+
+
+def _unknown_command(word: str) -> str | None:
+    """Return a message about a word that is no command, None if it is one or an option."""
+    names = [command.__name__.rpartition(".")[2].replace("_", "-") for command in COMMANDS]
+    if word.startswith("-") or word in names:
+        return None
+    near = [_OTHER_WORDS[word]] if word in _OTHER_WORDS else []
+    near = near or difflib.get_close_matches(word, names, n=3)
+    if not near and word.endswith(".py"):
+        return f"there is no command {word!r}; to record it: autogradviz run {word}"
+    hint = f"did you mean {' or '.join(near)}?" if near else "autogradviz --help lists all"
+    return f"there is no command {word!r}; {hint}"
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -42,6 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "run",
         help="record a program, and print what went wrong in it (needs torch)",
         usage=_USAGE,
+        allow_abbrev=False,  # or they would be split wrongly
         description="Run a program as Python would, and record it. Options come before the "
         "script. The trace is written to NAME.agv, where NAME is that of the script; an earlier "
         "trace there is replaced, any other file is kept.",

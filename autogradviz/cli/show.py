@@ -16,12 +16,13 @@ from autogradviz.render.terminal_text import (
     engine_text,
     format_duration,
     ops_text,
+    print_out,
     saved_rows,
     strip_controls,
 )
 from autogradviz.scene.display_text import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.panels import summarize
-from autogradviz.support.rich_classes import Console, Group, Padding, Table, Text
+from autogradviz.support.rich_classes import Group, Padding, Table, Text
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +58,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _show(options: argparse.Namespace) -> None:
     found = load(options.trace)
-    Console().print(found if isinstance(found, Run) else overview(found))
+    print_out(found if isinstance(found, Run) else overview(found))
 
 
 def overview(trace: Trace) -> RenderableType:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.errors import UnknownTargetError
-from autogradviz.render.terminal_text import strip_controls
+from autogradviz.render.terminal_text import print_out, strip_controls
 from autogradviz.sql_queries.named_queries import named_queries, run_query
-from autogradviz.support.rich_classes import Console, Table, Text
+from autogradviz.support.rich_classes import Table, Text
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _sql(options: argparse.Namespace) -> None:
         table.add_column(Text(column), overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
-    Console().print(strip_controls(table))
+    print_out(strip_controls(table))
     if not rows:
         sys.stdout.write("no rows\n")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``why`` to the command line."""
-    text = "explain the state of a parameter or node: the way to the line that caused it"
+    text = "explain the state of a parameter, module or node: the way to the line that caused it"
     parser = commands.add_parser("why", help=text, description=text)
     add_trace(parser)
     parser.add_argument(

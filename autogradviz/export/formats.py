@@ -84,7 +84,7 @@ FORMATS: Final = {
         ),
         Format(
             name="perfetto",
-            description='timeline for ui.perfetto.dev; needs pip install "autogradviz[perfetto]"',
+            description="timeline for ui.perfetto.dev; needs pip install perfetto",
             suffixes=(".pftrace", ".perfetto-trace"),
             signature=b"autogradviz",
             writer="autogradviz.export.perfetto:write_perfetto",

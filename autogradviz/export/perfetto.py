@@ -52,7 +52,7 @@ def write_perfetto(analysis: Analysis, path: Path) -> None:
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
     except ImportError as error:
-        message = 'Perfetto files need a package: pip install "autogradviz[perfetto]"'
+        message = "Perfetto files need a package: pip install perfetto"
         raise MissingExtraError(message) from error
     writer = _Writer(TraceProtoBuilder(), TrackEvent)
     tracks = _collect(analysis)

@@ -96,7 +96,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         >>> with autogradviz.record(model) as trace:
         ...     model(torch.ones(2, 3)).sum().backward()
         >>> trace.diagnose()
-        []
+        No findings.
         >>> len(trace.analysis.graph.nodes)
         5
     """

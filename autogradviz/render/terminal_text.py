@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +56,7 @@ def format_duration(duration_ns: int) -> str:
 
 
 def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:
-    """Return the figures of a recording and the titles of its findings, as a few lines.
+    """Return the figures of a recording, the titles of its findings and the next call.
 
     The engine is named if it was the slower one and not chosen.
     """
@@ -83,6 +84,9 @@ def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:
         if finding.culprit_line:
             line = f"  {PurePath(finding.culprit_file).name}:{finding.culprit_line}"
         table.add_row("finding", Text(finding.title + line, style=style))
+    then = 'trace.html("report.html") to explore'
+    first = "trace.diagnose() to read the findings" if scene.findings else "no findings"
+    table.add_row("next", f"{first} · {then}")
     title = Text.assemble(
         (s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else ""
     )
@@ -165,6 +169,20 @@ def as_text(renderable: RenderableType) -> str:
     console.print(renderable)
     output = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in output.splitlines())
+
+
+def print_out(*renderables: RenderableType) -> None:
+    """Print on standard output; if that is no terminal, without blanks at the ends of lines."""
+    console = Console()
+    if console.is_terminal:
+        for each in renderables:
+            console.print(each, highlight=False)
+        return
+    with console.capture() as captured:
+        for each in renderables:
+            console.print(each, highlight=False)
+    lines = captured.get().split("\n")
+    sys.stdout.write("\n".join(line.rstrip() for line in lines))
 
 
 def finding_note(finding: Finding) -> str:

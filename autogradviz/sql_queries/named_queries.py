@@ -92,7 +92,7 @@ def run_query(log: Log, name: str) -> tuple[list[str], list[Any]]:
     try:
         import duckdb
     except ImportError:
-        message = "queries need DuckDB: pip install 'autogradviz[sql]'"
+        message = "queries need DuckDB: pip install duckdb"
         raise MissingExtraError(message) from None
     with duckdb.connect() as connection:
         connection.register("events", _table(log))

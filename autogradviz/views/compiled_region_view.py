@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 from autogradviz.errors import UnknownRegionError
 from autogradviz.event_log import write_over_own
@@ -36,6 +36,24 @@ class CompiledRegionView:
         self._region = region
         self._scene = build_region_scene(region)
 
+    @overload
+    def svg(
+        self,
+        path: None = None,
+        *,
+        detail: Literal["blocks", "lines"] | None = None,
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> str: ...
+    @overload
+    def svg(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        detail: Literal["blocks", "lines"] | None = None,
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> None: ...
     def svg(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -43,11 +61,11 @@ class CompiledRegionView:
         detail: Literal["blocks", "lines"] | None = None,
         theme: Literal["light", "dark"] = "light",
         overwrite: bool = False,
-    ) -> str:
-        """Return the picture as SVG text.
+    ) -> str | None:
+        """Return the picture as SVG text, or write it to a file.
 
         Args:
-            path: also write the text to this file. An earlier SVG there is replaced.
+            path: write the text to this file, and return None. An earlier SVG there is replaced.
             detail: one column for each numbered module ("blocks") or for each line of the
                 program ("lines"). By default lines, if the picture stays readable.
             theme: colors for light or dark pages.
@@ -61,16 +79,16 @@ class CompiledRegionView:
             >>> step = torch.compile(lambda x: x.cos().sum(), backend="aot_eager")
             >>> with autogradviz.record() as compiled:
             ...     step(torch.rand(3, requires_grad=True)).backward()
-            >>> compiled.compiled_graph().svg("region.svg")[:4]
-            '<svg'
+            >>> compiled.compiled_graph().svg("region.svg")
         """
         if detail not in {None, "blocks", "lines"}:
             message = f'detail is "blocks" or "lines", not {detail!r}'
             raise ValueError(message)
         text = render_compiled_svg(self._scene, detail=detail, theme=theme)
-        if path is not None:
-            write_over_own(path, text, "<svg", overwrite=overwrite)
-        return text
+        if path is None:
+            return text
+        write_over_own(path, text, "<svg", overwrite=overwrite)
+        return None
 
     def _repr_svg_(self) -> str:
         return self.svg()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 from autogradviz.analysis.flame_graph import build_flame_rows, build_frames
 from autogradviz.event_log import write_over_own
@@ -42,17 +42,33 @@ class FlameGraphView:
     def _root(self) -> FlameFrame:
         return build_frames(build_flame_rows(self._analysis, self._kind), merge=self._merge_blocks)
 
+    @overload
+    def svg(
+        self,
+        path: None = None,
+        *,
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> str: ...
+    @overload
+    def svg(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> None: ...
     def svg(
         self,
         path: str | os.PathLike[str] | None = None,
         *,
         theme: Literal["light", "dark"] = "light",
         overwrite: bool = False,
-    ) -> str:
-        """Return the picture as SVG text.
+    ) -> str | None:
+        """Return the picture as SVG text, or write it to a file.
 
         Args:
-            path: also write the text to this file. An earlier SVG there is replaced.
+            path: write the text to this file, and return None. An earlier SVG there is replaced.
             theme: colors for light or dark pages.
             overwrite: replace any regular file, not only an SVG.
 
@@ -60,15 +76,15 @@ class FlameGraphView:
             OutputExistsError: if ``path`` is another non-empty file.
 
         Example:
-            >>> trace.flame_graph("time").svg("time.svg")[:4]
-            '<svg'
+            >>> trace.flame_graph("time").svg("time.svg")
         """
         from autogradviz.render.svg.flame_graph import render_flame_svg
 
         text = render_flame_svg(self._root, self._kind, self._title, theme=theme)
-        if path is not None:
-            write_over_own(path, text, "<svg", overwrite=overwrite)
-        return text
+        if path is None:
+            return text
+        write_over_own(path, text, "<svg", overwrite=overwrite)
+        return None
 
     def plot(self) -> go.Figure:
         """Return a plotly figure; a click on a frame zooms in.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from autogradviz.analysis import Analysis
 from autogradviz.errors import NotAGraphError
@@ -33,6 +33,24 @@ class GraphView:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
 
+    @overload
+    def svg(
+        self,
+        path: None = None,
+        *,
+        engine: Literal["native", "dot"] = "native",
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> str: ...
+    @overload
+    def svg(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        engine: Literal["native", "dot"] = "native",
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> None: ...
     def svg(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -40,11 +58,11 @@ class GraphView:
         engine: Literal["native", "dot"] = "native",
         theme: Literal["light", "dark"] = "light",
         overwrite: bool = False,
-    ) -> str:
-        """Return the picture as SVG text.
+    ) -> str | None:
+        """Return the picture as SVG text, or write it to a file.
 
         Args:
-            path: also write the text to this file. An earlier SVG there is replaced.
+            path: write the text to this file, and return None. An earlier SVG there is replaced.
             engine: "native" needs no other program; "dot" lays the graph out with Graphviz.
             theme: colors for light or dark pages; "native" only.
             overwrite: replace any regular file, not only an SVG.
@@ -56,8 +74,7 @@ class GraphView:
             OutputExistsError: if ``path`` is another non-empty file.
 
         Example:
-            >>> trace.graph().svg("graph.svg")[:4]
-            '<svg'
+            >>> trace.graph().svg("graph.svg")
         """
         if engine == "native":
             from autogradviz.render.svg.document import render_svg
@@ -71,9 +88,10 @@ class GraphView:
             # callers need not be typed
             message = f'engine is "native" or "dot", not {engine!r}'  # type: ignore[unreachable]
             raise ValueError(message)
-        if path is not None:
-            write_over_own(path, text, "<svg", overwrite=overwrite)
-        return text
+        if path is None:
+            return text
+        write_over_own(path, text, "<svg", overwrite=overwrite)
+        return None
 
     def dot(self) -> str:
         """Return the graph as Graphviz source.

@@ -428,7 +428,7 @@ def test_equal_arguments_are_recorded_once_and_unequal_types_apart():
 
 
 @pytest.mark.ci(reason="starts PyTorch in another process")
-def test_command_writes_a_program_that_raises_beside_the_script(tmp_path, capsys, monkeypatch):
+def test_command_writes_a_program_that_raises_next_to_the_script(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "step.py").write_text("print('of the user')")
     os.utime(tmp_path / "step.py", (1, 1))

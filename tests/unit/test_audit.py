@@ -23,6 +23,8 @@ from make_log import (
 
 import autogradviz
 from autogradviz import events as e
+from autogradviz.analysis import SourceLocation
+from autogradviz.causes.entry import excerpts
 
 WEIGHT, INPUT, PRODUCT, VIEW, SUM, LOSS = 1, 2, 3, 4, 5, 6
 
@@ -203,7 +205,8 @@ def test_entries_are_json_html_and_text():
     recorded = trace(leaf(9, WEIGHT), stepped(WEIGHT, gradients=0), gradient(1))
     audit = recorded.audit()
     assert json.loads(audit.to_json())[0]["mechanism"] == audit[0].mechanism
-    assert audit._repr_html_().startswith("<table>")
+    assert audit._repr_html_().startswith("<div ")
+    assert "t.py:9" in audit._repr_html_()
     assert "t.py:9" in str(audit)
     assert audit.of("order") == (audit[0],)
     assert audit == list(audit)
@@ -317,3 +320,20 @@ def test_an_operand_of_a_usual_size_loses_no_precision(tmp_path):
         accumulated(9, WEIGHT),
     )
     assert listed(recorded) == []
+
+
+def test_a_sentence_that_announces_lines_is_left_out_without_them():
+    place = SourceLocation(filename="t.py", lineno=3, function="f", text="x = 1")
+    lines = ["It ends here:", place, "Others:", place, "More:", None, "It is so."]
+    assert excerpts(lines) == ["It ends here:", "    t.py:3, in f\n        x = 1", "It is so."]
+
+
+def test_a_module_is_explained_by_its_worst_parameter():
+    recorded = trace(leaf(9, WEIGHT), stepped(WEIGHT, gradients=0), gradient(1))
+    name = next(iter(recorded.analysis.parameters[WEIGHT]))
+    module = name.rpartition(".")[0]
+    found = recorded.why(module)
+    own = recorded.why(name)
+    assert found.target == module
+    assert found.steps[0].text == f"1 of 1 parameter of {module}: {own.question}"
+    assert found.steps[1:] == own.steps

@@ -152,7 +152,7 @@ def test_audit_and_why_print_text_and_json(folder, capsys):
 
 def test_why_suggests_a_name_or_says_that_there_is_none(folder, capsys):
     assert run("why", save_failing(folder / "x.agv"), "wieght") == 2
-    assert "no parameter or node is named 'wieght'" in capsys.readouterr().err
+    assert "no parameter, module or node is named 'wieght'" in capsys.readouterr().err
 
 
 def test_diagnose_prints_findings_as_json(folder, capsys):
@@ -347,7 +347,7 @@ def test_truncated_trace_is_diagnosed_up_to_its_end(folder, capsys):
     )
 
 
-@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["svg", "x.agv", "--depth", "-1"]])
+@pytest.mark.parametrize("arguments", [["svg"], ["svg", "x.agv", "--depth", "-1"]])
 def test_wrong_command_line_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         run(*arguments)
@@ -511,3 +511,40 @@ def test_break_at_a_finding_names_the_problem_of_the_trace(folder, capsys, name,
     save("whole.agv")
     assert run("run", "--break", "finding", "train.py", name) == 2
     assert capsys.readouterr().err.startswith(f"autogradviz: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("diff", "did you mean compare?"),
+        ("diagnos", "did you mean diagnose?"),
+        ("train.py", "to record it: autogradviz run train.py"),
+        ("xyzzy", "autogradviz --help lists all"),
+    ],
+)
+def test_unknown_command_is_answered_with_a_known_one(capsys, word, answer):
+    assert main([word, "a", "b"]) == 2
+    assert capsys.readouterr().err == f"autogradviz: there is no command {word!r}; {answer}\n"
+
+
+def test_without_arguments_the_help_is_printed(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0
+    assert "diagnose" in capsys.readouterr().out
+
+
+def test_messages_name_only_packages_that_pip_can_install():
+    """Our own extras cannot: the documented installation is from a checkout."""
+    root = Path(autogradviz.__file__).parent
+    known = (root.parent / "pyproject.toml").read_text(encoding="utf-8")
+    texts = [p.read_text(encoding="utf-8") for p in root.rglob("*") if p.suffix in {".py", ".md"}]
+    named = {n for text in texts for n in re.findall(r"pip install ['\"]?([\w\[\]-]+)", text)}
+    assert named >= {"duckdb", "pandas", "perfetto"}
+    assert {name for name in named if f'  "{name}' not in known} == set()
+
+
+def test_data_frames_without_pandas_name_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(autogradviz.MissingExtraError, match="pip install pandas"):
+        autogradviz.Trace(m.make_log()).to_pandas()

@@ -9,7 +9,13 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.show import overview
 from autogradviz.diagnose import Finding
 from autogradviz.event_log import Log
-from autogradviz.render.terminal_text import as_text, finding_note, render_findings, render_summary
+from autogradviz.render.terminal_text import (
+    as_text,
+    finding_note,
+    print_out,
+    render_findings,
+    render_summary,
+)
 from autogradviz.scene import build_scene
 from autogradviz.trace import Trace
 
@@ -48,7 +54,10 @@ def test_summary_lists_figures_and_then_findings():
     lines = as_text(render_summary(scene, Analysis(Log()))).splitlines()
     assert lines[0].startswith("x.agv")
     assert lines[1] == "graph    2 nodes, 1 edges, 1 backward"
-    assert lines[-1] == "finding  b was written  train.py:5"
+    assert lines[-2:] == [
+        "finding  b was written  train.py:5",
+        'next     trace.diagnose() to read the findings · trace.html("report.html") to explore',
+    ]
 
 
 def test_empty_recording_has_a_summary():
@@ -61,7 +70,10 @@ def test_summary_has_the_first_line_of_the_error():
     log = m.make_log(m.raised("ValueError", "too far\nand more"))
     analysis = Analysis(log)
     lines = as_text(render_summary(build_scene(analysis, ()), analysis)).splitlines()
-    assert lines[-1] == "raised  ValueError: too far"
+    assert lines[-2:] == [
+        "raised  ValueError: too far",
+        'next    no findings · trace.html("report.html") to explore',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -142,3 +154,11 @@ def test_note_has_at_most_thirty_lines_and_keeps_its_fix():
     assert len(note) == 30
     assert note[0] == "autogradviz: b was written"
     assert note[-6:] == ["…", "", "Fix:", "a", "b", "c"]
+
+
+def test_piped_output_has_no_blanks_at_the_ends_of_lines(capsys):
+    print_out(render_findings([finding(explanation="Two\nlines")]), "more")
+    lines = capsys.readouterr().out.split("\n")
+    assert "  Two" in lines
+    assert lines == [line.rstrip() for line in lines]
+    assert lines[-2:] == ["more", ""]
