@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parent
 PAGES = [
+    DOCS.parent / "README.md",
+    DOCS / "README.md",
     DOCS / "first-minute.md",
     DOCS / "long-trainings.md",
     *sorted((DOCS / "guides").glob("*.md")),

@@ -8,29 +8,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TITLES = {
     "12-layer GPT, d=768": "GPT, d=768",
-    "12-layer GPT, d=768, checkpointed": "GPT, d=768, checkpointed",
     "12-layer GPT, d=64": "GPT, d=64",
-    "12-layer GPT, d=64, checkpointed": "GPT, d=64, checkpointed",
     "ResNet-18, two images of 64×64": "ResNet-18",
     "RNN of 1,000 steps": "RNN, 1,000 steps",
-    "a graph of 20,000 nodes": "20,000 nodes",
 }
 RECORDERS = (
-    "plain",
-    "floor: empty mode, empty hooks",
     "record()",
-    "record(ops=False)",
-    "record(), each of 20 steps",
-    "record(ops=False), each of 20 steps",
     "record(keep_steps=3), each of 20 steps",
-    "record(), Python engine",
-    "record(ops=False), Python engine",
-    "record(fingerprints=True)",
-    "DebugMode",
     "TorchLens, the forward only",
-    "torchview, the forward only",
     "torchviz",
-    "checkpoint(debug=True)",
 )
 NOT_MEASURED = "–"
 

@@ -11,6 +11,10 @@ import autogradviz
 from autogradviz import errors
 from autogradviz.explanations.read_pages import overview, pages
 
+INDEX = (Path(__file__).parents[2] / "docs" / "README.md").read_text(encoding="utf-8")
+MESSAGES = re.findall(
+    r"^\| (`+) ?(.*?) ?\1 \| \[([\w-]+)\]\(findings/\3.md\) \|$", INDEX, re.MULTILINE
+)
 PACKAGE = Path(autogradviz.__file__).parent
 PAGES = {page.slug: page for page in pages()}
 SLUG = re.compile(r"[a-z]+(-[a-z]+)+")
@@ -84,3 +88,14 @@ def test_unknown_name_raises_with_suggestions():
 
 def test_overview_has_a_line_for_each_page():
     assert [line.split()[0] for line in overview()] == list(PAGES)
+
+
+@pytest.mark.one_in(3, reason="runs each example", in_ci=1)
+@pytest.mark.parametrize(("message", "slug"), [row[1:] for row in MESSAGES])
+def test_message_in_the_index_is_that_of_the_example_of_its_finding(
+    message, slug, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert len(MESSAGES) == 10
+    _, raised = run(PAGES[slug], tmp_path)
+    assert message in str(raised)

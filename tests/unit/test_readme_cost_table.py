@@ -20,11 +20,10 @@ def test_noise_is_omitted_and_unmeasured_cells_are_dashes():
     measured = (
         "### 12-layer GPT, d=64\n\n| | CPU time | per event |\n|---|---|---|\n"
         "| plain | 8.0 ms ± 0.1 |  |\n| record() | 5.0× ± 0.2 | 8 µs × 1 |\n"
-        "| checkpoint(debug=True) | nothing is checkpointed | |\n"
+        "| torchviz | nothing is checkpointed | |\n"
     )
     lines = readme_table.quoted(measured).splitlines()
     assert lines[0] == "| | GPT, d=64 |"
-    assert "| plain | 8.0 ms |" in lines
     assert "| record() | 5.0× |" in lines
-    assert "| record(ops=False) | – |" in lines
-    assert "| checkpoint(debug=True) | – |" in lines
+    assert "| TorchLens, the forward only | – |" in lines
+    assert "| torchviz | – |" in lines
