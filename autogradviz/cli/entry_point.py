@@ -32,6 +32,7 @@ from autogradviz.cli import (
     why,
 )
 from autogradviz.cli.common_arguments import describe_error
+from autogradviz.cli.examples import EXAMPLES
 from autogradviz.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED
 from autogradviz.errors import AutogradvizError
 
@@ -81,11 +82,10 @@ _OTHER_WORDS: Final = {
 
 def _unknown_command(word: str) -> str | None:
     """Return a message about a word that is no command, None if it is one or an option."""
-    names = [command.__name__.rpartition(".")[2].replace("_", "-") for command in COMMANDS]
-    if word.startswith("-") or word in names:
+    if word.startswith("-") or word in EXAMPLES:
         return None
     near = [_OTHER_WORDS[word]] if word in _OTHER_WORDS else []
-    near = near or difflib.get_close_matches(word, names, n=3)
+    near = near or difflib.get_close_matches(word, EXAMPLES, n=3)
     if not near and word.endswith(".py"):
         return f"there is no command {word!r}; to record it: autogradviz run {word}"
     hint = f"did you mean {' or '.join(near)}?" if near else "autogradviz --help lists all"
@@ -99,6 +99,8 @@ def _build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(commands)
+    for name, own in commands.choices.items():
+        own.epilog = f"example: {EXAMPLES[name]}"
     return parser
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import autogradviz
 from autogradviz import event_log
 from autogradviz.cli import main
+from autogradviz.cli.examples import EXAMPLES
 from autogradviz.cli.output_path import TraceFile
 from autogradviz.events import StepEnded
 
@@ -548,3 +550,30 @@ def test_data_frames_without_pandas_name_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(autogradviz.MissingExtraError, match="pip install pandas"):
         autogradviz.Trace(m.make_log()).to_pandas()
+
+
+START_PROCESSES = {"demo", "reproduce", "run"}  # each has tests of its own
+WAIT = {"mcp", "watch"}
+NEED_MORE = {"check", "import-compile-trace"}  # PyTorch, and logs of a compiler
+RUN = sorted(EXAMPLES.keys() - START_PROCESSES - WAIT - NEED_MORE)
+
+
+def test_help_of_each_command_ends_with_its_example(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for name, example in EXAMPLES.items():
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        assert capsys.readouterr().out.endswith(f"example: {example}\n")
+        assert shlex.split(example)[:2] == ["autogradviz", name]
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_example_of_a_command_runs(folder, name, capsys):
+    if name == "sql":
+        pytest.importorskip("duckdb")
+    for file in ("step.agv", "before.agv", "after.agv"):
+        save(folder / file, m.parameter(1, "net.0.weight"))
+    assert main(shlex.split(EXAMPLES[name])[1:]) == 0
+    output = [word for word in shlex.split(EXAMPLES[name]) if "." in word][-1:]
+    assert capsys.readouterr().out
+    assert name not in {"svg", "html", "export"} or (folder / output[0]).stat().st_size > 100
