@@ -5,10 +5,14 @@ from __future__ import annotations
 import html
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
+
+
+ANOTHER_LINE: Final = "another line where it can be changed"
+"""The text of an alternative that is as good a place for the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +80,12 @@ class Explanation:
     def __str__(self) -> str:
         parts = [f"{self.target}: {self.question}"]
         parts += [f"{number}. {_indented(step)}" for number, step in enumerate(self.steps, 1)]
-        if self.alternatives:
+        places = [each for each in self.alternatives if each.text == ANOTHER_LINE]
+        causes = [each for each in self.alternatives if each.text != ANOTHER_LINE]
+        parts += [f"Or change: {each.location}\n       {each.statement}" for each in places]
+        if causes:
             parts.append("It may also be:")
-            parts += [f" - {_indented(step)}" for step in self.alternatives]
+            parts += [f" - {_indented(step)}" for step in causes]
         if self.to_record:
             parts.append(f"To find out more: {self.to_record}")
         return "\n".join(parts)

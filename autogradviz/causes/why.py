@@ -11,7 +11,7 @@ from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count
-from autogradviz.causes.explanation import Explanation, ExplanationStep
+from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
 from autogradviz.causes.kept import find_kept
 from autogradviz.diagnose.finding import Finding
 from autogradviz.errors import UnknownTargetError
@@ -235,7 +235,7 @@ class _Answers:
         if index is None:
             return []
         place = self._analysis.location(graph.stacks[index])
-        text = f"{graph.op_names[index]} is the first op that reads it"
+        text = "it is first read here"
         return [_step(text, place, (graph.op_seqs[index],))]
 
     @cached_property
@@ -493,7 +493,7 @@ def _may_replace(fact: Fact, best: Fact, target: str) -> bool:
 
 
 def _another_line(place: SourceLocation) -> ExplanationStep:
-    return _step("another line where it can be changed", place, ())
+    return _step(ANOTHER_LINE, place, ())
 
 
 def _of_fact(fact: Fact) -> ExplanationStep:

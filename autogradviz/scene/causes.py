@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import source_line
+from autogradviz.causes.explanation import ANOTHER_LINE
 from autogradviz.causes.why import HOW, explain_targets
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.rule import all_rules
@@ -208,10 +209,7 @@ class _Steps:
             glyph=glyph,
             steps=(
                 self._number(entry.effect, entry.location, entry.events),
-                *(
-                    self._number("another line where it can be changed", each, ())
-                    for each in entry.others
-                ),
+                *(self._number(ANOTHER_LINE, each, ()) for each in entry.others),
             ),
             confidence=entry.confidence,
             explanation=entry.explanation,

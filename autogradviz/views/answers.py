@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, SupportsIndex, overload
 
 from autogradviz.analysis import SavedTensor
 from autogradviz.analysis.formatting import format_bytes
@@ -21,6 +21,15 @@ _HEADS: Final = ("saved tensor", "contents", "version", "bytes", "line")
 
 class Findings(list[Finding]):
     """A list of findings. It prints as text; notebooks display it as cards with source lines."""
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice) -> Findings: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Finding | Findings:
+        if isinstance(index, slice):
+            return Findings(super().__getitem__(index))
+        return super().__getitem__(index)
 
     def __repr__(self) -> str:
         from autogradviz.render.terminal_text import as_text, render_findings

@@ -19,6 +19,7 @@ def test_findings_print_as_text_and_are_a_list():
     ]
     assert found == [finding()]
     assert isinstance(found, list)
+    assert repr(found[:1]) == repr(found)
     assert repr(Findings()) == "No findings."
     assert Findings()._repr_html_() == "<p>No findings.</p>"
 

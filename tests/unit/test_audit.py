@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from make_log import (
@@ -25,6 +26,7 @@ import autogradviz
 from autogradviz import events as e
 from autogradviz.analysis import SourceLocation
 from autogradviz.causes.entry import excerpts
+from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
 
 WEIGHT, INPUT, PRODUCT, VIEW, SUM, LOSS = 1, 2, 3, 4, 5, 6
 
@@ -337,3 +339,19 @@ def test_a_module_is_explained_by_its_worst_parameter():
     assert found.target == module
     assert found.steps[0].text == f"1 of 1 parameter of {module}: {own.question}"
     assert found.steps[1:] == own.steps
+
+
+def test_lines_as_good_as_the_culprit_are_named_apart_from_other_causes():
+    place = SourceLocation(filename="t.py", lineno=3, function="f", text="x = 1")
+    step = ExplanationStep(text=ANOTHER_LINE, location=place, statement="x = 1", events=())
+    other = replace(step, text="x was written")
+    text = str(Explanation(target="x", question="why", steps=(), alternatives=(step, other)))
+    assert text.splitlines() == [
+        "x: why",
+        "Or change: t.py:3",
+        "       x = 1",
+        "It may also be:",
+        " - x was written",
+        "       t.py:3",
+        "           x = 1",
+    ]

@@ -1,5 +1,6 @@
 """The command line: output, files and errors."""
 
+import contextlib
 import json
 import os
 import re
@@ -577,3 +578,19 @@ def test_example_of_a_command_runs(folder, name, capsys):
     output = [word for word in shlex.split(EXAMPLES[name]) if "." in word][-1:]
     assert capsys.readouterr().out
     assert name not in {"svg", "html", "export"} or (folder / output[0]).stat().st_size > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["run", "--step", "3", "train.py"], "unrecognized arguments: --step"),
+        (["check", "train.py"], "train.py names no function; write train.py:FUNCTION"),
+        (["check", "train.py:stp"], "train.py has no 'stp'; did you mean 'step'?"),
+        (["check", "train.py:step"], "has no 'model'; name another variable with --model NAME"),
+    ],
+)
+def test_wrong_words_are_answered_with_the_right_ones(folder, capsys, arguments, answer):
+    (folder / "train.py").write_text("def step():\n    pass\n")
+    with contextlib.suppress(SystemExit):
+        assert main(arguments) == 2
+    assert answer in capsys.readouterr().err
