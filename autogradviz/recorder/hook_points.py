@@ -107,7 +107,7 @@ class HookPoints:
         self.backwards.on_error = self.failures.raised
         self.compilers = CompilerObserver(session, self.tensors, self.nodes)
         self.functions.on_compiled = self.compilers.runs.on_node
-        self.state = StateTable(session)
+        self.state = StateTable(session, self.runs)
         self.arguments = ArgumentTable(session, self.saves)
         self.regions = RegionTable(self.modules)
         self.checkpoint_pairs = CheckpointPairs(session, self.regions, self.state, self.arguments)

@@ -48,6 +48,7 @@ class ThreadState:
         "engine_calls",
         "marks",
         "modules",
+        "name",
         "number",
         "reentrant_grad_enabled",
         "regions",
@@ -61,6 +62,7 @@ class ThreadState:
 
     def __init__(self, number: int, sequence_nr: int) -> None:
         self.number = number
+        self.name = thread_name()
         self.sequence_nr = sequence_nr  # autograd's counter when it was last read
         self.clock: Any = None  # a ``ThreadClock`` of the Python engine; workers have none
         self.calls: list[int] = []  # open module calls
@@ -79,6 +81,15 @@ class ThreadState:
     def region(self) -> tuple[int | None, int | None]:
         """The innermost region and recomputation."""
         return self.regions[-1] if self.regions else (None, None)
+
+
+def thread_name() -> str | None:
+    """Return the name of this thread, None if Python did not start it.
+
+    ``threading.current_thread`` would add such a thread to those that Python knows, for ever.
+    """
+    own = threading.get_ident()
+    return next((each.name for each in threading.enumerate() if each.ident == own), None)
 
 
 class _Local(threading.local):

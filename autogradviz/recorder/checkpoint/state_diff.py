@@ -19,6 +19,7 @@ from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
 from autogradviz.recorder.checkpoint.state_reader import StateReader
 from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN
+from autogradviz.recorder.thread_state import thread_name
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from autogradviz.recorder.checkpoint.state_walk import Path
+    from autogradviz.recorder.engine_interface import Runs
     from autogradviz.recorder.session import Session, SessionRef
 
 MAX_CHANGES: Final = 40
@@ -40,8 +42,9 @@ State: TypeAlias = "dict[StateKind, dict[Path, Reading]]"
 class StateTable:
     """Keeps readings of the state of each region, and emits the changes."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, runs: Runs) -> None:
         self._session = session
+        self._runs = runs
         self._ref = session.ref(self)
         self._reader = StateReader(session.engine.take_snapshot)
         self._globals = GlobalStateReader()
@@ -134,7 +137,16 @@ class StateTable:
         return stack_id if written >= since else None
 
     def _read(self, closure: dict[str, Any], arguments: Any) -> State:
-        return {"object": self._read_objects(closure, arguments), **self._globals.read()}
+        settings = self._globals.read(self._thread())
+        return {"object": self._read_objects(closure, arguments), **settings}
+
+    def _thread(self) -> str:
+        """Return the name of this thread; of a device's that of the caller of ``backward()``."""
+        found = thread_name()
+        if found is not None:
+            return found
+        names = [call.state.name for call in self._runs.open.copy().values()]
+        return next((name for name in reversed(names) if name is not None), "unknown")
 
     def _read_objects(self, closure: dict[str, Any], arguments: Any) -> dict[Path, Reading]:
         named = closure.get("kwargs") or {}
