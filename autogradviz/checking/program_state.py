@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.recorder.torch_internals.unreadable_tensors import FREED, why_unreadable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,6 +42,11 @@ class ProgramState:
             for tensor in (t for table in tables.values() for t in table.values()):
                 if tensor is not None and id(tensor) not in self._tensors:
                     self._tensors[id(tensor)] = (tensor, _State(tensor))
+
+    def add_leaf(self, leaf: torch.Tensor) -> None:
+        """Add a leaf that no model holds, before its gradient is computed."""
+        if id(leaf) not in self._tensors and why_unreadable(leaf) != FREED:
+            self._tensors[id(leaf)] = (leaf, _State(leaf))
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
