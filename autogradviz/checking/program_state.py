@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.recorder.torch_internals.unreadable_tensors import FREED, why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import (
+    FREED,
+    dispatches,
+    why_unreadable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,9 +123,11 @@ class _State:
         self.grad_copy = None if self.grad is None else self.grad.detach().clone()
 
     def restore(self, tensor: torch.Tensor) -> None:
-        if tensor.dtype != self.copy.dtype or tensor.data_ptr() != self.data.data_ptr():
+        wraps = dispatches(type(tensor))  # it may have no address, and no comparison
+        moved = not wraps and tensor.data_ptr() != self.data.data_ptr()
+        if tensor.dtype != self.copy.dtype or moved:
             tensor.data = self.data
-        if not torch.equal(tensor, self.copy):
+        if wraps or not torch.equal(tensor, self.copy):
             tensor.data.copy_(self.copy)
         if not tensor.is_leaf:
             return

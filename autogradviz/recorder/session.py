@@ -205,14 +205,18 @@ class Session:
             self._limits.add((hook_point, message))
             self.emit(RecorderLimited, hook_point, message)
 
-    def could_not_read(self, tensor: torch.Tensor) -> None:
-        """Record, once for each kind of tensor, that entries are not read.
+    def could_not_read(self, what: str, tensor: torch.Tensor) -> None:
+        """Record, once for each kind of tensor, that something is not read from its entries.
 
         Call it with function overrides disabled.
+
+        Args:
+            what: "fingerprints", "norms" or "losses".
+            tensor: of the kind.
         """
         kind = unread_kind(tensor)
         if kind:
-            self.limit("contents", LIMITS["contents"].format(kind=kind))
+            self.limit(what, LIMITS[what].format(kind=kind))
 
     def time_ns(self) -> int:
         """Return the time of an event on this thread."""

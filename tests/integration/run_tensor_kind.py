@@ -52,6 +52,8 @@ _OF_EVERY_KIND = {
     "functions: the step calls no custom Function",
     "checkpoint: the step has no checkpointed region",
     "hooks: the step has no hooks",
+    "derivative: no parameters of modules in what is back-propagated first",
+    "samples: no floating tensor with a batch dimension enters the model",
     "micro-batches: give the arguments of the step: check(step, model, batch=(x, y))",
 }
 """What ``check`` says of the step with plain tensors, too."""
@@ -132,12 +134,16 @@ def _silent(trace, options):
         (with_ops and not log.of(OpCalled), {"ops"}, "no operator"),
         (not log.of(NodeSeen), {"torch.func"}, "no node"),
         (any(map(_has_no_bytes, _saved(trace))), {"tensors"}, "a saved tensor of 0 bytes"),
-        ("fingerprints" in options and all(h < 0 for h in hashes), {"contents"}, "no fingerprint"),
-        ("norms" in options and not log.of(OutputNormRead), {"contents"}, "no norm of an output"),
+        (
+            "fingerprints" in options and all(h < 0 for h in hashes),
+            {"fingerprints"},
+            "no fingerprint",
+        ),
+        ("norms" in options and not log.of(OutputNormRead), {"norms"}, "no norm of an output"),
         (not verified, {"torch.func"}, "nothing verified"),
         (
             with_ops and not log.of(NormRead) and not log.of(LossRead),
-            {"contents", "torch.func"},
+            {"norms", "losses"},
             "no norm of a gradient",
         ),
     ):
@@ -230,10 +236,13 @@ def main(kind, *options):
                 found = list(dict.fromkeys(sentences(kind, option)))
         except Exception as error:
             found = [f"WRONG: {type(error).__name__}: {error}"]
-            import traceback
-
             traceback.print_exc()
-        print(json.dumps([option, found]), flush=True)
+        _write([option, found])
+
+
+def _write(line):
+    sys.stdout.write(f"{json.dumps(line)}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed._local_tensor import LocalTensor, LocalTensorMode
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_map
 
@@ -384,7 +386,7 @@ def one_rank():
     if not dist.is_initialized():
         store = dist.HashStore()
         dist.init_process_group("gloo", rank=0, world_size=1, store=store)
-    return torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    return init_device_mesh("cpu", (1,))
 
 
 @kind
@@ -413,6 +415,24 @@ def local_tensor():
         return loss
 
     return Step(run, lambda: list(w.grad._local_tensors.values()))
+
+
+@kind
+def dtensor_of_simulated_ranks():
+    if not dist.is_initialized():
+        dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    found = []
+
+    def run():
+        with LocalTensorMode(2):
+            mesh = init_device_mesh("cpu", (2,))
+            w = distribute_tensor(torch.randn(5, 3), mesh, [Shard(0)]).requires_grad_()
+            loss = _squares(w)
+            loss.backward()
+            found.extend(w.grad._local_tensor._local_tensors.values())
+        return loss
+
+    return Step(run, lambda: found[-2:])
 
 
 # --- tensors without values -----------------------------------------------------------------------
@@ -495,7 +515,10 @@ def batched_backward():
     def run():
         loss = _squares(w)
         outputs, directions = torch.stack([loss, loss * 2]), torch.eye(2)
-        found.extend(torch.autograd.grad(outputs, w, directions, is_grads_batched=True))
+        found.extend(
+            torch.autograd.grad(outputs, w, directions, retain_graph=True, is_grads_batched=True)
+        )
+        loss.backward()
         return loss
 
     return Step(run, lambda: found[-1:])
@@ -555,7 +578,8 @@ def _value_of(tensor):
         if all(name in vars(tensor) for name in names):
             return kind, *(_value_of(vars(tensor)[name]) for name in names)
     if isinstance(tensor, WithMemory):
-        tensor = tensor.as_plain()
+        with torch._C._DisableTorchDispatch():
+            tensor = tensor.as_plain()
     if tensor.is_sparse:
         tensor = tensor.coalesce().to_dense()
     if isinstance(tensor, DTensor):

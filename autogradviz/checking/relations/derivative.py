@@ -15,6 +15,7 @@ from autogradviz.checking.relations.repeatable_and_certificate import Opened, ve
 from autogradviz.checking.result import CheckEntry
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
+from autogradviz.recorder.torch_internals.unreadable_tensors import FREED, why_unreadable
 from autogradviz.recording.record_context import record
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ def _mapped(value: Any, chosen: Callable[[torch.Tensor], bool], dtype: torch.dty
 
 
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if why_unreadable(tensor) == FREED:  # a sharded module allocates it before it is used
+        return tensor
     if tensor.is_leaf and tensor.requires_grad and not isinstance(tensor, torch.nn.Parameter):
         return tensor.detach().to(dtype).requires_grad_()
     return tensor.to(dtype)

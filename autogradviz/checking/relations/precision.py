@@ -104,7 +104,8 @@ def _problem(result: Any, wide: list[torch.Tensor], given: list[torch.Tensor]) -
 def _compare(narrow: torch.Tensor, right: torch.Tensor, given: list[torch.Tensor]) -> str:
     if not bool(narrow.isfinite().all()):
         return "overflows" if bool(right.isfinite().all()) else ""
-    largest = max(float(each.detach().double().abs().max()) for each in given if each.numel())
+    sizes = [float(each.detach().double().abs().max()) for each in given if each.numel()]
+    largest = max(sizes, default=0.0)
     if float(right.abs().max()) < _NOISE * largest:
         return ""
     lost = float(((narrow == 0) & (right != 0)).double().mean())

@@ -136,7 +136,7 @@ class GradientTable:
                     continue
             with DisableTorchFunction(), below_autograd():
                 if not readable(root):
-                    self._session.could_not_read(root)
+                    self._session.could_not_read("losses", root)
                 elif root.numel() == 1:
                     loss = root.clone()
                     known = loss if root.is_cpu and not root.is_complex() else None
@@ -397,7 +397,7 @@ class GradientTable:
                 one: Reading = (backward_id, owner_id, "gradient", gradient, layout)
                 found.append((nbytes or gradient.nbytes, one))
             else:
-                self._session.could_not_read(gradient)
+                self._session.could_not_read("norms", gradient)
         found.sort(key=itemgetter(0))
         everything = self._session.with_fingerprints
         if everything or sum([nbytes for nbytes, _ in found]) <= MAX_BYTES:

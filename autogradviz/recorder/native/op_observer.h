@@ -308,7 +308,7 @@ inline std::vector<Fingerprint> read_inputs(Recording& recording, const OpInfo& 
 
 inline OutputNorm read_norm(Recording& recording, const at::Tensor& tensor) {
   OutputNorm found = norm_of_output(tensor);
-  if (!found.is_read) recording.could_not_read(tensor);
+  if (!found.is_read) recording.could_not_read("norms", tensor);
   return found;
 }
 

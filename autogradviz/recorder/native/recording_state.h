@@ -434,18 +434,18 @@ class Recording {
     return (!impl.is_python_dispatch() || is_fake(impl)) && has_plain_storage(impl);
   }
 
-  // Record, once for each kind, that the entries of a tensor are not read. No lock is needed.
-  void could_not_read(const at::Tensor& tensor) {
+  // Record, once for each kind, that something is not read from a tensor's entries. No lock is needed.
+  void could_not_read(const char* what, const at::Tensor& tensor) {
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     std::string kind = kind_without_entries(impl);
     constexpr c10::DispatchKeySet VIEWS({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
     if (kind.empty() && impl.key_set().has_any(VIEWS) && impl.numel() != 0) kind = "conjugate and negative views";
-    if (!kind.empty()) limits.add("contents", std::move(kind));
+    if (!kind.empty()) limits.add(what, std::move(kind));
   }
 
   Fingerprint read_fingerprint(const at::Tensor& tensor) {
     Fingerprint found = fingerprint_of(tensor);
-    if (found.hash == UNREADABLE) could_not_read(tensor);
+    if (found.hash == UNREADABLE) could_not_read("fingerprints", tensor);
     return found;
   }
 

@@ -54,7 +54,7 @@ inline std::string kind_without_entries(const c10::TensorImpl& impl) {
   if (layout != c10::kStrided) return "sparse tensors";
   if (impl.device().is_meta()) return "tensors on the meta device";
   if (has({c10::DispatchKey::Quantized})) return "quantized tensors";
-  if (has({c10::DispatchKey::ZeroTensor})) return "zero tensors, which have no memory";
+  if (has({c10::DispatchKey::ZeroTensor})) return "zero tensors";
   return "";
 }
 

@@ -69,7 +69,7 @@ class Fingerprints:
     def of(self, tensor: torch.Tensor) -> int:
         """Return the fingerprint of a tensor's content, NO_ID if it cannot be read."""
         if not _has_bits(tensor):
-            self._session.could_not_read(tensor)
+            self._session.could_not_read("fingerprints", tensor)
             return NO_ID
         with DisableTorchDispatch(), AutoDispatchBelowAutograd():
             real = torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -40,7 +40,7 @@ class OutputNorms:
                 if found is not None:
                     self._emit(thread, None, op_seq, position, *found)
                 else:
-                    self._could_not_read(tensor)
+                    self._could_not_read("norms", tensor)
 
 
 def sum_and_norm(tensor: torch.Tensor) -> tuple[float | None, float | None] | None:

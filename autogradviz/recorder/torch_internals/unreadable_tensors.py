@@ -22,7 +22,9 @@ from autogradviz.recorder.torch_internals.private_api import (
 
 FakeTensor: Final = torch._subclasses.fake_tensor.FakeTensor
 LIMITS: Final = {
-    "contents": "the entries of {kind} are not read: their fingerprints, norms and NaN are unknown",
+    "fingerprints": "{kind} have no fingerprints: their entries are not read",
+    "norms": "the norms of {kind} are not read",
+    "losses": "the values of losses that are {kind} are not read",
     "tensors": "the bytes and storages of {kind} are not recorded",
 }
 """What a recording lacks of a kind of tensor, by the part of the recorder."""
@@ -55,26 +57,31 @@ def why_unreadable(tensor: torch.Tensor, *, sparse: bool = False) -> str:
     Returns:
         A kind in the plural, such as "tensors of the class DTensor".
     """
-    valueless = why_without_values(tensor)
-    if valueless:
-        return valueless
-    if dispatches(type(tensor)):
-        return class_text(type(tensor))
+    found = why_without_values(tensor)
+    if not found and dispatches(type(tensor)):
+        found = class_text(type(tensor))
+    found = found or _transformed(tensor)
+    if found:
+        pass
+    elif tensor.is_nested:
+        found = "nested tensors"
+    elif tensor.layout in _SPARSE:
+        found = "" if sparse else "sparse tensors"
+    elif tensor.layout is not torch.strided:
+        found = f"tensors with the layout {tensor.layout}"
+    elif tensor.is_quantized:
+        found = "quantized tensors"
+    elif tensor._is_zerotensor():
+        found = "zero tensors"
+    elif not _has_memory(tensor):
+        found = FREED
+    return found
+
+
+def _transformed(tensor: torch.Tensor) -> str:
     if is_functorch_wrapped_tensor(tensor) or is_legacy_batched_tensor(tensor):
         return "tensors inside of transforms of torch.func"
-    if torch._is_functional_tensor(tensor):
-        return "functional tensors"
-    if tensor.is_nested:
-        return "nested tensors"
-    layout = tensor.layout
-    if layout is not torch.strided:
-        word = "sparse tensors" if layout in _SPARSE else f"tensors with the layout {layout}"
-        return "" if sparse and layout in _SPARSE else word
-    if tensor.is_quantized:
-        return "quantized tensors"
-    if tensor._is_zerotensor():
-        return "zero tensors, which have no memory"
-    return "" if _has_memory(tensor) else FREED
+    return "functional tensors" if torch._is_functional_tensor(tensor) else ""
 
 
 def why_without_values(tensor: torch.Tensor) -> str:
