@@ -15,7 +15,12 @@ from autogradviz.checking.relations.repeatable_and_certificate import Opened, ve
 from autogradviz.checking.result import CheckEntry
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
-from autogradviz.recorder.torch_internals.unreadable_tensors import FREED, why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import (
+    FREED,
+    class_text,
+    dispatches,
+    why_unreadable,
+)
 from autogradviz.recording.record_context import record
 
 if TYPE_CHECKING:
@@ -127,6 +132,10 @@ def run_wide(
     backward: bool = False,
 ) -> Run:
     """Run the step in float64, after a change of the parameters."""
+    for parameter in program.model.parameters():
+        if dispatches(type(parameter.data)):
+            message = f"{class_text(type(parameter.data))} are not converted to float64"
+            raise NotApplicableError(message)
 
     def prepare(name: str, tensor: torch.Tensor) -> None:
         if tensor.dtype in _NARROW:

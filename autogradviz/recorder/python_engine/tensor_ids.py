@@ -256,11 +256,10 @@ class TensorTable:
         found = self._bare_ids.get(key)
         if found is not None:
             return found
-        nbytes = inner.numel() * inner.element_size()
-        try:
+        nbytes = storage_nbytes = 0
+        if self.storage_of[inner_id] != NO_ID:
+            nbytes = inner.numel() * inner.element_size()
             storage_nbytes = inner.untyped_storage().nbytes()
-        except RuntimeError:  # as in intern
-            storage_nbytes = 0
         found = self._bare(
             key, shape, _dtype_name(tensor.dtype), str(tensor.device), nbytes,
             self.storage_id(inner_id), storage_nbytes,
