@@ -69,7 +69,7 @@ class Recording(Protocol):
         """Start the recording; ``outermost`` is the ``id`` of a frame."""
 
     def take_limits(self) -> list[tuple[str, str]]:
-        """Return what is not observed since the last call: part of the recorder, kind of tensor."""
+        """Take what was not observed: parts of the recorder, and kinds of tensors."""
 
     def is_open(self) -> bool:
         """Return whether the recording is open."""
