@@ -56,7 +56,7 @@ _OF_EVERY_KIND = {
     "samples: no floating tensor with a batch dimension enters the model",
     "micro-batches: give the arguments of the step: check(step, model, batch=(x, y))",
 }
-"""What ``check`` says of the step with plain tensors, too."""
+"""Sentences of ``check`` on steps with plain tensors, too."""
 OPTIONS = (*RECORDED, "check", "owners", "reproduce", "html", "save")
 
 
@@ -123,7 +123,7 @@ def _said(trace):
 
 
 def _silent(trace, options):
-    """Yield what is missing in a recording that does not say so."""
+    """Yield the gaps of a recording that does not name them."""
     log, said = trace.log, {notice.hook_point for notice in trace.analysis.notices}
     with_ops = options.get("ops", True)
     hashes = (h for op in log.of(OpCalled) for h in (*op.input_hashes, *op.output_hashes))
@@ -178,7 +178,7 @@ def _checked(kind, plain):
 
 
 def _used(kind, option):
-    """Yield what is wrong with what reads a recording."""
+    """Yield the problems of the readers of a recording."""
     options = {"engine": "native"}
     if option == "owners":
 

@@ -1,4 +1,4 @@
-"""Which tensors have entries that can be read, and why others do not.
+"""Tensors whose entries can be read, and the kinds of the others.
 
 The recorder reads entries below autograd and below all dispatch, so that nothing observes it. For
 many tensors this is impossible, and for a wrapper it is fatal: ``detach()`` of a tensor that only
@@ -27,7 +27,7 @@ LIMITS: Final = {
     "losses": "the values of losses that are {kind} are not read",
     "tensors": "the bytes and storages of {kind} are not recorded",
 }
-"""What a recording lacks of a kind of tensor, by the part of the recorder."""
+"""Sentences on the gaps of a recording, by the part of the recorder."""
 _OWN_DISPATCH: Final[Any] = torch.Tensor.__torch_dispatch__
 _Uninitialized: Final = (
     torch.nn.parameter.UninitializedParameter,
