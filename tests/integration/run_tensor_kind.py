@@ -92,7 +92,7 @@ def sentences(kind, option):
         results, trace = recorded(kind, options)
         if _compared(results, options) != _compared(plain, options):
             yield f"WRONG: {results} instead of {plain}"
-        yield from _said(trace)
+        yield from _notes_of(trace)
         yield from _silent(trace, options)
         str(trace), trace.diagnose()
     elif option == "check":
@@ -111,7 +111,7 @@ def _compared(results, options):
     return [each[:5] for each in results]
 
 
-def _said(trace):
+def _notes_of(trace):
     for notice in trace.analysis.notices:
         yield f"{'WRONG: ' if notice.failure else ''}{notice.hook_point}: {notice.message}"
     if trace.log.of(GradientFactsNotChecked) or trace.certificate().is_recorded:
@@ -124,7 +124,7 @@ def _said(trace):
 
 def _silent(trace, options):
     """Yield the gaps of a recording that does not name them."""
-    log, said = trace.log, {notice.hook_point for notice in trace.analysis.notices}
+    log, named = trace.log, {notice.hook_point for notice in trace.analysis.notices}
     with_ops = options.get("ops", True)
     hashes = (h for op in log.of(OpCalled) for h in (*op.input_hashes, *op.output_hashes))
     verified = "verify" not in options or (
@@ -147,7 +147,7 @@ def _silent(trace, options):
             "no norm of a gradient",
         ),
     ):
-        if is_missing and not said & excuses:
+        if is_missing and not named & excuses:
             yield f"WRONG: {what}, and no sentence"
 
 

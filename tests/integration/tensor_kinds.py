@@ -563,7 +563,7 @@ _PARTS = ("inner",), ("a", "b"), ("_local_tensor",), ("_values",), ("_masked_dat
 
 
 def value_of(tensor):
-    """Return what a result is, entries as bytes."""
+    """Return a result as plain values, entries as bytes."""
     if not isinstance(tensor, torch.Tensor):
         return str(tensor)
     with torch.no_grad():
