@@ -71,7 +71,10 @@ class ProgramState:
 
     def restore(self) -> None:
         """Restore everything."""
+        sharded: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
         for module, tables, attributes, training in self._modules:
+            if isinstance(module, sharded):  # without a backward it would stay gathered
+                module.reshard()
             for name, table in tables.items():
                 current = getattr(module, name)
                 current.clear()

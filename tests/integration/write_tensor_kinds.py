@@ -27,7 +27,7 @@ gradient is smaller than without a recording; see
 | kind | what is not recorded | options |
 |---|---|---|
 """
-_RELATION = re.compile(r"[a-z-]+: ")
+_RELATION = re.compile(r"^[a-z-]+: ")
 """The relation of ``check`` before its sentence."""
 
 
