@@ -124,6 +124,8 @@ class Certificate:
             return "<Certificate: record(verify=True) verifies gradients>"
         total = sum(self.checked.values())
         text = f"{total - len(self._facts):,} of {total:,} facts hold"
+        if not total:
+            text = "no gradient was verified"
         if self.changed:
             text += f", {len(self.changed):,} gradients changed on purpose"
         missing = sum(count for *_, count in self.not_checked)

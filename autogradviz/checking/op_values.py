@@ -23,6 +23,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.kept_tensors import tensors_in
@@ -170,8 +171,7 @@ class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _plain(values: Iterable[Any]) -> list[torch.Tensor]:
     return [
         tensor for tensor in tensors_in(tuple(values))
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type != "meta"
-        and tensor.layout is torch.strided
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and not why_unreadable(tensor)
     ]  # fmt: skip
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autogradviz.event_log import Log
-from autogradviz.events import NO_ID, RecorderFailed
+from autogradviz.events import NO_ID, RecorderFailed, RecorderLimited
 from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patch_functions import hide_from_compiler
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling, is_under_tracing_mode
+from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, unread_kind
 from autogradviz.recorder.user_code_frames import SourceReader
 from autogradviz.support.defer_signals import signal_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    import torch
 
     from autogradviz.event_log.log_segments import EngineSegment
     from autogradviz.events import Event
@@ -86,6 +89,7 @@ class Session:
         self.failures = Failures()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
+        self._limits: set[tuple[str, str]] = set()
 
     def open(self, outermost: int) -> None:
         """Start recording.
@@ -196,6 +200,25 @@ class Session:
         """
         if self.is_open:
             self.engine.leave_hook(state, raised)
+
+    def limit(self, hook_point: str, message: str) -> None:
+        """Record, once, that the recorder does not observe something."""
+        if self.is_open and (hook_point, message) not in self._limits:
+            self._limits.add((hook_point, message))
+            self.emit(RecorderLimited, hook_point, message)
+
+    def could_not_read(self, what: str, tensor: torch.Tensor) -> None:
+        """Record, once for each kind of tensor, that something is not read from its entries.
+
+        Call it with function overrides disabled.
+
+        Args:
+            what: "fingerprints", "norms" or "losses".
+            tensor: of the kind.
+        """
+        kind = unread_kind(tensor)
+        if kind:
+            self.limit(what, LIMITS[what].format(kind=kind))
 
     def time_ns(self) -> int:
         """Return the time of an event on this thread."""

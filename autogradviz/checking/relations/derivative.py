@@ -15,6 +15,12 @@ from autogradviz.checking.relations.repeatable_and_certificate import Opened, ve
 from autogradviz.checking.result import CheckEntry
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
+from autogradviz.recorder.torch_internals.unreadable_tensors import (
+    FREED,
+    class_text,
+    dispatches,
+    why_unreadable,
+)
 from autogradviz.recording.record_context import record
 
 if TYPE_CHECKING:
@@ -95,6 +101,8 @@ def _mapped(value: Any, chosen: Callable[[torch.Tensor], bool], dtype: torch.dty
 
 
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if why_unreadable(tensor) == FREED:  # a sharded module allocates it before it is used
+        return tensor
     if tensor.is_leaf and tensor.requires_grad and not isinstance(tensor, torch.nn.Parameter):
         return tensor.detach().to(dtype).requires_grad_()
     return tensor.to(dtype)
@@ -124,6 +132,10 @@ def run_wide(
     backward: bool = False,
 ) -> Run:
     """Run the step in float64, after a change of the parameters."""
+    for parameter in program.model.parameters():
+        if dispatches(type(parameter.data)):
+            message = f"{class_text(type(parameter.data))} are not converted to float64"
+            raise NotApplicableError(message)
 
     def prepare(name: str, tensor: torch.Tensor) -> None:
         if tensor.dtype in _NARROW:

@@ -96,7 +96,10 @@ def certificate(program: Program) -> CheckEntry:
     found = verified_trace(program).certificate()
     counts = found.checked
     if not sum(counts.values()):
-        message = "no backward ran in the step"
+        reasons = ", ".join(dict.fromkeys(reason for _, reason, _ in found.not_checked))
+        message = (
+            f"no gradient was verified: {reasons}" if reasons else "no backward ran in the step"
+        )
         raise NotApplicableError(message)
     checked = f"{counts['node']:,} nodes, {counts['edge']:,} edges, {counts['leaf']:,} leaves"
     missing = tuple(

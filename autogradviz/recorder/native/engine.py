@@ -38,6 +38,7 @@ from autogradviz.recorder.native.undecoded_rows import KINDS, UndecodedRows, fra
 from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
+from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, FakeTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -147,7 +148,7 @@ class NativeEngine:
         """Start the recording; this thread becomes number 0."""
         self.recording.open(
             session.with_ops, session.with_stacks, session.with_fingerprints, session.with_norms,
-            outermost, _clone_code(), _SUBCLASS_CODES,
+            outermost, _clone_code(), _SUBCLASS_CODES, FakeTensor,
         )  # fmt: skip
         for state in self.threads:
             state.number = self._attach(state)
@@ -182,6 +183,8 @@ class NativeEngine:
         """Move the events that C++ holds to the log; see ``Session.flush``."""
         if self.recording.buffered() < least:
             return None
+        for hook_point, tensors in self.recording.take_limits():
+            session.limit(hook_point, LIMITS[hook_point].format(kind=tensors))
         log = session.log
         batch = self.recording.take()
         log.extend_rows(FrameSeen, self._stacks.describe(frames_of(batch)))

@@ -64,8 +64,12 @@ class Recording(Protocol):
     def open(
         self, ops: bool, stacks: bool, fingerprints: bool, norms: bool,  # noqa: FBT001
         outermost: int, clone_code: CodeType | None, subclass_codes: tuple[CodeType, ...],
+        fake_class: type,
     ) -> None:  # fmt: skip
         """Start the recording; ``outermost`` is the ``id`` of a frame."""
+
+    def take_limits(self) -> list[tuple[str, str]]:
+        """Take what was not observed: parts of the recorder, and kinds of tensors."""
 
     def is_open(self) -> bool:
         """Return whether the recording is open."""

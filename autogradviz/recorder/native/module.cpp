@@ -67,6 +67,7 @@ PyMethodDef methods[] = {
     {"forget_leaf", forget_leaf, METH_O, nullptr},
     {"next_saved_id", next_saved_id, METH_NOARGS, nullptr},
     {"saved_count", saved_count, METH_NOARGS, nullptr},
+    {"take_limits", take_limits, METH_NOARGS, nullptr},
     {"held_saves", held_saves, METH_NOARGS, nullptr},
     {"take_released", take_released, METH_NOARGS, nullptr},
     {"wrap_hooks", wrap_hooks, METH_VARARGS, nullptr},

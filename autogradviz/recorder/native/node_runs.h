@@ -72,7 +72,7 @@ void read_versions(Recording& recording, Node& node, NodeRecord& record, int64_t
     const at::Tensor& data = saved->*member_of(SavedData{});
     if (!data.defined()) continue;
     Fingerprint content;
-    if (slot.hash != NO_ID) content = fingerprint_of(data);
+    if (slot.hash != NO_ID) content = recording.read_fingerprint(data);
     recording.put_content(content, thread, time_ns);
     size_t start = recording.begin_event(Kind::tensor_unpacked, recording.seq(), time_ns, thread, NO_ID);
     for (int64_t value : {slot.saved_id, record.node_id, slot.version,

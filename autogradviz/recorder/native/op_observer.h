@@ -296,13 +296,19 @@ inline bool is_number(const at::Tensor& tensor) {
 }
 
 // Return the fingerprints of the tensors among a call's arguments.
-inline std::vector<Fingerprint> read_inputs(const OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
+inline std::vector<Fingerprint> read_inputs(Recording& recording, const OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
   std::vector<Fingerprint> found;
   for (auto [position, written] : op.tensors)
     if (position < arguments.size())
       visit_tensors(arguments[position], [&](const at::Tensor& tensor) {
-        if (!is_number(tensor)) found.push_back(fingerprint_of(tensor));
+        if (!is_number(tensor)) found.push_back(recording.read_fingerprint(tensor));
       });
+  return found;
+}
+
+inline OutputNorm read_norm(Recording& recording, const at::Tensor& tensor) {
+  OutputNorm found = norm_of_output(tensor);
+  if (!found.is_read) recording.could_not_read("norms", tensor);
   return found;
 }
 
@@ -563,7 +569,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   bool wrapped = has_wrapper(*op, arguments);
   if (recording->with_fingerprints || wrapped) {
     lock.unlock();
-    if (recording->with_fingerprints) contents = read_inputs(*op, arguments);
+    if (recording->with_fingerprints) contents = read_inputs(*recording, *op, arguments);
     for (auto [position, written] : op->tensors)
       if (position < arguments.size())
         visit_tensors(arguments[position], [&](const at::Tensor& tensor) { wrappers.read(tensor); });
@@ -780,13 +786,13 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   if (context.op->is_detach) context.hidden = makes_subclass(*recording);
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints && std::uncaught_exceptions() == context.exceptions)
-    visit_results(call.outputs(), [&](const at::Tensor& tensor) { contents.push_back(fingerprint_of(tensor)); });
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) { contents.push_back(recording->read_fingerprint(tensor)); });
   WrapperScope wrappers;
   if (std::uncaught_exceptions() == context.exceptions)
     visit_results(call.outputs(), [&](const at::Tensor& tensor) { wrappers.read(tensor); });
   std::vector<OutputNorm> norms;
   if (recording->with_norms && std::uncaught_exceptions() == context.exceptions && context.op->group < 0)
-    visit_results(call.outputs(), [&](const at::Tensor& tensor) { norms.push_back(norm_of_output(tensor)); });
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) { norms.push_back(read_norm(*recording, tensor)); });
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);
   {

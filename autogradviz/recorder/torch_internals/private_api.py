@@ -86,6 +86,7 @@ NEEDED: Final = (
     PrivateName("_C._AutoDispatchBelowAutograd", "reading contents unobserved"),
     PrivateName("_C._DisableTorchDispatch", "reading contents unobserved"),
     PrivateName("_C._functorch.is_functorch_wrapped_tensor", "reading contents"),
+    PrivateName("_C._functorch.is_legacy_batchedtensor", "reading contents"),
     PrivateName("_C._DisableAutocast", _VERIFY),
     PrivateName("_C._autograd._saved_tensors_hooks_set_tracing", _VERIFY),
     PrivateName("autograd.Variable._execution_engine", _VERIFY),
@@ -234,6 +235,7 @@ SingleLevelFunction: Final[Any] = torch.autograd.function._SingleLevelFunction
 engine: Final[Any] = torch.autograd.Variable._execution_engine
 """The engine itself, past the function that observes backwards."""
 is_functorch_wrapped_tensor: Final = torch._C._functorch.is_functorch_wrapped_tensor
+is_legacy_batched_tensor: Final[Any] = torch._C._functorch.is_legacy_batchedtensor
 foreach_norm: Final = torch._foreach_norm
 data_address: Final[Any] = torch._C._data_address  # type: ignore[attr-defined]
 is_copied_on_write: Final[Any] = torch._C._is_cow_tensor  # type: ignore[attr-defined]

@@ -18,7 +18,6 @@ from autogradviz.recorder.verify.compare_gradients import relative_error
 from autogradviz.recorder.verify.kept_ops import KeptOp, keep_op_of_function, replaying
 from autogradviz.recorder.verify.kept_tensors import (
     CannotReplayError,
-    check_plain,
     map_tensors,
     tensors_in,
 )
@@ -87,7 +86,6 @@ class FunctionTape:
         """Return the name of a tensor; one that is not known comes from outside."""
         known = self._names.get(id(tensor))
         if known is None or is_input:
-            check_plain(tensor)
             with DisableTorchFunction():
                 leaf = not is_input and tensor.requires_grad and tensor.is_leaf
             copy = self._tensors.copy(tensor)
@@ -127,8 +125,11 @@ class FunctionTape:
             name = self._names.get(id(tensor))
             if name is None:
                 self.problem = self.problem or _OUTSIDE
-            else:
+                continue
+            try:
                 self._outputs.append((name, self._tensors.copy(tensor)))
+            except CannotReplayError as error:
+                self.problem = self.problem or str(error)
         if self._from_inputs.isdisjoint(name for name, _ in self._outputs):
             self.problem = self.problem or _OUTSIDE
         self._names.clear()

@@ -35,8 +35,8 @@ from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     SingleLevelFunction,
     get_sequence_nr,
-    is_functorch_wrapped_tensor,
 )
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.verify.changed_saves import changed_slot, has_hooks
 from autogradviz.recorder.verify.compare_gradients import ROUNDING, difference, is_straight_through
 from autogradviz.recorder.verify.function_tape import FunctionTape, gradients_of
@@ -82,12 +82,14 @@ class _AfterNode(OwnHook):
 class _Run:
     """A node that runs."""
 
-    __slots__ = ("before", "inside", "node", "packed", "received", "tag")
+    __slots__ = ("before", "inside", "node", "packed", "problem", "received", "tag")
 
     def __init__(self, tag: NodeTag, node: Any, received: Any) -> None:
         self.tag = tag
         self.node = node
         self.received = received
+        self.problem = ""
+        """Why the gradients cannot be compared."""
         self.packed = False
         """Whether saved-tensor hooks packed what it saved."""
         self.before: torch.Tensor | None = None
@@ -120,8 +122,8 @@ class Verifier:
         )
         """The rest after earlier backwards: most of it belongs to graphs that are gone."""
         self._tapes: dict[int, list[tuple[int, FunctionTape]]] = {}
-        self._sent: dict[tuple[int, int, int], torch.Tensor] = {}
-        """The gradients that arrive at nodes, by backward, node and its input."""
+        self._sent: dict[tuple[int, int, int], torch.Tensor | None] = {}
+        """The gradients that arrive at nodes, by backward, node and its input; None if unknown."""
         self._runs: dict[int, list[_Run]] = {}
         self._hooked: set[tuple[int | None, int | None, bool]] = set()
         """The nodes where hooks of the user ran, and whether that was after the node."""
@@ -235,14 +237,18 @@ class Verifier:
 
     def node_started(self, tag: NodeTag, node: Any, backward_id: int, received: Any) -> None:
         """Verify what arrived at a node that is about to run."""
-        if any(g is not None and is_functorch_wrapped_tensor(g) for g in received):
-            return
         run = _Run(tag, node, received)
         with self._apart():
+            run.problem = _why_unreadable(received)
             for place, gradient in enumerate(received):
                 self._check_edge(tag, backward_id, place, gradient)
-            if tag.leaf is not None:
+            if run.problem:
+                pass
+            elif tag.leaf is not None:
                 grad = node.variable.grad
+                run.problem = _why_unreadable([grad])
+                if run.problem:
+                    grad = None
                 run.before = None if grad is None else grad.detach().clone()
                 run.received = [None if g is None else g.detach().clone() for g in received]
             elif isinstance(node, FunctionCtx):  # its code may write its gradients
@@ -253,7 +259,7 @@ class Verifier:
 
     def _check_edge(self, tag: NodeTag, backward_id: int, place: int, gradient: Any) -> None:
         sent = self._sent.pop((backward_id, tag.node_id, place), None)
-        if sent is None:
+        if sent is None or _why_unreadable([gradient]):
             return
         self._checked["edge"] += 1
         error = difference(gradient, sent)
@@ -274,8 +280,13 @@ class Verifier:
             return
         with self._apart():
             if tag.leaf is not None:
-                self._check_leaf(run, backward_id, runs)
+                run.problem = run.problem or _why_unreadable([run.node.variable.grad])
+                if run.problem:
+                    self._not_checked[run.node.name(), run.problem] += 1
+                else:
+                    self._check_leaf(run, backward_id, runs)
             else:
+                run.problem = run.problem or _why_unreadable(returned)
                 self._check_node(run, backward_id, returned)
                 self._send(run.node, backward_id, returned)
         state.sequence_nr = get_sequence_nr()  # no op may pass for the one that made our nodes
@@ -291,10 +302,13 @@ class Verifier:
             if target is None or gradient is None:
                 continue
             key = (backward_id, self._node_id(target), place)
-            before = self._sent.get(key)
-            self._sent[key] = (
-                gradient.detach().clone() if before is None else _sum(before, gradient.detach())
-            )
+            if _why_unreadable([gradient]):
+                self._sent[key] = None
+            elif key not in self._sent:
+                self._sent[key] = gradient.detach().clone()
+            else:
+                before = self._sent[key]
+                self._sent[key] = None if before is None else _sum(before, gradient.detach())
 
     _node_id: Any
 
@@ -328,7 +342,7 @@ class Verifier:
             del tables[0][key]
         problem = "no recorded operator made it" if kept is None else kept
         if not isinstance(problem, str):
-            problem = self._try_check(kept, run, backward_id, returned)
+            problem = run.problem or self._try_check(kept, run, backward_id, returned)
         if problem and (kept is not None or self._module is None):
             self._not_checked[name, problem] += 1
 
@@ -351,6 +365,9 @@ class Verifier:
             raise CannotReplayError(message)
         limited = self._limited[backward_id]
         want = _call(again.node, run.received, limited=limited)
+        problem = _why_unreadable(want)
+        if problem:
+            raise CannotReplayError(problem)
         self._checked["node"] += 1
         for place, got, right in _pairs(run.node, returned, want, limited=limited):
             error = difference(got, right)
@@ -415,6 +432,12 @@ class Verifier:
         self._ops.clear()
         self._older.clear()
         self._sent.clear()
+
+
+def _why_unreadable(gradients: Sequence[Any]) -> str:
+    """Return the kind of the first gradient that cannot be read, "" if all can be."""
+    given = (each for each in gradients if isinstance(each, torch.Tensor))
+    return next(filter(None, (why_unreadable(each, sparse=True) for each in given)), "")
 
 
 def _purpose(node: Any, got: Any, want: Any, *, is_identity: bool) -> ChangedBy:
