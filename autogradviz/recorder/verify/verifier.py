@@ -27,6 +27,7 @@ from autogradviz.events import (
     GradientFactsChecked,
     GradientFactsNotChecked,
 )
+from autogradviz.recorder.ops.op_schemas import gives_own_derivative
 from autogradviz.recorder.own_hook import OwnHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
@@ -40,7 +41,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 from autogradviz.recorder.verify.changed_saves import changed_slot, has_hooks
 from autogradviz.recorder.verify.compare_gradients import ROUNDING, difference, is_straight_through
 from autogradviz.recorder.verify.function_tape import FunctionTape, gradients_of
-from autogradviz.recorder.verify.kept_ops import keep_op, replay
+from autogradviz.recorder.verify.kept_ops import keep_op, own_derivative, replay
 from autogradviz.recorder.verify.kept_tensors import CannotReplayError, KeptTensors
 
 if TYPE_CHECKING:
@@ -126,11 +127,11 @@ class Verifier:
         self._hooked: set[tuple[int | None, int | None, bool]] = set()
         """The nodes where hooks of the user ran, and whether that was after the node."""
         self._hooks: dict[int, list[tuple[_AfterNode, dict[Any, Any]]]] = {}
-        self._not_checked: Counter[tuple[str, str]] = Counter()
         self._checked: Counter[str] = Counter()
         self._keep_graph: dict[int, bool] = {}
         self._limited: dict[int, bool] = {}
         self._emit = session.emitter(GradientFactFailed)
+        self._emit_not_checked = session.emitter(GradientFactsNotChecked)
 
     def guarded(self, work: Any, *args: Any) -> None:
         """Call a function that verifies; its failure must not reach the user's step."""
@@ -330,7 +331,7 @@ class Verifier:
         if not isinstance(problem, str):
             problem = self._try_check(kept, run, backward_id, returned)
         if problem and (kept is not None or self._module is None):
-            self._not_checked[name, problem] += 1
+            self._emit_not_checked(state.number, None, name, problem, 1, run.tag.node_id)
 
     def _try_check(self, kept: Any, run: _Run, backward_id: int, returned: Sequence[Any]) -> str:
         """Return the reason why a node could not be verified, "" if it was."""
@@ -344,6 +345,8 @@ class Verifier:
         return ""
 
     def _check_op(self, kept: KeptOp, run: _Run, backward_id: int, returned: Sequence[Any]) -> None:
+        if gives_own_derivative(kept.func) or isinstance(run.node, FunctionCtx):
+            raise CannotReplayError(own_derivative(kept.func))
         again, name = replay(kept), run.node.name()
         if again.node is None or again.node.name() != name:
             found = "no node" if again.node is None else again.node.name()
@@ -374,17 +377,20 @@ class Verifier:
         self, tape: FunctionTape, run: _Run, backward_id: int, returned: Sequence[Any]
     ) -> None:
         right = tape.differentiate(run.received)
-        self._checked["node"] += 1
         limited = self._limited[backward_id]
         for place, got, want in _pairs(run.node, returned, right.inputs, limited=limited):
-            error = difference(got, want)
+            error = difference(got, want, right.narrowest)
+            if error is not None and tape.explains_by_rounding(place, got, want, run.received):
+                error = None
             if error is not None:
+                self._checked["node"] += 1
                 changed = _purpose(run.node, got, want, is_identity=right.is_identity)
                 self._failed(run.tag, backward_id, "node", place, error, changed)
                 return
+        self._checked["node"] += 1
         for leaf, want in right.leaves:
             got = run.inside.get(id(leaf))
-            error = None if got is None else difference(got, want)
+            error = None if got is None else difference(got, want, right.narrowest)
             if error is not None:
                 self._failed(run.tag, backward_id, "node", -1, error)
                 return
@@ -409,8 +415,6 @@ class Verifier:
     def finish(self) -> None:
         """Record what was verified, and what was not."""
         emit = self._session.emit
-        for (name, reason), count in self._not_checked.items():
-            emit(GradientFactsNotChecked, name, reason, count)
         emit(GradientFactsChecked, *[self._checked[kind] for kind in ("node", "edge", "leaf")])
         self._ops.clear()
         self._older.clear()
