@@ -28,7 +28,7 @@ def test_right_formulas_are_not_called_wrong(chunk):
     found = answers(formula_corpus.right_cases(0, chunk))
     assert {name: text for name, (answer, text) in found.items() if answer == "wrong"} == {}
     unknown = {name: text for name, (answer, text) in found.items() if answer == "cannot tell"}
-    assert len(unknown) <= 3, unknown
+    assert len(unknown) <= 5, unknown
 
 
 @pytest.mark.one_in(5, reason="checks ten formulas each", in_ci=2)
@@ -38,3 +38,16 @@ def test_wrong_formulas_are_called_wrong(chunk):
     assert {name: text for name, (answer, text) in found.items() if answer == "right"} == {}
     unknown = {name: text for name, (answer, text) in found.items() if answer == "cannot tell"}
     assert len(unknown) <= 1, unknown
+
+
+def test_gradient_that_is_no_larger_than_rounding_is_not_called_wrong():
+    """The gradient of the norm of what is normalized is zero; rounding is all that is left."""
+    cases = formula_corpus.right_cases(77, 14)
+    (case,) = [each for each in cases if each.name.startswith("normalize")]
+    with autogradviz.record(verify=True) as trace:
+        case.step().backward()
+    found = trace.certificate()
+    assert found.failed == ()
+    assert [each.reason for each in found.unverified] == [
+        "rounding inside its forward is as large as its gradient"
+    ]

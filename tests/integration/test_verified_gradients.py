@@ -395,3 +395,32 @@ def test_rounding_inside_a_custom_forward_is_no_error():
     found = verify(lambda: Narrow.apply(x * 3, 1.0).backward())
     assert (found.failed, found.not_checked) == ((), ())
     assert verify(lambda: Narrow.apply(x * 3, 1.2).backward()).first.node == "NarrowBackward"
+
+
+class Normalize(torch.autograd.Function):
+    """Saves its rounded result. The gradient of the norm of what it returns is zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        norm = x.float().norm(dim=1, keepdim=True)
+        y = (x.float() / norm).to(x.dtype)
+        ctx.save_for_backward(y, norm)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        y, norm = (each.float() for each in ctx.saved_tensors)
+        grad = grad.float()
+        return ((grad - y * (grad * y).sum(1, keepdim=True)) / norm).half()
+
+
+def test_gradient_that_is_no_larger_than_rounding_is_not_verified():
+    torch.manual_seed(0)
+    x = torch.randn(4, 6).half().requires_grad_()
+    found = verify(lambda: Normalize.apply(x).double().square().sum().backward())
+    assert found.failed == ()
+    (missing,) = found.unverified
+    assert missing.reason == "rounding inside its forward is as large as its gradient"
+    weight = torch.randn(4, 6).half()
+    found = verify(lambda: (Normalize.apply(x) * weight).sum().backward())
+    assert (found.failed, found.unverified) == ((), ())

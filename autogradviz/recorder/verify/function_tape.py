@@ -163,6 +163,7 @@ class FunctionTape:
 
         The derivative is computed in float64 too. Its difference from the one in the dtypes of the
         forward is what rounding does; narrow dtypes cancel in a loss, and not in its backward.
+        So is the effect of changes of the incoming gradient by one unit in the last place.
 
         Raises:
             CannotReplayError: the gradient is no larger than rounding.
@@ -171,14 +172,16 @@ class FunctionTape:
             return False
         try:
             wide = self.differentiate(gradients, wide=True).inputs[place]
+            shaken = [_shaken(each, torch.finfo(self._narrowest).eps) for each in gradients]
+            other = self.differentiate(shaken, wide=True).inputs[place]
         except Exception:  # noqa: BLE001 - an operator may refuse float64
             return False
-        if wide is None or wide.shape != got.shape:
+        if wide is None or other is None or wide.shape != got.shape:
             return False
         if difference(got, wide, self._narrowest) is None:
             return True
         norm = torch.linalg.vector_norm
-        rounding = float(norm(want.double() - wide))
+        rounding = max(float(norm(want.double() - wide)), float(norm(other - wide)))
         if float(norm(got.double() - wide)) > _OTHER_ROUNDING * rounding:
             return False
         if rounding > _MOST_ROUNDING * float(norm(wide)):
@@ -272,6 +275,15 @@ def gradients_of(
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _shaken(gradient: torch.Tensor | None, eps: float) -> torch.Tensor | None:
+    """Return a gradient in float64 with each entry changed by up to a relative ``eps``."""
+    if gradient is None:
+        return None
+    draws = torch.Generator().manual_seed(0)
+    change = torch.rand(gradient.shape, generator=draws, dtype=torch.float64) * 2 - 1
+    return gradient.double() * (1 + eps * change.to(gradient.device))
 
 
 def _run(op: KeptOp, values: dict[int, torch.Tensor], *, wide: bool) -> Any:
