@@ -172,7 +172,8 @@ class FunctionTape:
             return False
         try:
             wide = self.differentiate(gradients, wide=True).inputs[place]
-            shaken = [_shaken(each, torch.finfo(self._narrowest).eps) for each in gradients]
+            dtype = self._narrowest
+            shaken = [_shaken(each, torch.finfo(dtype).eps) for each in gradients]
             other = self.differentiate(shaken, wide=True).inputs[place]
         except Exception:  # noqa: BLE001 - an operator may refuse float64
             return False
