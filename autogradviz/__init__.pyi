@@ -23,7 +23,9 @@ from autogradviz.causes import AuditEntry as AuditEntry
 from autogradviz.causes import Certificate as Certificate
 from autogradviz.causes import Explanation as Explanation
 from autogradviz.causes import ExplanationStep as ExplanationStep
+from autogradviz.causes import UnverifiedNode as UnverifiedNode
 from autogradviz.checking.result import CheckEntry as CheckEntry
+from autogradviz.checking.result import CheckItem as CheckItem
 from autogradviz.checking.result import CheckResult as CheckResult
 from autogradviz.checking.run_relations import check as check
 from autogradviz.comparison.compare_traces import compare as compare

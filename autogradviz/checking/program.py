@@ -30,6 +30,10 @@ class NotApplicableError(Exception):
     """A relation cannot be applied to a program; the message says why."""
 
 
+class NothingToCheckError(NotApplicableError):
+    """A step has nothing that a relation is about: no hooks, no custom Functions."""
+
+
 @dataclass
 class Run:
     """The results of one run of the step.

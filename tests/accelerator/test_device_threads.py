@@ -261,3 +261,52 @@ def test_threads_of_devices_keep_nothing_of_a_recording(recorded):
         states = [each for each in gc.get_objects() if type(each) is ThreadState]
         answer([[held() is None, trace() is None] for held, trace in found] + [len(states)])
     """) == [[True, True]] * 3 + [0]
+
+
+def test_certificate_verifies_what_it_verifies_on_the_cpu(tmp_path):
+    found = run_on_device(
+        """
+        from torch import nn
+        from torch.utils.checkpoint import checkpoint
+        import autogradviz
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+            def forward(self, x):
+                return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient * 2
+        def step(blocks, x, factor):
+            y = checkpoint(blocks[0], x, use_reentrant=False)
+            y = checkpoint(blocks[1], y, use_reentrant=True)
+            y = Double.apply(y) * factor
+            inner, = torch.autograd.grad(y.square().sum(), blocks[1].up.weight, create_graph=True)
+            (y.sum() + inner.square().sum()).backward()
+        found = {}
+        for device in ("cpu", "sim"):
+            torch.manual_seed(0)
+            blocks = nn.ModuleList([Block(), Block()]).to(device)
+            x = torch.randn(2, 8).to(device).requires_grad_()
+            with autogradviz.record(verify=True) as trace:
+                try:
+                    step(blocks, x, torch.full((1,), 0.5, device=device))
+                except RuntimeError as error:  # no double backward through a reentrant region
+                    pass
+                y = Double.apply(checkpoint(blocks[0], x, use_reentrant=False))
+                checkpoint(blocks[1], y, use_reentrant=True).sum().backward()
+            certificate = trace.certificate()
+            found[device] = [dict(certificate.checked), len(certificate.failed),
+                             sorted(str(each) for each in certificate.unverified)]
+        answer(found)
+    """,
+        tmp_path,
+    )
+    assert found["sim"] == found["cpu"]
+    assert found["sim"][0]["node"] > 20
+    assert found["sim"][1] == 0

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.analysis.types import SourceLocation
 from autogradviz.checking.program import dense, named
 from autogradviz.checking.relations.derivative import run_wide
 from autogradviz.checking.result import CheckEntry
+from autogradviz.checking.user_line import user_line
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
-from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import relative_error
 from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.checking.program import Program
 
 _FLOATING: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
@@ -63,7 +61,7 @@ class _Shadow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if wide is not None:
             problem = _problem(result, wide, given)
             if problem:
-                self.found.setdefault(f"{func} {problem}", _user_line())
+                self.found.setdefault(f"{func} {problem}", user_line())
         return result
 
 
@@ -117,17 +115,6 @@ def _compare(narrow: torch.Tensor, right: torch.Tensor, given: list[torch.Tensor
 
 def _name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _user_line() -> SourceLocation | None:
-    frame: Any = sys._getframe(2)  # noqa: SLF001
-    while frame is not None and not is_user_code(frame.f_code):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    name, line = frame.f_code.co_filename, frame.f_lineno
-    text = linecache.getline(name, line).strip()
-    return SourceLocation(filename=name, lineno=line, function=frame.f_code.co_name, text=text)
 
 
 def precision(program: Program) -> CheckEntry:

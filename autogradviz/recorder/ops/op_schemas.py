@@ -117,6 +117,11 @@ def _read_schema(func: Any) -> Signature:
     )
 
 
+def gives_own_derivative(func: Any) -> bool:
+    """Return whether PyTorch does not know the derivative of an operator: its library gives it."""
+    return getattr(func, "_schema", None) is not None and not str(func).startswith(_OF_PYTORCH)
+
+
 def _is_composite(qualified: str) -> bool:
     """Return whether an operator is composite and has no view kernel, as ``chunk`` has."""
     return _has_any_kernel(qualified, (_COMPOSITE,)) and not _has_any_kernel(qualified, (_VIEW,))

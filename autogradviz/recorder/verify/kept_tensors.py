@@ -152,7 +152,8 @@ def map_tensors(value: Any, change: Callable[[Any], Any], kind: type = torch.Ten
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, (list, tuple)):
-        return type(value)([map_tensors(each, change, kind) for each in value])
+        parts = [map_tensors(each, change, kind) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 
