@@ -4,6 +4,7 @@ from autogradviz._version import __version__ as __version__
 from autogradviz.analysis import Analysis as Analysis
 from autogradviz.analysis import CompiledOp as CompiledOp
 from autogradviz.analysis import CompiledRegion as CompiledRegion
+from autogradviz.analysis import DeviceTime as DeviceTime
 from autogradviz.analysis import MemoryPrediction as MemoryPrediction
 from autogradviz.analysis import PhaseTimes as PhaseTimes
 from autogradviz.analysis import PolicyOp as PolicyOp

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import (
         CompiledRegion,
+        DeviceTime,
         MemoryPrediction,
         PhaseTimes,
         Region,
@@ -309,6 +310,18 @@ class Trace:
         from autogradviz.analysis.phase_times import measure_phases
 
         return measure_phases(self.analysis)
+
+    def device_times(self) -> list[DeviceTime]:
+        """Return when streams ran the calls of modules and the nodes of backward.
+
+        Needs ``record(device_time=True)`` and an accelerator. Sorted by device, stream and start.
+        Times of nodes are those of one run each.
+
+        Example:
+            >>> trace.device_times()  # recorded on the CPU
+            []
+        """
+        return list(self.analysis.device_times)
 
     def annotate_memory_snapshot(
         self, snapshot: Mapping[str, Any] | str | os.PathLike[str]

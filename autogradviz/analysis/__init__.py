@@ -12,6 +12,7 @@ from autogradviz.analysis.compiled_region_types import (
     SlotRun,
 )
 from autogradviz.analysis.compiled_save_places import ModuleNames
+from autogradviz.analysis.device_times import DeviceTime
 from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
@@ -52,6 +53,7 @@ __all__ = [
     "CompiledRegion",
     "CompiledSlot",
     "CountedStorage",
+    "DeviceTime",
     "Edge",
     "Graph",
     "GraphBreak",

@@ -12,6 +12,7 @@ from autogradviz.analysis.compiled_regions import (
     build_recompiles,
 )
 from autogradviz.analysis.compiled_save_places import ModuleNames, places_of_saved
+from autogradviz.analysis.device_times import DeviceTime, build_device_times
 from autogradviz.analysis.graph import GraphInputs, build_graph
 from autogradviz.analysis.memory_curve import build_memory
 from autogradviz.analysis.module_call_of_sequence_number import CallIntervals, read_call_intervals
@@ -269,7 +270,13 @@ class Analysis:
             self.regions,
             self._runs,
             self._stacks,
+            self.device_times,
         )
+
+    @cached_property
+    def device_times(self) -> tuple[DeviceTime, ...]:
+        """When devices ran module calls and nodes, by device, stream and start."""
+        return build_device_times(self.log, self.modules)
 
     @cached_property
     @collector_paused()

@@ -30,6 +30,7 @@ from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, 
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.compile.install_compiler_hooks import CompilerObserver
+from autogradviz.recorder.device_times import DeviceTimes, device_type
 from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
@@ -91,6 +92,12 @@ class HookPoints:
             functions=self.functions, gradients=self.gradients,
         )  # fmt: skip
         self.nodes, self.runs, self.module_calls = graph.nodes, graph.runs, graph.module_calls
+        self.device_times: DeviceTimes | None = None
+        if session.with_device_time:
+            kind = device_type()
+            if kind is not None:
+                session.device_spans = engine.make_device_spans(session, kind)
+            self.device_times = DeviceTimes(session, kind)
         self.hooks = HookTable(session, self.modules, self.runs)
         self.backwards = BackwardTable(
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
@@ -133,7 +140,7 @@ class HookPoints:
         yield observe_policies(session)
         yield observe_disabled_hooks(session)
         yield observe_backward(session, self.backwards, self.gradients, self.steps)
-        yield observe_modules(self.module_calls)
+        yield observe_modules(self.module_calls, self.device_times)
         yield observe_increments(session, tensors, self.versions)
         yield observe_restored_versions(session, tensors, self.versions)
         yield observe_attributes(session, state)
@@ -164,6 +171,8 @@ class HookPoints:
     def finish(self, error: BaseException | None) -> None:
         """Record graphs that no backward entered, gradient norms, and the exception."""
         guarded = self._session.guarded
+        if self.device_times is not None:
+            guarded("device_time", self.device_times.finish)
         guarded("nodes", self._walk_recent)
         guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)

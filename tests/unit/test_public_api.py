@@ -112,6 +112,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "checkpoints",
         "compiled_graph",
         "compiled_regions",
+        "device_times",
         "diagnose",
         "export",
         "filter",

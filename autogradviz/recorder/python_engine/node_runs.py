@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.open_engine_call import EngineCall
+    from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
     from autogradviz.recorder.python_engine.dispatch_mode import OpMode
     from autogradviz.recorder.python_engine.graph_walk import NodeTable
     from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
@@ -79,6 +80,8 @@ class NodeRuns:
         self._emit_started = session.emitter(NodeStarted)
         self._emit_finished = session.emitter(NodeFinished)
         self._emit_accumulated = session.emitter(GradAccumulated)
+        self.device_spans: PythonDeviceSpans | None = None
+        """Times nodes on the device, if that is recorded."""
         self.open: dict[int, EngineCall] = {}
         """The open engine calls by backward id."""
         self._by_task: dict[int, EngineCall] = {}
@@ -217,6 +220,8 @@ class NodeRuns:
                 tag.mode_sensitive or (tag.leaf is not None and is_sparse(gradients))
             ):
                 mode.suspend()  # the engine restores it when it has run the node
+            if self.device_spans is not None:
+                self.device_spans.run_begins(backward_id, node_id, gradients)
         except Exception as error:  # noqa: BLE001 - whatever failed here, the node must run
             self._session.fail("backward", error)
             return
@@ -254,6 +259,8 @@ class NodeRuns:
 
     def _finish(self, run: Running, thread: int, call: EngineCall) -> None:
         backward_id, node_id, tag, given, _ = run
+        if self.device_spans is not None:
+            self.device_spans.run_ends(backward_id, node_id)
         self._emit_finished(thread, None, backward_id, node_id)
         leaf, saved = tag.leaf, tag.saved
         if leaf is not None and given:
