@@ -5,7 +5,8 @@ from autogradviz._version import __version__ as __version__
 _NAMES_BY_MODULE = {
     "analysis": (
         "Analysis CompiledOp CompiledRegion DeviceTime MemoryPrediction PhaseTimes PolicyOp "
-        "Recomputation Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory"
+        "Recomputation Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory "
+        "Transfer"
     ),
     "breakpoints.stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",

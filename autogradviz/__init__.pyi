@@ -15,6 +15,7 @@ from autogradviz.analysis import SavedTensor as SavedTensor
 from autogradviz.analysis import SelectivePolicy as SelectivePolicy
 from autogradviz.analysis import SourceLocation as SourceLocation
 from autogradviz.analysis import TensorHistory as TensorHistory
+from autogradviz.analysis import Transfer as Transfer
 from autogradviz.breakpoints.stop import LiveSave as LiveSave
 from autogradviz.breakpoints.stop import Stop as Stop
 from autogradviz.breakpoints.stop_condition import StopCondition as StopCondition

@@ -13,6 +13,7 @@ from autogradviz.analysis.compiled_region_types import (
 )
 from autogradviz.analysis.compiled_save_places import ModuleNames
 from autogradviz.analysis.device_times import DeviceTime
+from autogradviz.analysis.device_traffic import DeviceWait, Transfer
 from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
@@ -54,6 +55,7 @@ __all__ = [
     "CompiledSlot",
     "CountedStorage",
     "DeviceTime",
+    "DeviceWait",
     "Edge",
     "Graph",
     "GraphBreak",
@@ -90,5 +92,6 @@ __all__ = [
     "Tensor",
     "TensorHistory",
     "Timeline",
+    "Transfer",
     "Unpack",
 ]

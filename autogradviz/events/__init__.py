@@ -87,6 +87,7 @@ from autogradviz.events.definitions import StackSeen as StackSeen
 from autogradviz.events.definitions import StorageAddressSeen as StorageAddressSeen
 from autogradviz.events.definitions import StridesSeen as StridesSeen
 from autogradviz.events.definitions import TensorSeen as TensorSeen
+from autogradviz.events.devices import DeviceCopied as DeviceCopied
 from autogradviz.events.devices import DeviceTimeRead as DeviceTimeRead
 from autogradviz.events.field_types import registered
 from autogradviz.events.hooks import ForwardHookRegistered as ForwardHookRegistered

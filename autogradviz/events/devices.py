@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autogradviz.events.base import Event
-from autogradviz.events.field_types import BackwardId, CallId, NodeId, event
+from autogradviz.events.field_types import BackwardId, CallId, NodeId, OpSeq, event
 
 
 @event()
@@ -28,3 +28,19 @@ class DeviceTimeRead(Event):
     submitted_end_ns: int
     clock_start_ns: int  # the same on a clock that the recorder does not stop
     clock_end_ns: int
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCopied(Event):
+    """An op copied a tensor from one device to another, or a number to the host.
+
+    ``stack_id`` is that of the op.
+    """
+
+    op_seq: OpSeq | None
+    source_device: str  # "cpu", "cuda:0"
+    target_device: str
+    nbytes: int  # of the copy; of a number, those of its dtype
+    is_pinned: bool | None  # the memory of the host; None without one, or for a number
+    is_blocking: bool  # the host waits for the copy; False between two accelerators

@@ -1,12 +1,9 @@
 """``record(device_time=True)``: the times are those of the device's clock, and nothing waits."""
 
-import os
-
-import pytest
-
 import autogradviz
-from autogradviz.recorder.native import build
-from tests.accelerator.run_on_device import run_on_device
+from tests.accelerator.engines import run_program as run
+
+__all__ = ["run"]
 
 MODEL = """
 import autogradviz
@@ -32,24 +29,6 @@ with autogradviz.record(model, device_time=True, engine=ENGINE) as trace:
         sim.host_work(5000)
         loss.backward()
 """
-
-
-@pytest.fixture(params=["native", "python"])
-def run(request, tmp_path, monkeypatch):
-    """Return a function that runs a program on the device; ``ENGINE`` is an engine's name there."""
-    engine = request.param
-    if engine == "native":
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("AUTOGRADVIZ_CACHE", os.environ["AUTOGRADVIZ_TEST_CACHE"])
-            if not build.status().usable:
-                pytest.skip("the native engine is not built")
-
-    def run_program(*parts):
-        program = "\n".join([f"ENGINE = {engine!r}", *parts])
-        return run_on_device(program, tmp_path, native=engine == "native")
-
-    run_program.engine = engine
-    return run_program
 
 
 def test_times_of_modules_are_those_of_the_clock_of_the_device(run):

@@ -60,6 +60,7 @@ enum class Kind : int64_t {
   output_norm_read,
   arguments_seen,
   strides_seen,
+  device_copied,
   count,
 };
 

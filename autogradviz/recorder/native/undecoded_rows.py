@@ -13,6 +13,7 @@ from autogradviz.events import (
     EVENT_TYPES,
     ArgumentsSeen,
     CollectiveCalled,
+    DeviceCopied,
     DistributedTensorSeen,
     Event,
     FrameSeen,
@@ -53,6 +54,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
     NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
     CollectiveCalled, DistributedTensorSeen, OutputNormRead, ArgumentsSeen, StridesSeen,
+    DeviceCopied,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

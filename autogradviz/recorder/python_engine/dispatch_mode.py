@@ -19,6 +19,7 @@ import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped, field_names
 from autogradviz.recorder.ops.collectives import Collectives
+from autogradviz.recorder.ops.device_copies import emit_copy
 from autogradviz.recorder.ops.eager_or_compiled_callers import EAGER, LEFT_OUT
 from autogradviz.recorder.ops.op_arguments import OpArgumentTable
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
@@ -211,14 +212,22 @@ class OpMode(TorchDispatchMode):
             self._stop_after(func, args, kwargs, None, error, row, call)
             raise
         row = self._finish(call, result, started, None, origin, arguments_id)
-        if signature.draw is not None and row is not None:
-            self._session.guarded(
-                "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
-            )
+        if row is not None and (signature.draw or signature.copy) is not None:
+            self._emit_draw_or_copy(signature, args, kwargs, row, result)
         if self._norms is not None and row is not None and signature.collective is None:
             self._session.guarded("norms", self._norms.read, result, *row[:3:2])
         self._stop_after(func, args, kwargs, result, None, row, call)
         return result
+
+    def _emit_draw_or_copy(
+        self, signature: Signature, args: Any, kwargs: Any, row: tuple[Any, ...], result: Any
+    ) -> None:
+        """Record the random numbers that an op drew, or what it copied between devices."""
+        call = self._session, args, kwargs, row, result
+        if signature.draw is not None:
+            self._session.guarded("random", emit_draw, signature.draw, *call)
+        if signature.copy is not None:
+            self._session.guarded("copies", emit_copy, signature.copy, *call)
 
     def _run_call(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return self._run(call[0], func, types, args, kwargs)
