@@ -62,6 +62,9 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "recompute-diverged-on-rank", "replicas-drifted", "gradient-times-mesh-size",
         "replicated-gradient-differs", "replicated-value-differs",
     ),
+    900: (  # accelerators
+        "device-waited",
+    ),
 }  # fmt: skip
 
 UNKNOWN: Final = "AGV000"

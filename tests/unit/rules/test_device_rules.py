@@ -1,0 +1,65 @@
+"""Findings of accelerators: lines that make the host wait."""
+
+from __future__ import annotations
+
+import pytest
+from make_log import fact, op
+from run_rule import lines, run_rule
+
+from autogradviz import events as e
+from autogradviz.diagnose.rules.device_waited import device_waited
+
+
+def on(tensor_id, device="cuda:0", dtype="float32"):
+    return fact(
+        e.TensorSeen, tensor_id=tensor_id, storage_id=tensor_id, shape=(8,), dtype=dtype,
+        device=device, nbytes=32, storage_nbytes=32,
+    )  # fmt: skip
+
+
+def copied(seq, *, blocking=True, target="cpu", source="cuda:0"):
+    return fact(
+        e.DeviceCopied, op_seq=seq, source_device=source, target_device=target, nbytes=32,
+        is_pinned=False, is_blocking=blocking, at="t.py:3",
+    )  # fmt: skip
+
+
+def test_number_that_is_read_inside_a_module_is_reported():
+    (finding,) = run_rule(
+        device_waited, on(1), op("_local_scalar_dense", inputs=(1,), call=4, at="t.py:3")
+    )
+    assert finding.slug == "device-waited"
+    assert lines(finding) == ("t.py:3", "None")
+    assert finding.title == "The host waits for cuda:0 at this line, once"
+    assert finding.confidence == "hint"
+
+
+@pytest.mark.parametrize(("count", "reported"), [(2, False), (3, True)])
+def test_numbers_outside_of_modules_are_reported_from_the_third_on_in_a_step(count, reported):
+    reads = [op("_local_scalar_dense", inputs=(1,), at="t.py:3") for _ in range(count)]
+    assert bool(run_rule(device_waited, on(1), *reads)) == reported
+
+
+def test_number_on_the_host_is_not_reported():
+    reads = [op("_local_scalar_dense", inputs=(1,), call=4, at="t.py:3")] * 5
+    assert run_rule(device_waited, on(1, "cpu"), *reads) == []
+
+
+def test_masks_wait_and_other_indices_do_not():
+    def index(dtype):
+        call = op("aten.index.Tensor", (3,), inputs=(1, 2), call=4, at="t.py:3")
+        return run_rule(device_waited, on(1), on(2, dtype=dtype), on(3), call)
+
+    assert len(index("bool")) == 1
+    assert index("int64") == []
+
+
+def test_copies_are_reported_only_inside_of_modules_and_if_they_block():
+    def copy(call, *, blocking=True):
+        run = op("_to_copy", (2,), inputs=(1,), call=call, at="t.py:3")
+        events = [on(1), on(2, "cpu"), run, copied(3, blocking=blocking)]
+        return run_rule(device_waited, *events)
+
+    assert len(copy(4)) == 1
+    assert copy(None) == []
+    assert copy(4, blocking=False) == []
