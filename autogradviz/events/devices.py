@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from autogradviz.events.base import Event
-from autogradviz.events.field_types import BackwardId, CallId, NodeId, OpSeq, event
+from autogradviz.events.field_types import (
+    BackwardId,
+    CallId,
+    EventSeq,
+    NodeId,
+    OpSeq,
+    event,
+)
+
+StreamAction: TypeAlias = Literal["record", "wait", "wait_stream", "synchronize"]
+"""An order of streams that the program requested:
+
+- ``record``: an event was recorded on a stream.
+- ``wait``: a stream waits for an event.
+- ``wait_stream``: a stream waits for another one.
+- ``synchronize``: the host has waited for a stream, an event, or, without both, for a device.
+"""
 
 
 @event()
@@ -44,3 +61,27 @@ class DeviceCopied(Event):
     nbytes: int  # of the copy; of a number, those of its dtype
     is_pinned: bool | None  # the memory of the host; None without one, or for a number
     is_blocking: bool  # the host waits for the copy; False between two accelerators
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamUsed(Event):
+    """An op or a node ran on a stream that is not the default one of its device."""
+
+    device: str  # "cuda:0"
+    stream: int  # its id
+    op_seq: OpSeq | None  # None for a node
+    backward_id: BackwardId | None  # the backward that ran the node
+    node_id: NodeId | None
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsOrdered(Event):
+    """The program ordered the work of streams, or waited for it. What C++ orders is not seen."""
+
+    action: StreamAction
+    device: str  # "cuda:0"; of an event that the host waits for, ""
+    stream: int | None  # that records, waits or is waited for by the host
+    other_stream: int | None  # that a stream waits for, in "wait_stream"
+    recorded_seq: EventSeq | None  # the "record" that is waited for; None if it is not known

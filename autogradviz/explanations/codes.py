@@ -63,7 +63,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "replicated-gradient-differs", "replicated-value-differs",
     ),
     900: (  # accelerators
-        "device-waited",
+        "device-waited", "stream-not-waited", "gradient-on-other-stream",
     ),
 }  # fmt: skip
 

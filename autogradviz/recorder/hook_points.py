@@ -41,6 +41,7 @@ from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_dis
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.storage_addresses import AddressTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
+from autogradviz.recorder.stream_order import observe_stream_order
 from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable, observe_requires_grad
 from autogradviz.recorder.tensors.version_changes_without_op import (
     observe_increments,
@@ -151,6 +152,7 @@ class HookPoints:
         yield observe_placements(session, tensors)
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)
+        yield observe_stream_order(session)
         yield released_before_swap(self._release)
         yield from self._engine.contexts(session)
 

@@ -74,6 +74,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "engine_interface",
     "session",
     "device_times",
+    "stream_order",
     "grad_and_autocast_modes",
     "tensors",
     "ops",

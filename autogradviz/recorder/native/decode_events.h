@@ -254,6 +254,8 @@ bool read_fields(Kind kind, Fields& each) {
     case Kind::device_copied:
       return each.optional() && each.device() && each.device() && each.number() && each.optional_boolean() &&
           each.boolean();
+    case Kind::stream_used:
+      return each.device() && each.number() && each.optional() && each.optional() && each.optional();
     case Kind::grad_accumulated:
     case Kind::not_finite_seen:
       return each.number() && each.number() && each.number();

@@ -6,6 +6,7 @@
 // time at which the node returned.
 #pragma once
 
+#include "current_streams.h"
 #include "device_spans.h"
 #include "graph.h"
 #include "op_observer.h"
@@ -104,8 +105,13 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   ThreadContext& thread = thread_context(*recording);
   RecorderTime recorder_time;
   WrapperScope wrappers;
-  for (const c10::IValue& value : call.inputs())
-    if (value.isTensor() && value.toTensor().defined()) wrappers.read(value.toTensor());
+  c10::Device device = c10::kCPU;
+  for (const c10::IValue& value : call.inputs()) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    wrappers.read(value.toTensor());
+    if (device.is_cpu() && is_on_accelerator(value.toTensor())) device = value.toTensor().device();
+  }
+  UsedStream stream = current_stream_of(device);
   std::unique_lock<std::mutex> lock(recording->mutex);
   RecordPtr record = find_record(*recording, *node);
   if (record == nullptr) return nullptr;
@@ -135,6 +141,7 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   recording->put(run.node_id);
   recording->put_all(incoming);
   recording->end_event(start);
+  put_stream(*recording, stream, NO_ID, run.backward_id, run.node_id, thread.number, NO_ID, time_ns);
   read_versions(*recording, *node, *record, thread.number, time_ns);
   auto context = std::make_unique<RunContext>();
   context->generation = recording->generation;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "fingerprints.h"
+#include "current_streams.h"
 #include "device_copies.h"
 #include "output_norms.h"
 #include "switch_off_idle_observers.h"
@@ -145,6 +146,8 @@ struct OpContext : at::ObserverContext {
   int64_t result = NO_ID;
   int64_t arguments = NO_ID;
   DeviceCopy copy;
+  c10::Device device = c10::kCPU;  // of its first argument on an accelerator
+  UsedStream stream;
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
 
@@ -593,6 +596,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
       c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
       int64_t id = recording->intern(tensor, thread.number, context->started_ns);
       int64_t version = Recording::version_of(*impl);
+      if (context->device.is_cpu() && is_on_accelerator(tensor)) context->device = tensor.device();
       context->inputs.push_back(id);
       context->versions.push_back(version);
       recording->seen(id, version, thread.number, context->started_ns);
@@ -738,6 +742,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
       recording.put(value);
     recording.end_event(clone);
   }
+  put_stream(recording, context.stream, seq, NO_ID, NO_ID, thread.number, stack, ended_ns);
   if (context.copy.is_known) {
     size_t copied = recording.begin_event(Kind::device_copied, recording.seq(), ended_ns, thread.number, stack);
     const DeviceCopy& copy = context.copy;
@@ -799,6 +804,11 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   std::vector<OutputNorm> norms;
   if (recording->with_norms && std::uncaught_exceptions() == context.exceptions && context.op->group < 0)
     visit_results(call.outputs(), [&](const at::Tensor& tensor) { norms.push_back(norm_of_output(tensor)); });
+  if (context.device.is_cpu() && std::uncaught_exceptions() == context.exceptions)
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) {
+      if (is_on_accelerator(tensor)) context.device = tensor.device();
+    });
+  context.stream = current_stream_of(context.device);
   if (context.copy.is_known) end_copy(context.copy, call.outputs(), std::uncaught_exceptions() > context.exceptions);
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);

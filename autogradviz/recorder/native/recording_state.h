@@ -61,6 +61,7 @@ enum class Kind : int64_t {
   arguments_seen,
   strides_seen,
   device_copied,
+  stream_used,
   count,
 };
 

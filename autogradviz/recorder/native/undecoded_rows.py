@@ -30,6 +30,7 @@ from autogradviz.events import (
     RandomDrawn,
     SlotSeen,
     StackSeen,
+    StreamUsed,
     StridesSeen,
     TensorReleased,
     TensorSaved,
@@ -54,7 +55,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
     NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
     CollectiveCalled, DistributedTensorSeen, OutputNormRead, ArgumentsSeen, StridesSeen,
-    DeviceCopied,
+    DeviceCopied, StreamUsed,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _FAR_NS: Final = 500_000_000
 
+# Not those that are observed while a recording is open.
+_record: Final = torch.Event.record
+_query: Final = torch.Event.query
+
 _Owner: TypeAlias = "tuple[int | None, int | None, int | None]"
 """A module call; or a backward and the node that it runs."""
 
@@ -99,7 +103,7 @@ class PythonDeviceSpans:
 
     def _record(self, stream: torch.Stream) -> torch.Event:
         event = torch.Event(self._type, enable_timing=True)
-        event.record(stream)
+        _record(event, stream)
         return event
 
     def waiting(self) -> int:
@@ -118,7 +122,7 @@ class PythonDeviceSpans:
             index = span.stream.device_index
             anchor, anchor_ns = self._anchors[index]
             assert span.end is not None
-            if not wait and not (anchor.query() and span.end.query()):
+            if not wait and not (_query(anchor) and _query(span.end)):
                 break
             self._waiting.popleft()
             try:

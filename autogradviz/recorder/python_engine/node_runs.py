@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
+from autogradviz.recorder.ops.current_streams import emit_stream
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.nodes_run_without_mode import is_sparse
 from autogradviz.recorder.torch_internals.private_api import (
@@ -80,6 +81,7 @@ class NodeRuns:
         self._emit_started = session.emitter(NodeStarted)
         self._emit_finished = session.emitter(NodeFinished)
         self._emit_accumulated = session.emitter(GradAccumulated)
+        self._with_streams = torch.accelerator.is_available()
         self.device_spans: PythonDeviceSpans | None = None
         """Times nodes on the device, if that is recorded."""
         self.open: dict[int, EngineCall] = {}
@@ -220,8 +222,8 @@ class NodeRuns:
                 tag.mode_sensitive or (tag.leaf is not None and is_sparse(gradients))
             ):
                 mode.suspend()  # the engine restores it when it has run the node
-            if self.device_spans is not None:
-                self.device_spans.run_begins(backward_id, node_id, gradients)
+            if self._with_streams:
+                self._on_device(backward_id, node_id, gradients)
         except Exception as error:  # noqa: BLE001 - whatever failed here, the node must run
             self._session.fail("backward", error)
             return
@@ -229,6 +231,13 @@ class NodeRuns:
             self._session.end_recorder_time()
         if self._stops is not None:
             self._stops.node_started(gradients)
+
+    def _on_device(self, backward_id: int, node_id: int, gradients: Any) -> None:
+        """Record the stream on which a node runs, and when."""
+        with DisableTorchFunction():
+            emit_stream(self._session, gradients, run=(backward_id, node_id))
+        if self.device_spans is not None:
+            self.device_spans.run_begins(backward_id, node_id, gradients)
 
     def _read_node(
         self, tag: NodeTag, backward_id: int, state: ThreadState, gradients: Any

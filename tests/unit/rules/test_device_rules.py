@@ -1,4 +1,4 @@
-"""Findings of accelerators: lines that make the host wait."""
+"""Findings of accelerators: lines that make the host wait, and streams without an order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules.device_waited import device_waited
+from autogradviz.diagnose.rules.stream_not_waited import stream_not_waited
 
 
 def on(tensor_id, device="cuda:0", dtype="float32"):
@@ -63,3 +64,53 @@ def test_copies_are_reported_only_inside_of_modules_and_if_they_block():
     assert len(copy(4)) == 1
     assert copy(None) == []
     assert copy(4, blocking=False) == []
+
+
+def used(seq, stream=3):
+    return fact(
+        e.StreamUsed, device="cuda:0", stream=stream, op_seq=seq, backward_id=None, node_id=None
+    )
+
+
+def ordered(action, stream=None, *, other=None, seq=None, device="cuda:0"):
+    return fact(
+        e.StreamsOrdered, action=action, device=device, stream=stream, other_stream=other,
+        recorded_seq=seq,
+    )  # fmt: skip
+
+
+def read_after(*between):
+    """Write tensor 2 on stream 3, and read it on the default stream."""
+    return run_rule(
+        stream_not_waited, on(1), on(2), on(4),
+        op("mul", (2,), inputs=(1,), at="t.py:3"), used(4), *between,
+        op("add", (4,), inputs=(2,), at="t.py:5"),
+    )  # fmt: skip
+
+
+def test_read_on_another_stream_is_likely_at_fault():
+    (finding,) = read_after()
+    assert finding.slug == "stream-not-waited"
+    assert lines(finding) == ("t.py:5", "t.py:3")
+    assert finding.confidence == "likely"
+    assert finding.title == "add reads a tensor that another stream may not have written"
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [ordered("wait_stream", 0, other=3)],
+        [ordered("record", 3), ordered("wait", 0, seq=6)],
+        [ordered("record", 3), ordered("synchronize", seq=6, device="")],
+        [ordered("synchronize", 3)],
+        [ordered("synchronize", device="")],
+        [ordered("wait", 0)],  # for an event that was recorded earlier
+    ],
+)
+def test_read_after_an_order_is_right(order):
+    assert read_after(*order) == []
+
+
+def test_order_of_other_streams_or_before_the_write_does_not_count():
+    assert len(read_after(ordered("wait_stream", 0, other=5))) == 1
+    assert len(read_after(ordered("wait_stream", 3, other=0))) == 1
