@@ -115,3 +115,37 @@ def test_program_on_the_default_stream_records_nothing_of_streams(run):
 answer([len(trace.log.of(StreamsOrdered)), len(trace.log.of(StreamUsed))])
 """)  # fmt: skip
     assert recorded == [0, 0]
+
+
+def test_gradient_on_another_stream_has_the_line_of_its_forward_and_of_the_first_use(run):
+    found = run("import autogradviz, warnings", """
+side = torch.Stream("sim")
+main = torch.accelerator.current_stream()
+x = torch.ones(4, 8, device="sim")
+
+def slugs(keeps):
+    net = torch.nn.Linear(8, 1).to("sim")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with autogradviz.record(net, engine=ENGINE) as trace:
+            first = net(x).sum()
+            if not keeps:
+                del first
+            side.wait_stream(main)
+            with side:
+                second = net(x).sum()
+                second.backward()
+    warned = any("AccumulateGrad node's stream" in str(each.message) for each in caught)
+    texts = [
+        [each.slug, each.victim.text, each.culprit.text, each.title] for each in trace.diagnose()
+    ]
+    return warned, texts
+
+answer([slugs(True), slugs(False)])
+""")  # fmt: skip
+    (warned, [finding]), (not_warned, none) = found
+    assert finding == [
+        "gradient-on-other-stream", "first = net(x).sum()", "second = net(x).sum()",
+        "The gradient of bias is accumulated on another stream than its forward ran on",
+    ]  # fmt: skip
+    assert (warned, not_warned, none) == (True, False, [])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from make_log import fact, op
+from make_log import backward, fact, leaf, node, op, parameter, ran
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules.device_waited import device_waited
+from autogradviz.diagnose.rules.gradient_on_other_stream import gradient_on_other_stream
 from autogradviz.diagnose.rules.stream_not_waited import stream_not_waited
 
 
@@ -114,3 +115,30 @@ def test_read_after_an_order_is_right(order):
 def test_order_of_other_streams_or_before_the_write_does_not_count():
     assert len(read_after(ordered("wait_stream", 0, other=5))) == 1
     assert len(read_after(ordered("wait_stream", 3, other=0))) == 1
+
+
+def accumulated_on(*streams):
+    """Compute a gradient on the first stream, and accumulate it on the second one."""
+    runs = [
+        fact(e.StreamUsed, device="cuda:0", stream=stream, op_seq=None, backward_id=1, node_id=each)
+        for each, stream in zip((5, 6), streams, strict=True)
+        if stream
+    ]
+    return run_rule(
+        gradient_on_other_stream, on(1), on(2), on(3), parameter(1, "weight"),
+        op("exp", (2,), inputs=(1,), nr=1, at="t.py:2"), node(4, "ExpBackward0", nr=1, to=(6,)),
+        op("exp", (3,), inputs=(1,), nr=2, at="t.py:4"), node(5, "ExpBackward0", nr=2, to=(6,)),
+        leaf(6, 1), backward(roots=(5,)), ran(5), ran(6), runs,
+    )  # fmt: skip
+
+
+def test_gradient_that_is_accumulated_on_another_stream_has_both_lines():
+    (finding,) = accumulated_on(3, 0)
+    assert finding.slug == "gradient-on-other-stream"
+    assert lines(finding) == ("t.py:4", "t.py:2")
+    assert finding.confidence == "hint"
+
+
+def test_gradient_that_is_accumulated_on_its_own_stream_is_right():
+    assert accumulated_on(3, 3) == []
+    assert accumulated_on(0, 0) == []
