@@ -4,8 +4,9 @@ from autogradviz._version import __version__ as __version__
 
 _NAMES_BY_MODULE = {
     "analysis": (
-        "Analysis CompiledOp CompiledRegion MemoryPrediction PhaseTimes PolicyOp Recomputation "
-        "Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory"
+        "Analysis CompiledOp CompiledRegion DeviceTime MemoryPrediction PhaseTimes PolicyOp "
+        "Recomputation Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory "
+        "Transfer"
     ),
     "breakpoints.stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",

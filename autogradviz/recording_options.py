@@ -30,6 +30,7 @@ class RecordingOptions:
     fingerprints: bool = False
     norms: bool = False
     annotate_memory: bool = False
+    device_time: bool = False
     verify: bool | str = False
     ops: bool = True
     stacks: bool = True

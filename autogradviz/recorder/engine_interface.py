@@ -244,6 +244,29 @@ class ModuleCalls(Protocol):
         """Record that a module's forward ended (``output`` is None if it raised)."""
 
 
+class DeviceSpans(Protocol):
+    """The times of module calls and nodes on devices."""
+
+    def begin(self, call_id: int, index: int, /) -> None:
+        """Record that a module call begins, on the current stream of a device."""
+
+    def end(self, call_id: int, /) -> None:
+        """Record that a module call ends."""
+
+    def waiting(self) -> int:
+        """Return the number of spans that have ended and were not read."""
+
+    def take(self, wait: bool, /) -> tuple[list[tuple[Any, ...]], str]:  # noqa: FBT001
+        """Return the own fields of ``DeviceTimeRead`` for the spans that the device has passed.
+
+        Args:
+            wait: wait once for each device, and return all spans.
+
+        Returns:
+            The rows, and what failed, "" if nothing did.
+        """
+
+
 @dataclass(frozen=True)
 class GraphTables:
     """The tables of an engine that are built on those of the hook points."""
@@ -358,6 +381,9 @@ class Engine(Protocol):
         gradients: GradientTable,
     ) -> GraphTables:
         """Return the other tables."""
+
+    def make_device_spans(self, session: Session, device_type: str) -> DeviceSpans:
+        """Record the times of nodes on devices of a type, and return what times module calls."""
 
     def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
         """Return the function that wraps the hooks of checkpoint."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.engine_interface import ModuleCalls, TensorIds
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
@@ -209,8 +210,13 @@ class ModuleTable:
 
 
 @contextmanager
-def observe_modules(calls: ModuleCalls) -> Iterator[None]:
-    """Record every module call while the context is open."""
+def observe_modules(calls: ModuleCalls, times: DeviceTimes | None) -> Iterator[None]:
+    """Record every module call while the context is open.
+
+    Args:
+        calls: record them.
+        times: record when the device runs them, if that is wanted.
+    """
     on_enter: Callable[[torch.nn.Module], Any] = calls.on_enter
     on_exit = calls.on_exit
     original = torch.nn.Module.__call__
@@ -218,11 +224,15 @@ def observe_modules(calls: ModuleCalls) -> Iterator[None]:
     @skip_frame
     def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         opened = on_enter(self)
+        if times is not None and opened is not None:
+            times.on_enter(self)
         output = None
         try:
             output = original(self, *args, **kwargs)
         finally:
             if opened is not None:
+                if times is not None:
+                    times.on_exit(opened)
                 on_exit(opened, output)
         return output
 

@@ -82,6 +82,7 @@ class Recorder:
             norms=options.norms,
         )
         self.session.with_addresses = options.annotate_memory
+        self.session.with_device_time = options.device_time
         if options.break_on:
             self.session.stops = StopTable(self.session, options.break_on)
         if options.verify:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log.log_segments import EngineSegment
     from autogradviz.events import Event
-    from autogradviz.recorder.engine_interface import Engine
+    from autogradviz.recorder.engine_interface import DeviceSpans, Engine
 
 T = TypeVar("T")
 
@@ -79,6 +79,9 @@ class Session:
         self.with_addresses = False
         self.on_failed_op: Callable[[BaseException, int, int | None], None] | None = None
         """Called with an exception, the event of the op that raised it, and its stack."""
+        self.with_device_time = False
+        self.device_spans: DeviceSpans | None = None
+        """Times module calls on the device, if that is recorded and there is one."""
         self.log = Log()
         self.sequence = engine.sequence
         self.threads = engine.threads
@@ -139,6 +142,8 @@ class Session:
         enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
         if self.with_addresses:
             enabled += ("annotate_memory",)
+        if self.with_device_time:
+            enabled += ("device_time",)
         if self.verifier is not None:
             enabled += ("verify",)
         return (*enabled, self.engine.description)

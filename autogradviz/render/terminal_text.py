@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -70,6 +71,9 @@ def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:
         table.add_row("engine", Text(engine))
     for label, text in saved_rows(analysis):
         table.add_row(label, text)
+    traffic = traffic_text(analysis)
+    if traffic:
+        table.add_row("copies", traffic)
     if s.regions:
         table.add_row("checkpoint", f"{s.regions} regions, {s.recomputations} recomputations")
     if s.error_type:
@@ -128,6 +132,19 @@ def saved_rows(analysis: Analysis) -> Iterator[tuple[str, str]]:
     yield "saved", f"{', '.join(sizes)}; {plural(s.storages, 'storage')}"
     if s.offloaded:
         yield "offloaded", f"{format_bytes(s.offloaded)} copied elsewhere by hooks"
+
+
+def traffic_text(analysis: Analysis) -> str:
+    """Return the bytes that were copied between devices by direction; "" if none were."""
+    nbytes, counts = Counter[str](), Counter[str]()
+    for transfer in analysis.transfers:
+        nbytes[transfer.direction] += transfer.nbytes
+        counts[transfer.direction] += transfer.count
+    parts = [f"{format_bytes(nbytes[each])} {each} in {counts[each]:,}" for each in sorted(counts)]
+    waits = len(analysis.device_waits)
+    if waits:
+        parts.append(f"the host waited {plural(waits, 'time')}")
+    return "; ".join(parts)
 
 
 def _source_line(label: str, location: SourceLocation) -> Text:

@@ -73,6 +73,8 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "graph_roots",
     "engine_interface",
     "session",
+    "device_times",
+    "stream_order",
     "grad_and_autocast_modes",
     "tensors",
     "ops",

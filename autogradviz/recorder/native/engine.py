@@ -25,6 +25,7 @@ from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.checkpoint_hooks import CheckpointHooks
 from autogradviz.recorder.native.data_attribute import observe_data_reads
 from autogradviz.recorder.native.native_tables import (
+    NativeDeviceSpans,
     NativeFingerprints,
     NativeFunctions,
     NativeRecentTensors,
@@ -231,6 +232,10 @@ class NativeEngine:
         return GraphTables(
             nodes, runs, NativeModuleCalls(session, self.recording, modules, self._recent)
         )
+
+    def make_device_spans(self, session: Session, device_type: str) -> NativeDeviceSpans:  # noqa: ARG002
+        """Record the times of nodes on devices of a type, and return what times module calls."""
+        return NativeDeviceSpans(self.recording, device_type)
 
     def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
         """Return the function that wraps the hooks of checkpoint in C++."""

@@ -272,6 +272,22 @@ class Recording(Protocol):
     def drop_runs(self, count: int) -> None:
         """Forget all runs on this thread but the first ones."""
 
+    # device_span_methods.h
+    def time_device(self, kind: str) -> None:
+        """Record the time of nodes on devices of a type, "cuda"."""
+
+    def begin_span(self, call_id: int, index: int) -> None:
+        """Record that a module call begins on a device."""
+
+    def end_span(self, call_id: int) -> None:
+        """Record that a module call ends."""
+
+    def waiting_spans(self) -> int:
+        """Return the number of spans that have ended and were not read."""
+
+    def take_spans(self, wait: bool) -> tuple[list[tuple[Any, ...]], str]:  # noqa: FBT001
+        """Return the spans that the device has passed, or all, and what failed."""
+
     # checkpoint_hooks.h
     def wrap_hooks(
         self, recording: Any, pack: Any, unpack: Any, packed_by: str, region: int | None,

@@ -361,6 +361,7 @@ PyObject* close(PyObject* self, PyObject*) {
     closed->reached_leaves = {};
     closed->released_hooked = {};
     closed->names = {};
+    closed->device_spans = nullptr;
     std::lock_guard<std::mutex> freed_lock(freed_mutex());
     closed->freed.clear();
     closed->freed_hooked = {};

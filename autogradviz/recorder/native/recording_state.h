@@ -61,6 +61,8 @@ enum class Kind : int64_t {
   output_norm_read,
   arguments_seen,
   strides_seen,
+  device_copied,
+  stream_used,
   count,
 };
 
@@ -208,6 +210,7 @@ struct ThreadContext {
   std::vector<Run> running;  // protected by ``Recording::mutex``
 };
 
+class DeviceSpans;
 class Recording;
 
 // NOTE [ End of the process ]
@@ -238,6 +241,7 @@ class Recording {
   bool with_stacks = true;
   std::atomic<bool> with_fingerprints{false};  // also set while operators run
   bool with_norms = false;
+  std::shared_ptr<DeviceSpans> device_spans;  // null unless the time on the device is recorded
   const void* outermost = nullptr;  // the Python frame that opened the recording
   std::vector<PyCodeObject*> subclass_codes;  // functions that make parameters; kept alive by PyTorch
   PyObject* ask_origin = nullptr;  // called once for each code object; protected by the GIL

@@ -19,6 +19,8 @@ import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped, field_names
 from autogradviz.recorder.ops.collectives import Collectives
+from autogradviz.recorder.ops.current_streams import emit_stream
+from autogradviz.recorder.ops.device_copies import emit_copy
 from autogradviz.recorder.ops.eager_or_compiled_callers import EAGER, LEFT_OUT
 from autogradviz.recorder.ops.op_arguments import OpArgumentTable
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
@@ -43,6 +45,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     len_torch_function_stack,
     pop_mode,
     push_mode,
+    tree_leaves,
 )
 from autogradviz.recorder.torch_internals.run_op_as_without_mode import (
     bump_missed_foreach,
@@ -129,6 +132,7 @@ class OpMode(TorchDispatchMode):
         self._append = session.log.appender(OpCalled)
         self._newest = session.log.recent(OpCalled).newest
         self._stacks = stacks if session.with_stacks else None
+        self._streams = True if torch.accelerator.is_available() else None
         self._norms = OutputNorms(session) if session.with_norms else None
         self._tensors = tensors
         self._versions = versions
@@ -212,14 +216,27 @@ class OpMode(TorchDispatchMode):
             self._stop_after(func, args, kwargs, None, error, row, call)
             raise
         row = self._finish(call, result, started, None, origin, arguments_id)
-        if signature.draw is not None and row is not None:
-            self._session.guarded(
-                "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
-            )
+        if row is not None and (signature.draw or signature.copy or self._streams) is not None:
+            self._emit_draw_or_copy(signature, args, kwargs, row, result)
         if self._norms is not None and row is not None and signature.collective is None:
             self._session.guarded("norms", self._norms.read, result, *row[:3:2])
         self._stop_after(func, args, kwargs, result, None, row, call)
         return result
+
+    def _emit_draw_or_copy(
+        self, signature: Signature, args: Any, kwargs: Any, row: tuple[Any, ...], result: Any
+    ) -> None:
+        """Record the random numbers that an op drew, or what it copied between devices."""
+        call = self._session, args, kwargs, row, result
+        if signature.draw is not None:
+            self._session.guarded("random", emit_draw, signature.draw, *call)
+        if signature.copy is not None:
+            self._session.guarded("copies", emit_copy, signature.copy, *call)
+        if self._streams is not None:
+            tensors = tree_leaves((result, args))
+            self._session.guarded(
+                "streams", emit_stream, self._session, tensors, row[0], stack_id=row[3]
+            )
 
     def _run_call(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return self._run(call[0], func, types, args, kwargs)

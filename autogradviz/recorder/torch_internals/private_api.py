@@ -211,6 +211,7 @@ get_current_dispatch_mode_stack: Final = (
 )
 pop_mode: Final = torch.utils._python_dispatch._pop_mode
 push_mode: Final = torch.utils._python_dispatch._push_mode
+tree_leaves = torch.utils._pytree.tree_leaves
 get_current_function_mode_stack: Final = torch.overrides._get_current_function_mode_stack
 has_kernel_for_dispatch_key: Final = torch._C._dispatch_has_kernel_for_dispatch_key
 get_mkldnn_enabled: Final = torch._C._get_mkldnn_enabled
