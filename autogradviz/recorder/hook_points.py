@@ -133,7 +133,7 @@ class HookPoints:
         yield observe_policies(session)
         yield observe_disabled_hooks(session)
         yield observe_backward(session, self.backwards, self.gradients, self.steps)
-        yield observe_modules(self.module_calls)
+        yield observe_modules(session, self.module_calls)
         yield observe_increments(session, tensors, self.versions)
         yield observe_restored_versions(session, tensors, self.versions)
         yield observe_attributes(session, state)
