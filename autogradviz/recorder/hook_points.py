@@ -35,6 +35,7 @@ from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
 from autogradviz.recorder.owners.held_graph import HeldGraphs
 from autogradviz.recorder.placement_changes import observe_placements
+from autogradviz.recorder.raised_errors import describe, explained_error
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
@@ -188,17 +189,17 @@ class HookPoints:
             self.nodes.record([node for node in self.recent.nodes() if is_new(node)])
 
     def _emit_error(self, error: BaseException) -> None:
-        kind = type(error)
-        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        node_id, backward_id = self.backwards.failed_node or (None, None)
-        self._session.emit(
-            ErrorRaised,
-            f"{module}{kind.__qualname__}",
-            str(error),
-            node_id,
-            backward_id,
-            stack_id=self._session.stacks.of_traceback(error.__traceback__),
-        )
+        """Record an exception, and the error of PyTorch behind it if it is another one."""
+        explained = explained_error(error)
+        for each in (error,) if explained is error else (error, explained):
+            node_id, backward_id = self.backwards.failed_node(each) or (None, None)
+            self._session.emit(
+                ErrorRaised,
+                *describe(each),
+                node_id,
+                backward_id,
+                stack_id=self._session.stacks.of_traceback(each.__traceback__),
+            )
 
     def walk(self, roots: list[Any]) -> None:
         """Record the graphs of some nodes."""

@@ -72,6 +72,11 @@ def is_user_code(code: CodeType) -> bool:
     return code.co_name not in _INTERCEPTORS and not is_library(source_file(code))
 
 
+def is_torch_code(code: CodeType) -> bool:
+    """Return whether a function belongs to PyTorch."""
+    return source_file(code).startswith(_TORCH)
+
+
 def line_at(place: Place) -> int:
     """Return the line of an instruction, or of the nearest one before it that has a line."""
     code, offset, source = place

@@ -10,6 +10,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import RecordingStarted
 from autogradviz.scene.display_text import plural
 from autogradviz.support.rich_classes import Console, Group, Padding, Segment, Table, Text
+from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -179,8 +180,20 @@ def finding_note(finding: Finding) -> str:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an exception, for its tracebacks."""
-    if hasattr(error, "add_note"):
-        error.add_note(note)
-    else:  # Python 3.10 has no notes, but some tools read the attribute
-        vars(error)["__notes__"] = [*vars(error).get("__notes__", []), note]
+    """Add a note to an exception, for its tracebacks, or print it if the exception refuses it.
+
+    ``BaseException.add_note`` raises for an exception whose attributes cannot be set, or whose
+    notes are no list; the exception of the user would be replaced.
+    """
+    try:
+        # Python 3.10 shows no notes, but some tools read the attribute.
+        present = getattr(error, "__notes__", None)
+        if type(present) is list and vars(error).get("__notes__") is present:
+            present.append(note)
+            return
+        if present is None or type(present) is list:  # a list of the class, which others share
+            BaseException.__setattr__(error, "__notes__", [*(present or ()), note])
+            return
+    except Exception:  # noqa: BLE001, S110 - attributes of the user's class; the note is printed
+        pass
+    write_stderr(f"{note}\n")
