@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import RecordingStarted
@@ -187,11 +187,11 @@ def add_note(error: BaseException, note: str) -> None:
     """
     try:
         # Python 3.10 shows no notes, but some tools read the attribute.
-        present = getattr(error, "__notes__", None)
-        if type(present) is list and vars(error).get("__notes__") is present:
+        present: Any = getattr(error, "__notes__", None)
+        if isinstance(present, list) and vars(error).get("__notes__") is present:
             present.append(note)
             return
-        if present is None or type(present) is list:  # a list of the class, which others share
+        if present is None or isinstance(present, list):  # a list of the class: others share it
             BaseException.__setattr__(error, "__notes__", [*(present or ()), note])
             return
     except Exception:  # noqa: BLE001, S110 - attributes of the user's class; the note is printed

@@ -12,7 +12,8 @@ mode called them. Without a mode they bump once, so the mode does it for them.
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+import threading
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -53,7 +54,7 @@ from autogradviz.recorder.torch_internals.run_op_as_without_mode import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
     from autogradviz.recorder.ops.fingerprints import Fingerprints
@@ -104,6 +105,21 @@ Its signature and thread; whether nothing overrides functions and no contents ar
 numbers of the node that it creates and of the custom Function whose first op it is; ids and
 versions of its inputs; the inputs that it writes; fingerprints.
 """
+
+
+_LEAVING: Final = "autogradviz"
+
+
+class _Leaving:
+    """Takes a mode off the stack when it is freed."""
+
+    __slots__ = ("_mode",)
+
+    def __init__(self, mode: OpMode) -> None:
+        self._mode = mode
+
+    def __del__(self) -> None:
+        self._mode.suspend()
 
 
 class OpMode(TorchDispatchMode):
@@ -162,6 +178,32 @@ class OpMode(TorchDispatchMode):
         number = self._local.state.number
         rows = reversed(self._newest(_RECENT))
         return next(((row[0], row[_OP]) for row in rows if row[_THREAD] == number), None)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Observe the operators of this thread while the context is open.
+
+        The stack of modes belongs to the thread. If the context is left on another one, or while
+        another mode is above, this mode leaves the stack with the next operator of the thread.
+        """
+        thread = threading.get_ident()
+        self.__enter__()
+        try:
+            yield
+        finally:
+            if thread != threading.get_ident() or get_current_dispatch_mode() is not self:
+                self.__torch_dispatch__ = self._pass_and_leave  # type: ignore[method-assign]
+                push_mode(self)
+            self.__exit__(None, None, None)
+
+    @skip_dynamo_recursive
+    def _pass_and_leave(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        """Run an operator unchanged, and leave the stack of modes."""
+        result = func(*args, **(kwargs or {}))
+        if kwargs is not None and isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
+            # While this runs the mode is not on the stack. C++ puts it back, then frees this dict.
+            kwargs[_LEAVING] = _Leaving(self)
+        return result
 
     def suspend(self) -> bool:
         """Deactivate the mode if it is the innermost one; return whether it was."""
