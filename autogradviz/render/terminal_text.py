@@ -188,7 +188,8 @@ def add_note(error: BaseException, note: str) -> None:
     try:
         # Python 3.10 shows no notes, but some tools read the attribute.
         present: Any = getattr(error, "__notes__", None)
-        if isinstance(present, list) and vars(error).get("__notes__") is present:
+        is_own = "__notes__" in vars(error)
+        if is_own and isinstance(present, list):
             present.append(note)
             return
         if present is None or isinstance(present, list):  # a list of the class: others share it

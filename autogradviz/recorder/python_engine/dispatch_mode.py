@@ -35,6 +35,7 @@ from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
 )
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
+    OpOverload,
     TorchDispatchMode,
     allows_mutation_on_saved_tensors,
     current_graph_task_id,
@@ -200,7 +201,7 @@ class OpMode(TorchDispatchMode):
     def _pass_and_leave(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
         """Run an operator unchanged, and leave the stack of modes."""
         result = func(*args, **(kwargs or {}))
-        if kwargs is not None and isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
+        if kwargs is not None and isinstance(func, OpOverload):
             # While this runs the mode is not on the stack. C++ puts it back, then frees this dict.
             kwargs[_LEAVING] = _Leaving(self)
         return result
