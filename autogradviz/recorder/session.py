@@ -254,8 +254,18 @@ class Session:
 
     def fail(self, hook_point: str, error: Exception) -> None:
         """Record that a hook point failed; re-raise an exception of a signal handler."""
-        if signal_behind(error) is not None:
+        try:
+            is_of_signal = signal_behind(error) is not None
+        except Exception:  # noqa: BLE001 - an audit hook of the program refuses to read frames
+            is_of_signal = False
+        if is_of_signal:
             raise error
-        message = f"{type(error).__name__}: {error}".splitlines()[0]
-        if self.failures.add(hook_point, message):
-            self.emit(RecorderFailed, hook_point, message)
+        try:
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+        except Exception:  # noqa: BLE001 - out of memory, or the text of the user's exception
+            message = type(error).__name__
+        try:
+            if self.failures.add(hook_point, message):
+                self.emit(RecorderFailed, hook_point, message)
+        except Exception:  # noqa: BLE001, S110 - the event; the failure is counted
+            pass

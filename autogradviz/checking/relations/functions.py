@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ from autogradviz.checking.relations.repeatable_and_certificate import verified_t
 from autogradviz.checking.result import CheckEntry
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import SingleLevelFunction
+from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,9 +112,9 @@ def _backward_of(cls: Any) -> SourceLocation | None:
     if code is None:
         return None
     name, line = code.co_filename, code.co_firstlineno
-    text = linecache.getline(name, line).strip()
+    text = source_line(name, line).strip()
     if text.startswith("@"):
-        line, text = line + 1, linecache.getline(name, line + 1).strip()
+        line, text = line + 1, source_line(name, line + 1).strip()
     return SourceLocation(filename=name, lineno=line, function="backward", text=text)
 
 

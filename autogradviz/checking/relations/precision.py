@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import relative_error
 from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
+from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from autogradviz.checking.program import Program
@@ -118,7 +118,7 @@ def _user_line() -> SourceLocation | None:
     if frame is None:
         return None
     name, line = frame.f_code.co_filename, frame.f_lineno
-    text = linecache.getline(name, line).strip()
+    text = source_line(name, line).strip()
     return SourceLocation(filename=name, lineno=line, function=frame.f_code.co_name, text=text)
 
 

@@ -7,7 +7,7 @@ When the engine is entered the graph is walked, read, and each node gets a hook,
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -178,8 +178,9 @@ def observe_backward(
         except BaseException:
             if call is not None:
                 session.guarded("backward", table.end, call, failed=True)
-            node = None if call is None else call.failed_node
-            table.failed_in[id(sys._getframe())] = node  # noqa: SLF001 - the documented way
+            with suppress(Exception):  # an audit hook of the program may refuse to read frames
+                node = None if call is None else call.failed_node
+                table.failed_in[id(sys._getframe())] = node  # noqa: SLF001 - the documented way
             raise
         if call is not None:
             session.guarded("backward", table.end, call, failed=False)
