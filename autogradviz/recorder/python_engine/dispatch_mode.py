@@ -224,7 +224,7 @@ class OpMode(TorchDispatchMode):
         traced = (state.suspended or _modes()) and self._is_traced(state)
         origin = EAGER
         if self.compiled_code is not None and not traced:
-            origin = self.compiled_code.origin_of(sys._getframe(1))  # noqa: SLF001
+            origin = self._origin_of_caller(self.compiled_code)
         if origin >= LEFT_OUT and signature_of(func).repeats:
             state.sequence_nr = _sequence_nr()
             return self._run_unrecorded(func, types, args, kwargs)
@@ -260,6 +260,13 @@ class OpMode(TorchDispatchMode):
             self._session.guarded("norms", self._norms.read, result, *row[:3:2])
         self._stop_after(func, args, kwargs, result, None, row, call)
         return result
+
+    def _origin_of_caller(self, compiled_code: OpOrigins) -> int:
+        try:
+            return compiled_code.origin_of(sys._getframe(2))  # noqa: SLF001
+        except Exception as error:  # noqa: BLE001 - whatever failed here, the op must run
+            self._session.fail("ops", error)
+            return EAGER
 
     def _run_call(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return self._run(call[0], func, types, args, kwargs)
