@@ -12,7 +12,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 
 CHILD_ENDED: Final = (signal.SIGCHLD,) if hasattr(signal, "SIGCHLD") else ()
@@ -55,6 +55,35 @@ def interrupt_again(error: BaseException) -> None:
     timer = threading.Timer(_DELAY_S, _thread.interrupt_main, [number])
     timer.daemon = True
     timer.start()
+
+
+def callback_of_weakref(work: Callable[[], object]) -> Callable[[Any], object]:
+    """Return a callback for ``weakref.ref`` that calls a function once.
+
+    Python drops what a callback raises, and handlers of signals run when a Python function begins,
+    before its first ``try``. The beginning of this one is a ``yield`` inside ``try``.
+    """
+    waiting = _call_once(work)
+    next(waiting)
+    return waiting.send
+
+
+def _call_once(work: Callable[[], object]) -> Generator[None, Any, None]:
+    raised: BaseException | None = None
+    try:
+        yield
+    except GeneratorExit:  # the reference has died first
+        return
+    except BaseException as error:  # noqa: BLE001 - of a handler
+        raised = error
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - Python would drop it here
+        raised = error
+    if raised is not None:
+        interrupt_again(raised)
+        raised = None
+    yield
 
 
 PASSING: Final[list[Any]] = []

@@ -43,7 +43,7 @@ class _Waits:
         """Remember the collective of a ``Work``; sends and receives have no number."""
         known = number if self._count(name) > number else None
         key, works = id(work), self._works
-        reference = weakref.ref(work, lambda _: works.pop(key, None))
+        reference = weakref.ref(work, functools.partial(works.pop, key))
         works[key] = (reference, name, known)
 
     def waited(self, work: Any, began_ns: int, *, failed: bool) -> None:
