@@ -241,16 +241,18 @@ class Session:
             self.end_recorder_time()
 
     @skip_dynamo_recursive
-    def always_guarded(self, hook_point: str, work: Callable[..., object], *args: Any) -> None:
+    def always_guarded(self, hook_point: str, work: Callable[..., T], *args: Any) -> T | None:
         """Call a function like ``guarded``, also while this thread traces."""
-        if self.is_open:
-            self.begin_recorder_time()
-            try:
-                work(*args)
-            except Exception as error:  # noqa: BLE001
-                self.fail(hook_point, error)
-            finally:
-                self.end_recorder_time()
+        if not self.is_open:
+            return None
+        self.begin_recorder_time()
+        try:
+            return work(*args)
+        except Exception as error:  # noqa: BLE001
+            self.fail(hook_point, error)
+            return None
+        finally:
+            self.end_recorder_time()
 
     def fail(self, hook_point: str, error: Exception) -> None:
         """Record that a hook point failed; re-raise an exception of a signal handler."""

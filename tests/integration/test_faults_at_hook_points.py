@@ -26,6 +26,8 @@ import autogradviz
 from autogradviz import recorder
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.recorder.event_writer import EventSequence
+from autogradviz.recorder.python_engine import node_saved_tensors
+from autogradviz.support import defer_signals
 
 FAULTS = int(os.environ.get("AUTOGRADVIZ_FAULTS", "48"))
 SEED = int(os.environ.get("AUTOGRADVIZ_FAULT_SEED", "0"))
@@ -43,6 +45,9 @@ NOT_GUARDED = {
     # They only guard what they call, record a failure, or measure time around it.
     "Session.guarded", "Session.always_guarded", "Session.fail", "Session.observes",
     "Failures.add", "Verifier.guarded",
+    # They only add numbers of one object.
+    "ProgramClock.begin_recorder_time", "ProgramClock.end_recorder_time", "ThreadClock.finish",
+    "ThreadClock.settle", "ThreadClock._take",
     # They run the operator or the hook of the program.
     "OpMode._stop_after",
     "OpMode._run", "OpMode._run_call", "OpMode._run_verified", "OpMode._run_unrecorded",
@@ -80,6 +85,10 @@ class Injector:
         if (place, count) == (self.place, self.nth):
             self.raised = True
             raise self.error("injected")
+
+    def interrupted(self, error):
+        """Stand for ``interrupt_again``, which sends Ctrl-C a moment later."""
+        assert isinstance(error, KeyboardInterrupt)
 
     def install(self, monkeypatch):
         for owner in classes():
@@ -122,6 +131,8 @@ def run(injector, name, engine, options):
     """Return the outcome of a recorded program, its trace, and the warnings of the recorder."""
     with pytest.MonkeyPatch.context() as patch:
         injector.install(patch)
+        for module in (defer_signals, node_saved_tensors):
+            patch.setattr(module, "interrupt_again", injector.interrupted)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with autogradviz.record(engine=engine, **options) as trace:

@@ -79,7 +79,7 @@ class TracingHook:
             return self.hook(*args)
         guarded = table.session.guarded
         guarded("hooks", table.runs.on_first_hook)
-        began = table.session.time_ns()
+        began = table.session.always_guarded("hooks", table.session.time_ns)
         try:
             result = self.hook(*args)
         except BaseException:
@@ -95,7 +95,13 @@ class TracingHook:
         return repr(self.hook)
 
     def _emit(
-        self, table: HookTable, began: int, args: tuple[Any, ...], result: Any, *, failed: bool
+        self,
+        table: HookTable,
+        began: int | None,
+        args: tuple[Any, ...],
+        result: Any,
+        *,
+        failed: bool,
     ) -> None:
         kind: HookKind = self._kind
         if kind == "node":
@@ -109,7 +115,7 @@ class TracingHook:
             verifier.hook_ran(backward_id, node_id, kind)
         table.session.emit(
             HookRan, self._hook_id, kind, backward_id, node_id, changed, failed,
-            table.session.time_ns() - began, thread=state.number,
+            0 if began is None else table.session.time_ns() - began, thread=state.number,
         )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def _waiter(original: Callable[..., Any]) -> Callable[..., Any]:
         waits = _open
         if waits is None:
             return original(self, *args, **kwargs)
-        began_ns = waits.session.time_ns()
+        began_ns = waits.session.always_guarded("collectives", waits.session.time_ns) or 0
         failed = True
         try:
             result = original(self, *args, **kwargs)

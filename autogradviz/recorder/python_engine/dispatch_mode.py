@@ -232,13 +232,10 @@ class OpMode(TorchDispatchMode):
         if call is None:
             return func(*args, **kwargs)
         signature = call[0]
-        if signature.collective is not None:
-            self._session.guarded(
-                "collectives", self._collectives.called, signature.collective, signature.name,
-                args, kwargs, call[5],
-            )  # fmt: skip
-        arguments_id = self._arguments_of(signature, func, args, kwargs)
-        started = self._sequence.time_ns(state.number)
+        known = self._arguments_and_time(call, func, args, kwargs)
+        if known is None:
+            return self._run_unrecorded(func, types, args, kwargs)
+        arguments_id, started = known
         try:
             if signature.special == "composite" and _inference_mode():
                 return decompose(self, func, args, kwargs)
@@ -298,16 +295,30 @@ class OpMode(TorchDispatchMode):
                 raise
             return self.__torch_dispatch__(func, types, wrapped, kwargs)
 
-    def _arguments_of(self, signature: Signature, func: Any, args: Any, kwargs: Any) -> int | None:
+    def _arguments_and_time(
+        self, call: Call, func: Any, args: Any, kwargs: Any
+    ) -> tuple[int | None, int] | None:
+        """Return the arguments of an op by their id, and when it begins to run."""
+        signature, state = call[:2]
+        if signature.collective is not None:
+            self._session.guarded(
+                "collectives", self._collectives.called, signature.collective, signature.name,
+                args, kwargs, call[5],
+            )  # fmt: skip
         self._session.begin_recorder_time()
+        arguments_id = None
         try:
             with DisableTorchFunction() if _function_modes() else _NOTHING:
-                return self._intern_arguments(signature, func, args, kwargs)
+                arguments_id = self._intern_arguments(signature, func, args, kwargs)
         except Exception as error:  # noqa: BLE001 - whatever failed here, the op must run
             self._session.fail("arguments", error)
-            return None
         finally:
             self._session.end_recorder_time()
+        try:
+            return arguments_id, self._sequence.time_ns(state.number)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._session.fail("ops", error)
+            return None
 
     def _stop_after(self, *finished: Any) -> None:
         if self._stops is not None:
