@@ -16,7 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-KEPT = {"AUTOGRADVIZ_TEST_CACHE", "AUTOGRADVIZ_TEST_ENGINE", "AUTOGRADVIZ_TEST_INTEGRATIONS"}
+KEPT = {
+    "AUTOGRADVIZ_TEST_CACHE", "AUTOGRADVIZ_TEST_ENGINE", "AUTOGRADVIZ_TEST_INTEGRATIONS",
+    "AUTOGRADVIZ_TEST_FAULTS", "AUTOGRADVIZ_TEST_FAULT_SEED",
+}  # fmt: skip
 OF_THE_USER = ("AUTOGRADVIZ_", "TORCH", "PYTORCH_", "JUPYTER", "IPYTHON", "MPL", "XDG_", "LC_")
 """Beginnings of names of variables that change what is tested."""
 

@@ -130,7 +130,7 @@ def _ignore(_seq: int) -> None:
 def _make_slow(
     append: Any, number: Callable[[], int], sequence: EventSequence, time_ns: Callable[[int], int]
 ) -> Callable[..., int]:
-    """Return what ``_TEMPLATE`` defines, for any fields."""
+    """Return the function that ``_TEMPLATE`` defines, for any fields."""
 
     def emit(thread: int, *others: Any) -> int:
         sequence.newest = seq = number()

@@ -160,6 +160,7 @@ class Recorder:
             session.guarded("ranks", self.ranks.read, at_end=True)
             session.guarded("ranks", self.ranks.end_step)
             self.hook_points.finish(error)
+            guarded("failures", session.report_failures)
             if self.ranks.has_rank:
                 session.guarded("leaves", self.hook_points.gradients.read_parameters)
             if retention is None:
@@ -227,8 +228,12 @@ class Recorder:
             self.retention.write_now()
 
     def _close(self) -> None:
-        self.session.close()
-        _clear_active(self)
+        try:
+            self.session.close()
+        except Exception as error:  # noqa: BLE001 - the exception of the user must leave the block
+            self.session.failures.add("close", f"{type(error).__name__}: {error}")
+        finally:
+            _clear_active(self)
 
     def detach_after_fork(self) -> None:
         """Record nothing more: this process was forked from the one that records."""

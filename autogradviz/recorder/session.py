@@ -6,7 +6,7 @@ failures. It knows no table: those are built on top of it, each with the tables 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from autogradviz.event_log import Log
 from autogradviz.events import NO_ID, RecorderFailed
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.engine_interface import Engine
 
 T = TypeVar("T")
+
+_UNREPORTED: Final = "it failed for lack of memory, or near the recursion limit"
 
 
 class SessionRef(Generic[T]):
@@ -82,6 +84,7 @@ class Session:
         self.begin_recorder_time = engine.begin_recorder_time
         self.end_recorder_time = engine.end_recorder_time
         self.failures = Failures()
+        self._unreported: set[str] = set()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
 
@@ -264,10 +267,17 @@ class Session:
             raise error
         try:
             message = f"{type(error).__name__}: {error}".splitlines()[0]
-        except Exception:  # noqa: BLE001 - out of memory, or the text of the user's exception
+        except Exception:  # noqa: BLE001 - no memory, or the text of the user's exception
             message = type(error).__name__
         try:
             if self.failures.add(hook_point, message):
                 self.emit(RecorderFailed, hook_point, message)
-        except Exception:  # noqa: BLE001, S110 - the event; the failure is counted
-            pass
+        except Exception:  # noqa: BLE001 - no memory, or no frame is left for a call
+            self._unreported.add(hook_point)
+
+    def report_failures(self) -> None:
+        """Report the failures that could not be reported when they occurred."""
+        for hook_point in self._unreported:
+            if self.failures.add(hook_point, _UNREPORTED):
+                self.emit(RecorderFailed, hook_point, _UNREPORTED)
+        self._unreported.clear()

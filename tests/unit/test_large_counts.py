@@ -46,10 +46,10 @@ def test_impossible_number_of_steps_is_refused(steps):
 
 
 def test_frozen_objects_are_counted_once(monkeypatch):
-    asked = []
+    counted = []
 
     def count():
-        asked.append(True)
+        counted.append(True)
         return 5
 
     monkeypatch.setattr(gc, "get_freeze_count", count)
@@ -57,4 +57,4 @@ def test_frozen_objects_are_counted_once(monkeypatch):
     for _ in range(3):
         with pause_gc.collector_paused():
             pass
-    assert len(asked) == 1
+    assert len(counted) == 1

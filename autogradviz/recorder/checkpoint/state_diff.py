@@ -111,6 +111,10 @@ class StateTable:
             owner, callback_of_weakref(partial(_forget, self._ref, region_id))
         )
 
+    def on_owner_freed(self, region_id: int) -> None:
+        """Remove a region that cannot be recomputed any more."""
+        self._session.always_guarded("state", self.forget, region_id)
+
     def forget(self, region_id: int) -> None:
         """Remove a region."""
         for table in (self._entered, self._before, self._after, self._owners):
@@ -159,7 +163,7 @@ class StateTable:
 def _forget(table: SessionRef[StateTable], region_id: int) -> None:
     """Forget the state of a region whose owner has died, which may be after the recording."""
     if table.target is not None:
-        table.target.forget(region_id)
+        table.target.on_owner_freed(region_id)
 
 
 def _differences(before: State, now: State) -> list[tuple[StateKind, Path]]:
