@@ -337,7 +337,7 @@ class Analysis:
 
     @cached_property
     def error(self) -> RaisedError | None:
-        """The exception that left the recorded block."""
+        """The exception that left the recorded block, or the error of PyTorch behind it."""
         return next(
             (
                 RaisedError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 from typing import Any
 
 from autogradviz.analysis.types import SourceLocation
 from autogradviz.recorder.user_code_frames import is_user_code
+from autogradviz.support.source_lines import source_line
 
 
 def user_line() -> SourceLocation | None:
@@ -18,5 +18,5 @@ def user_line() -> SourceLocation | None:
     if frame is None:
         return None
     name, line = frame.f_code.co_filename, frame.f_lineno
-    text = linecache.getline(name, line).strip()
+    text = source_line(name, line).strip()
     return SourceLocation(filename=name, lineno=line, function=frame.f_code.co_name, text=text)

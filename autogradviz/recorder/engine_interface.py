@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.open_engine_call import EngineCall
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
+    from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.event_writer import EventSequence
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
@@ -236,6 +237,9 @@ class Runs(Protocol):
 
 class ModuleCalls(Protocol):
     """The calls of modules."""
+
+    times: DeviceTimes | None
+    """Records when the device runs them, if that is wanted."""
 
     def on_enter(self, module: torch.nn.Module) -> Any:
         """Record that a module's forward starts; return what ``on_exit`` needs, or None."""

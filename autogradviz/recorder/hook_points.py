@@ -40,6 +40,7 @@ from autogradviz.recorder.out_of_memory.failures import (
 )
 from autogradviz.recorder.owners.held_graph import HeldGraphs
 from autogradviz.recorder.placement_changes import observe_placements
+from autogradviz.recorder.raised_errors import describe, explained_error
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
@@ -106,7 +107,7 @@ class HookPoints:
             kind = device_type()
             if kind is not None:
                 session.device_spans = engine.make_device_spans(session, kind)
-            self.device_times = DeviceTimes(session, kind)
+            self.device_times = self.module_calls.times = DeviceTimes(session, kind)
         self.hooks = HookTable(session, self.modules, self.runs)
         self.backwards = BackwardTable(
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
@@ -150,7 +151,7 @@ class HookPoints:
         yield observe_policies(session)
         yield observe_disabled_hooks(session)
         yield observe_backward(session, self.backwards, self.gradients, self.steps)
-        yield observe_modules(self.module_calls, self.device_times)
+        yield observe_modules(session, self.module_calls)
         yield observe_increments(session, tensors, self.versions)
         yield observe_restored_versions(session, tensors, self.versions)
         yield observe_attributes(session, state)
@@ -217,17 +218,17 @@ class HookPoints:
             self.nodes.record([node for node in self.recent.nodes() if is_new(node)])
 
     def _emit_error(self, error: BaseException) -> None:
-        kind = type(error)
-        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        node_id, backward_id = self.backwards.failed_node or (None, None)
-        self._session.emit(
-            ErrorRaised,
-            f"{module}{kind.__qualname__}",
-            str(error),
-            node_id,
-            backward_id,
-            stack_id=self._session.stacks.of_traceback(error.__traceback__),
-        )
+        """Record an exception, and the error of PyTorch behind it if it is another one."""
+        explained = explained_error(error)
+        for each in (error,) if explained is error else (error, explained):
+            node_id, backward_id = self.backwards.failed_node(each) or (None, None)
+            self._session.emit(
+                ErrorRaised,
+                *describe(each),
+                node_id,
+                backward_id,
+                stack_id=self._session.stacks.of_traceback(each.__traceback__),
+            )
 
     def walk(self, roots: list[Any]) -> None:
         """Record the graphs of some nodes."""

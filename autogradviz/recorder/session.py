@@ -6,7 +6,7 @@ failures. It knows no table: those are built on top of it, each with the tables 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from autogradviz.event_log import Log
 from autogradviz.events import NO_ID, RecorderFailed, RecorderLimited
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.engine_interface import DeviceSpans, Engine
 
 T = TypeVar("T")
+
+_UNREPORTED: Final = "it failed for lack of memory, or near the recursion limit"
 
 
 class SessionRef(Generic[T]):
@@ -90,6 +92,7 @@ class Session:
         self.begin_recorder_time = engine.begin_recorder_time
         self.end_recorder_time = engine.end_recorder_time
         self.failures = Failures()
+        self._unreported: set[str] = set()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
         self._limits: set[tuple[str, str]] = set()
@@ -271,21 +274,40 @@ class Session:
             self.end_recorder_time()
 
     @skip_dynamo_recursive
-    def always_guarded(self, hook_point: str, work: Callable[..., object], *args: Any) -> None:
+    def always_guarded(self, hook_point: str, work: Callable[..., T], *args: Any) -> T | None:
         """Call a function like ``guarded``, also while this thread traces."""
-        if self.is_open:
-            self.begin_recorder_time()
-            try:
-                work(*args)
-            except Exception as error:  # noqa: BLE001
-                self.fail(hook_point, error)
-            finally:
-                self.end_recorder_time()
+        if not self.is_open:
+            return None
+        self.begin_recorder_time()
+        try:
+            return work(*args)
+        except Exception as error:  # noqa: BLE001
+            self.fail(hook_point, error)
+            return None
+        finally:
+            self.end_recorder_time()
 
     def fail(self, hook_point: str, error: Exception) -> None:
         """Record that a hook point failed; re-raise an exception of a signal handler."""
-        if signal_behind(error) is not None:
+        try:
+            is_of_signal = signal_behind(error) is not None
+        except Exception:  # noqa: BLE001 - an audit hook of the program refuses to read frames
+            is_of_signal = False
+        if is_of_signal:
             raise error
-        message = f"{type(error).__name__}: {error}".splitlines()[0]
-        if self.failures.add(hook_point, message):
-            self.emit(RecorderFailed, hook_point, message)
+        try:
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+        except Exception:  # noqa: BLE001 - no memory, or the text of the user's exception
+            message = type(error).__name__
+        try:
+            if self.failures.add(hook_point, message):
+                self.emit(RecorderFailed, hook_point, message)
+        except Exception:  # noqa: BLE001 - no memory, or no frame is left for a call
+            self._unreported.add(hook_point)
+
+    def report_failures(self) -> None:
+        """Report the failures that could not be reported when they occurred."""
+        for hook_point in self._unreported:
+            if self.failures.add(hook_point, _UNREPORTED):
+                self.emit(RecorderFailed, hook_point, _UNREPORTED)
+        self._unreported.clear()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
@@ -127,7 +128,7 @@ class ThreadTable:
             state = ThreadState(number, get_sequence_nr())
             self._count += 1
             states = self._states
-            states[number] = ref(state, lambda _: states.pop(number, None))
+            states[number] = ref(state, partial(states.pop, number))  # no Python function
         if self._attach is not None:
             state.number = self._attach(state)
         return state

@@ -68,6 +68,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "recorder_failures",
     "thread_state",
     "user_code_frames",
+    "raised_errors",
     "step_digest",
     "own_hook",
     "graph_roots",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
 )
 from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
+from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -144,8 +144,8 @@ def first_line_of(function: Any) -> SourceLocation | None:
     if code is None:
         return None
     name, line = code.co_filename, code.co_firstlineno
-    text = linecache.getline(name, line).strip()
+    text = source_line(name, line).strip()
     while text.startswith("@"):
         line += 1
-        text = linecache.getline(name, line).strip()
+        text = source_line(name, line).strip()
     return SourceLocation(filename=name, lineno=line, function=code.co_name, text=text)

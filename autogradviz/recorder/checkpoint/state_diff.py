@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -23,7 +24,7 @@ from autogradviz.recorder.thread_state import thread_name
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.defer_signals import interrupt_again, uninterrupted
+from autogradviz.support.defer_signals import callback_of_weakref, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,7 +110,13 @@ class StateTable:
 
     def forget_with(self, owner: Any, region_id: int) -> None:
         """Remove a region when the object dies without which it cannot be recomputed."""
-        self._owners[region_id] = weakref.ref(owner, _Forget(self._ref, region_id))
+        self._owners[region_id] = weakref.ref(
+            owner, callback_of_weakref(partial(_forget, self._ref, region_id))
+        )
+
+    def on_owner_freed(self, region_id: int) -> None:
+        """Remove a region that cannot be recomputed any more."""
+        self._session.always_guarded("state", self.forget, region_id)
 
     def forget(self, region_id: int) -> None:
         """Remove a region."""
@@ -165,22 +172,10 @@ class StateTable:
                 del known[next(iter(known))]
 
 
-class _Forget:
-    """Called when the owner of a region dies, which may be after the recording."""
-
-    __slots__ = ("_region_id", "_table")
-
-    def __init__(self, table: SessionRef[StateTable], region_id: int) -> None:
-        self._table = table
-        self._region_id = region_id
-
-    def __call__(self, _owner: weakref.ref[Any]) -> None:
-        try:
-            table = self._table.target
-            if table is not None:
-                table.forget(self._region_id)
-        except BaseException as error:  # noqa: BLE001 - Python would drop it here
-            interrupt_again(error)
+def _forget(table: SessionRef[StateTable], region_id: int) -> None:
+    """Forget the state of a region whose owner has died, which may be after the recording."""
+    if table.target is not None:
+        table.target.on_owner_freed(region_id)
 
 
 def _differences(before: State, now: State) -> list[tuple[StateKind, Path]]:

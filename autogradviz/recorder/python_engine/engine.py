@@ -219,7 +219,7 @@ class PythonEngine:
         if self._mode is not None:
             yield suspended_in_subclass_new(self._mode)
             yield observe_waits(session, self._mode.collective_count)
-            yield self._mode
+            yield self._mode.active()
 
     def can_remove(self) -> bool:
         """Return whether the dispatch mode is the innermost one."""

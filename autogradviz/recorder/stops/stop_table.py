@@ -39,6 +39,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 from autogradviz.recorder.torch_internals.unreadable_tensors import FREED, why_unreadable
 from autogradviz.recorder.user_code_frames import cell_number, is_user_code
 from autogradviz.support.fork_safe_locks import new_lock
+from autogradviz.support.source_lines import source_line
 from autogradviz.support.standard_error import print_line
 
 if TYPE_CHECKING:
@@ -478,9 +479,7 @@ def _is_at(condition: StopCondition, frame: FrameType | None, phase: str) -> boo
 
 
 def _text_at(path: str, frame: FrameType) -> str:
-    import linecache
-
-    return linecache.getline(path, frame.f_lineno, frame.f_globals).strip()
+    return source_line(path, frame.f_lineno).strip()
 
 
 def _target(condition: StopCondition) -> str:
