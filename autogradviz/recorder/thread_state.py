@@ -87,7 +87,8 @@ class ThreadState:
 def thread_name() -> str | None:
     """Return the name of this thread, None if Python did not start it.
 
-    ``threading.current_thread`` would add such a thread to those that Python knows, for ever.
+    ``threading.current_thread`` would add such a thread to those that Python knows, and never
+    remove it.
     """
     own = threading.get_ident()
     return next((each.name for each in threading.enumerate() if each.ident == own), None)

@@ -43,7 +43,7 @@ OPTIONS = ({}, {}, {"fingerprints": True}, {"ops": False}, {"keep_steps": 1}, {"
 PYTHON_OPTIONS = (*OPTIONS, {"verify": True}, {"annotate_memory": True})
 
 GUARDS = {"fail", "guarded", "always_guarded", "warn"}
-"""What a method calls that handles the failures of others; it is no place for a fault itself."""
+"""Calls in methods that handle the failures of others, which are no place for a fault."""
 
 NOT_GUARDED = {
     "Session.fail", "Session.observes", "Failures.add",

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.verify.kept_ops import KeptOp
 
 _KeptTable: TypeAlias = "dict[tuple[int, int], KeptOp | FunctionTape | str]"
-"""What made nodes, by thread and sequence number, or why it cannot run again."""
+"""Calls that made nodes, by thread and sequence number, or why one cannot run again."""
 
 _COPY_SLICES: Final = "CopySlices"
 _BACKWARDS: Final = 8
