@@ -75,7 +75,6 @@ _ALL: Final[Modes] = (_read_modes, _describe_modes)
 
 # The modes that each method can change: no_grad uses set_grad_enabled.
 _METHODS: Final = (
-    (set_grad_enabled, "__init__", _GRAD),
     (set_grad_enabled, "__call__", _GRAD),
     (set_grad_enabled, "__enter__", _GRAD),
     (set_grad_enabled, "__exit__", _GRAD),
@@ -104,6 +103,7 @@ def observe_modes(session: Session) -> Iterator[None]:
     now = _describe_modes(_read_modes())
     session.guarded("modes", _emit_changes, session, _DEFAULTS, now, with_stack=False)
     with ExitStack() as installed:
+        installed.enter_context(patched(set_grad_enabled, __init__=_grad_mode_wrapper(session)))
         for owner, name, modes in _METHODS:
             ours = _wrapper(session, owner, name, modes)
             installed.enter_context(patched(owner, **{name: ours}))
@@ -141,18 +141,27 @@ def _wrapper(session: Session, owner: Any, name: str, modes: Modes) -> Callable[
             raise
         return result
 
+    return functools.wraps(original)(change)
+
+
+def _grad_mode_wrapper(session: Session) -> Callable[..., Any]:
+    """Return ``set_grad_enabled.__init__`` that also records the change.
+
+    Checkpoint calls it twice for each tensor that it packs, where it changes nothing.
+    """
+    original = set_grad_enabled.__init__
+
     @skip_frame
     def set_mode(self: Any, mode: bool) -> None:  # noqa: FBT001 - as the original
-        before = read()
+        before = torch.is_grad_enabled()
         if mode is not before and type(mode) is bool:  # else the original raises
+            found = _describe_grad(before), _describe_grad(mode)
             try:
-                session.guarded("modes", _emit_changes, session, describe(before), describe(mode))
+                session.guarded("modes", _emit_changes, session, *found)
             except BaseException:
                 if mode:  # ``no_grad`` is being left
                     original(self, mode)
                 raise
         original(self, mode)
 
-    # Checkpoint calls it twice for each tensor that it packs, where it changes nothing.
-    is_frequent = original is set_grad_enabled.__init__
-    return functools.wraps(original)(set_mode if is_frequent else change)
+    return functools.wraps(original)(set_mode)
