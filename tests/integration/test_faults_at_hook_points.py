@@ -43,7 +43,7 @@ OPTIONS = ({}, {}, {"fingerprints": True}, {"ops": False}, {"keep_steps": 1}, {"
 PYTHON_OPTIONS = (*OPTIONS, {"verify": True}, {"annotate_memory": True})
 
 GUARDS = {"fail", "guarded", "always_guarded", "warn"}
-"""Calls in methods that handle the failures of others, which are no place for a fault."""
+"""Names in methods that handle the failures of others; they are no place for a fault."""
 
 NOT_GUARDED = {
     "Session.fail", "Session.observes", "Failures.add",
@@ -161,7 +161,7 @@ def places(name, engine, options):
 
 
 def inject(name, engine, options, chosen, error):
-    """Run a program with one fault; return whether it was reached, and what is wrong or ""."""
+    """Run a program with one fault, and return whether it was reached, and what is wrong or ""."""
     calls = places(name, engine, options)
     place = chosen.choice(sorted(calls))
     nth = chosen.choice([1, calls[place], chosen.randint(1, calls[place])])
