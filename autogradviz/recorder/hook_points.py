@@ -184,6 +184,7 @@ class HookPoints:
     def finish(self, error: BaseException | None) -> None:
         """Record graphs that no backward entered, gradient norms, and the exception."""
         guarded = self._session.guarded
+        self._session.always_guarded("threads", self._session.report_failed_threads)
         device = "" if error is None else guarded("memory", self.failures.left, error)
         if device and device != "cpu":  # which has no memory for the results
             self.gradients.reads_devices = False

@@ -114,6 +114,11 @@ class Session:
             ref.target = None
         self.engine.close()
 
+    def report_failed_threads(self) -> None:
+        """Record that nothing of some threads was recorded."""
+        for error in self.threads.failures:
+            self.fail("threads", error)
+
     def detach_after_fork(self) -> None:
         """Stop recording in a forked child, where C++ has stopped already."""
         self.is_open = False

@@ -98,7 +98,13 @@ class _Local(threading.local):
     """The state of the current thread, created at its first use."""
 
     def __init__(self, table: ThreadTable) -> None:
-        self.state = table.new()
+        # Whatever fails here, the thread must go on; the session reports it.
+        try:
+            self.state = table.new()
+        except Exception as error:  # noqa: BLE001
+            table.failures.append(error)
+            self.state = ThreadState(0, get_sequence_nr())
+            self.state.suspended = True
 
 
 class ThreadTable:
@@ -112,6 +118,8 @@ class ThreadTable:
         """
         self._lock = new_lock()
         self._attach = attach
+        self.failures: list[Exception] = []
+        """Failures at the first event of a thread, of which nothing is recorded then."""
         self._count = 0
         # A state dies with its thread. A WeakSet cannot be read while other threads add to it.
         self._states: dict[int, ref[ThreadState]] = {}
