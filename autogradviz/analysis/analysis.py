@@ -106,6 +106,10 @@ class Analysis:
         """Return the lines of user code in a stack, innermost first."""
         return self._stacks.user_stack(stack_id)
 
+    def calling_file(self, stack_id: int | None) -> str:
+        """Return the file that called an op, past modes and wrappers; "" if it is unknown."""
+        return self._stacks.calling_file(stack_id)
+
     def is_engine(self, stack_id: int | None) -> bool:
         """Return whether PyTorch's engine made a call, and no Python code inside a backward."""
         return self._stacks.is_engine(stack_id)
