@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
 .PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo planted-bugs calibrate bundle clean
-.PHONY: accelerator docs-versions engines wheels release-check test-version test-cuda
+.PHONY: accelerator sanitize docs-versions engines wheels release-check test-version test-cuda
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -160,6 +160,13 @@ zoo: $(VENV)/.made ## record models of transformers, diffusers, timm and others,
 	.venv-zoo/bin/python -m pip --disable-pip-version-check install -qq --editable ".[zoo]"
 	.venv-zoo/bin/python -m autogradviz native build
 	.venv-zoo/bin/python -m tests.zoo $(MODELS)
+
+# The memory that PyTorch and Python never free is no concern of the engine.
+sanitize: $(VENV)/.developing ## record programs with an engine that is built with sanitizers: four minutes
+	$(BIN)/python -m tests.sanitize.run_programs build $(CURDIR)/build-output/sanitized
+	AUTOGRADVIZ_CACHE=$(CURDIR)/build-output/sanitized ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0 \
+		LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+		$(BIN)/python -m tests.sanitize.run_programs run 1
 
 planted-bugs: native $(VENV)/.developing ## plant bugs in correct programs and ask for the line; SEED=2 COUNT=60
 	$(BIN)/python -m tests.planted_bugs --seed $(SEED) --count $(COUNT)

@@ -4,13 +4,14 @@ from autogradviz._version import __version__ as __version__
 
 _NAMES_BY_MODULE = {
     "analysis": (
-        "Analysis CompiledOp CompiledRegion MemoryPrediction PhaseTimes PolicyOp Recomputation "
-        "Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory"
+        "Analysis CompiledOp CompiledRegion DeviceTime MemoryPrediction PhaseTimes PolicyOp "
+        "Recomputation Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory "
+        "Transfer"
     ),
     "breakpoints.stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",
-    "causes": "Audit AuditEntry Certificate Explanation ExplanationStep",
-    "checking.result": "CheckEntry CheckResult",
+    "causes": "Audit AuditEntry Certificate Explanation ExplanationStep UnverifiedNode",
+    "checking.result": "CheckEntry CheckItem CheckResult",
     "checking.run_relations": "check",
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",

@@ -4,6 +4,7 @@ from autogradviz._version import __version__ as __version__
 from autogradviz.analysis import Analysis as Analysis
 from autogradviz.analysis import CompiledOp as CompiledOp
 from autogradviz.analysis import CompiledRegion as CompiledRegion
+from autogradviz.analysis import DeviceTime as DeviceTime
 from autogradviz.analysis import MemoryPrediction as MemoryPrediction
 from autogradviz.analysis import PhaseTimes as PhaseTimes
 from autogradviz.analysis import PolicyOp as PolicyOp
@@ -14,6 +15,7 @@ from autogradviz.analysis import SavedTensor as SavedTensor
 from autogradviz.analysis import SelectivePolicy as SelectivePolicy
 from autogradviz.analysis import SourceLocation as SourceLocation
 from autogradviz.analysis import TensorHistory as TensorHistory
+from autogradviz.analysis import Transfer as Transfer
 from autogradviz.breakpoints.stop import LiveSave as LiveSave
 from autogradviz.breakpoints.stop import Stop as Stop
 from autogradviz.breakpoints.stop_condition import StopCondition as StopCondition
@@ -23,7 +25,9 @@ from autogradviz.causes import AuditEntry as AuditEntry
 from autogradviz.causes import Certificate as Certificate
 from autogradviz.causes import Explanation as Explanation
 from autogradviz.causes import ExplanationStep as ExplanationStep
+from autogradviz.causes import UnverifiedNode as UnverifiedNode
 from autogradviz.checking.result import CheckEntry as CheckEntry
+from autogradviz.checking.result import CheckItem as CheckItem
 from autogradviz.checking.result import CheckResult as CheckResult
 from autogradviz.checking.run_relations import check as check
 from autogradviz.comparison.compare_traces import compare as compare

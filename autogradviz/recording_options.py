@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -30,6 +31,7 @@ class RecordingOptions:
     fingerprints: bool = False
     norms: bool = False
     annotate_memory: bool = False
+    device_time: bool = False
     verify: bool | str = False
     ops: bool = True
     stacks: bool = True
@@ -41,7 +43,7 @@ class RecordingOptions:
 
     def __post_init__(self) -> None:
         steps = self.keep_steps
-        if steps is not None and not (isinstance(steps, int) and steps >= 1):
+        if steps is not None and not (isinstance(steps, int) and 1 <= steps < sys.maxsize):
             message = f"keep_steps must be a positive integer, not {steps!r}"
             raise ValueError(message)
         if self.verify and not self.ops:

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import (
         CompiledRegion,
+        DeviceTime,
         MemoryPrediction,
         PhaseTimes,
         Region,
         SavedBytes,
         SavedTensor,
         TensorHistory,
+        Transfer,
     )
     from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.analysis.selective_policies import SelectivePolicy
@@ -316,6 +318,43 @@ class Trace:
         from autogradviz.analysis.phase_times import measure_phases
 
         return measure_phases(self.analysis)
+
+    def device_times(self) -> list[DeviceTime]:
+        """Return when streams ran the calls of modules and the nodes of backward.
+
+        Needs ``record(device_time=True)`` and an accelerator. Sorted by device, stream and start.
+        Times of nodes are those of one run each.
+
+        Example:
+            >>> trace.device_times()  # recorded on the CPU
+            []
+        """
+        return list(self.analysis.device_times)
+
+    def device_bytes(self) -> dict[str, SavedBytes]:
+        """Return the bytes that saved tensors kept alive for backward on each device.
+
+        "At peak" is when the sum of that device is highest. Tensors that hooks copied elsewhere
+        are ``offloaded`` of the device on which they were saved.
+
+        Example:
+            >>> trace.device_bytes() == {"cpu": trace.saved_bytes()}
+            True
+        """
+        saved = self.analysis.saved.values()
+        devices = sorted({each.tensor.device for each in saved if each.tensor.device})
+        return {device: self.analysis.saved_memory_of(device).total() for device in devices}
+
+    def transfers(self) -> list[Transfer]:
+        """Return the copies between the host and accelerators by line, the largest first.
+
+        Numbers that the program reads, as ``item()`` does, are copies to the host.
+
+        Example:
+            >>> trace.transfers()  # recorded on the CPU
+            []
+        """
+        return list(self.analysis.transfers)
 
     def annotate_memory_snapshot(
         self, snapshot: Mapping[str, Any] | str | os.PathLike[str]

@@ -96,7 +96,7 @@ def finding(page: Page, rule: Rule | None) -> str:
     printed = PICTURES / f"{page.slug}.txt"
     if printed.exists():
         parts += ["The finding:", f"```text\n{printed.read_text(encoding='utf-8').strip()}\n```"]
-    if page in RUN_PAGES:
+    if page in RUN_PAGES or page.on_accelerator:
         pass
     elif (PICTURES / f"{page.slug}.svg").exists():
         parts.append(f"![The graph of the example](../pictures/findings/{page.slug}.svg)")

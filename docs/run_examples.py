@@ -166,6 +166,8 @@ def findings() -> Iterator[tuple[str, Trace]]:
     from autogradviz.explanations.read_pages import pages
 
     for page in pages("findings"):
+        if page.on_accelerator:
+            continue
         # Lines are named relative to the working directory, also by the caller's diagnosis.
         with project_folder() as folder, changed_directory(folder):
             # A compiled region that comes from a cache has fewer facts.

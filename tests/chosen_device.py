@@ -10,10 +10,24 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 NAME = os.environ.get("AUTOGRADVIZ_TEST_DEVICE", "cpu")
 ON_HOST = NAME == "cpu"
+ONLY_ON_HOST = {
+    "ck_20_sdpa_backend_context": "the test device has one kernel for attention",
+    "ck_context_fn_one_sided": "autocast of the CPU changes nothing on a device",
+    "ck_threadpool_context": "PyTorch passes context variables to no thread of a device",
+    "ip_numpy_shared": "NumPy's memory is the host's",
+}
+"""Programs that are another program on a device, and the reason."""
+
+
+def skip_if_only_on_host(name: str) -> None:
+    """Skip the test of a program that is another one on the chosen device."""
+    if not ON_HOST and name in ONLY_ON_HOST:
+        pytest.skip(ONLY_ON_HOST[name])
 
 
 def enter() -> None:

@@ -80,3 +80,30 @@ def golden(request):
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Return the cache folder of the environment; build in a temporary one if that has no build.
+
+    Tests of the native engine are skipped with versions that it does not support.
+    """
+    from autogradviz.recorder.native import build
+
+    if problem := build.unsupported():
+        pytest.skip(problem)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOGRADVIZ_CACHE", os.environ["AUTOGRADVIZ_TEST_CACHE"])
+        if build.status().usable:
+            return build.cache_folder()
+        folder = tmp_path_factory.mktemp("native-cache")
+        patch.setenv("AUTOGRADVIZ_CACHE", str(folder))
+        build.build()
+        assert build.status().usable
+    return folder
+
+
+@pytest.fixture
+def native(built, monkeypatch):
+    """Let recordings of a test find the extension."""
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))

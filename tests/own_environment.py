@@ -16,7 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-KEPT = {f"AUTOGRADVIZ_TEST_{name}" for name in ("CACHE", "DEVICE", "ENGINE", "INTEGRATIONS")}
+KEPT = {
+    f"AUTOGRADVIZ_TEST_{name}"
+    for name in ("CACHE", "DEVICE", "ENGINE", "FAULTS", "FAULT_SEED", "INTEGRATIONS")
+}
 OF_THE_USER = ("AUTOGRADVIZ_", "TORCH", "PYTORCH_", "JUPYTER", "IPYTHON", "MPL", "XDG_", "LC_")
 """Beginnings of names of variables that change what is tested."""
 

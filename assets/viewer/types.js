@@ -323,6 +323,7 @@
  * @property {number} ref index of a node or of a recomputation's region, else -1
  * @property {string} filename of the line that started it
  * @property {number} lineno 0 if unknown
+ * @property {string} lane for the kind "device": the device and its stream
  */
 
 /**

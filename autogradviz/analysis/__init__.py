@@ -12,6 +12,8 @@ from autogradviz.analysis.compiled_region_types import (
     SlotRun,
 )
 from autogradviz.analysis.compiled_save_places import ModuleNames
+from autogradviz.analysis.device_times import DeviceTime
+from autogradviz.analysis.device_traffic import DeviceWait, Transfer
 from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
@@ -52,6 +54,8 @@ __all__ = [
     "CompiledRegion",
     "CompiledSlot",
     "CountedStorage",
+    "DeviceTime",
+    "DeviceWait",
     "Edge",
     "Graph",
     "GraphBreak",
@@ -88,5 +92,6 @@ __all__ = [
     "Tensor",
     "TensorHistory",
     "Timeline",
+    "Transfer",
     "Unpack",
 ]

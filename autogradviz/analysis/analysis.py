@@ -12,6 +12,13 @@ from autogradviz.analysis.compiled_regions import (
     build_recompiles,
 )
 from autogradviz.analysis.compiled_save_places import ModuleNames, places_of_saved
+from autogradviz.analysis.device_times import DeviceTime, build_device_times
+from autogradviz.analysis.device_traffic import (
+    DeviceWait,
+    Transfer,
+    build_transfers,
+    build_waits,
+)
 from autogradviz.analysis.graph import GraphInputs, build_graph
 from autogradviz.analysis.memory_curve import build_memory
 from autogradviz.analysis.module_call_of_sequence_number import CallIntervals, read_call_intervals
@@ -98,6 +105,10 @@ class Analysis:
     def user_stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
         """Return the lines of user code in a stack, innermost first."""
         return self._stacks.user_stack(stack_id)
+
+    def calling_file(self, stack_id: int | None) -> str:
+        """Return the file that called an op, past modes and wrappers; "" if it is unknown."""
+        return self._stacks.calling_file(stack_id)
 
     def is_engine(self, stack_id: int | None) -> bool:
         """Return whether PyTorch's engine made a call, and no Python code inside a backward."""
@@ -269,7 +280,23 @@ class Analysis:
             self.regions,
             self._runs,
             self._stacks,
+            self.device_times,
         )
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The copies between the host and accelerators by line, those with the most bytes first."""
+        return build_transfers(self.log, self.location)
+
+    @cached_property
+    def device_waits(self) -> tuple[DeviceWait, ...]:
+        """The ops that made the host wait for an accelerator, oldest first."""
+        return build_waits(self.log, self.ops)
+
+    @cached_property
+    def device_times(self) -> tuple[DeviceTime, ...]:
+        """When devices ran module calls and nodes, by device, stream and start."""
+        return build_device_times(self.log, self.modules)
 
     @cached_property
     @collector_paused()
@@ -286,6 +313,15 @@ class Analysis:
         return SavedMemory(
             self.memory, self.saved, self.graph, self.regions, compiled, next(older, (0, 0))
         )
+
+    def saved_memory_of(self, device: str) -> SavedMemory:
+        """Return the storages of one device that are kept alive for backward."""
+        if {each.tensor.device for each in self.saved.values()} <= {device}:
+            return self.saved_memory
+        saved = {key: each for key, each in self.saved.items() if each.tensor.device == device}
+        compiled = places_of_saved(self.compiled_regions, self.graph.nodes, self.module_names)
+        curve = build_memory(self.log, self.tensors, saved)
+        return SavedMemory(curve, saved, self.graph, self.regions, compiled)
 
     @cached_property
     def module_names(self) -> ModuleNames:
@@ -305,7 +341,7 @@ class Analysis:
 
     @cached_property
     def error(self) -> RaisedError | None:
-        """The exception that left the recorded block."""
+        """The exception that left the recorded block, or the error of PyTorch behind it."""
         return next(
             (
                 RaisedError(

@@ -20,6 +20,11 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
 
     Checkpoint keeps only the arguments of a region, and hooks that copy keep nothing in place.
     Parameters and buffers are not counted: they are alive anyway.
+
+    Args:
+        log: has the events.
+        tensors: all of the log.
+        saved: the saved tensors by id, all or some.
     """
     owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
     times: dict[int, int] = {}
@@ -27,7 +32,9 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
         times.update(log.fields(kind, "seq", "time_ns"))
     changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
     for saved_id, saved_ns in log.fields(TensorSaved, "saved_id", "time_ns"):
-        tensor = saved[saved_id]
+        tensor = saved.get(saved_id)
+        if tensor is None:
+            continue
         if not tensor.is_held_in_place or tensor.tensor.storage_id in owned:
             continue
         op, released_seq = tensor.op, tensor.released_seq

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _OPTIMIZER: Final = re.compile(r"(^|/)torch/(optim/|nn/utils/clip_grad\.py$)")
 _MODULE: Final = re.compile(r"(^|/)torch/nn/modules/module\.py$")
-_WRAPPERS: Final = re.compile(r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/")
+_WRAPPERS: Final = re.compile(
+    r"torch/(_compile\.py|_ops\.py|overrides\.py|utils/_device\.py|_dynamo/.*)$"
+    r"|autogradviz/recorder/"
+)
 _ENGINE: Final = re.compile(r"(^|/)(autogradviz/recorder/|torch/autograd/graph\.py$)")
 """Files between a call of ``backward()`` and what PyTorch's engine calls."""
 _COMPARED: Final = 70
@@ -139,8 +142,9 @@ class Stacks:
     def calling_file(self, stack_id: int | None) -> str:
         """Return the innermost file of a stack, with forward slashes; "" if unknown.
 
-        It may be library code. Frames of ``torch.compile`` wrappers, of dispatch modes that
-        redispatch an op, and of the recorder's wrappers are skipped.
+        It may be library code. Frames of ``torch.compile`` wrappers, of modes that pass a function
+        or an op on, such as that of ``set_default_device``, and of the recorder's wrappers are
+        skipped.
         """
         filenames = (
             location.filename.replace("\\", "/")

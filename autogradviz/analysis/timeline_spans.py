@@ -1,4 +1,4 @@
-"""Timeline spans: forwards, backwards, recomputations, module calls and node runs."""
+"""Timeline spans: forwards, backwards, recomputations, module calls, node runs, streams."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from autogradviz.support.fast_dataclass_constructor import maker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from autogradviz.analysis.device_times import DeviceTime
     from autogradviz.analysis.node_runs_and_failures import NodeRun
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
@@ -57,6 +58,7 @@ def build_timeline(
     regions: Iterable[Region],
     runs: Iterable[NodeRun],
     stacks: Stacks,
+    device_times: Sequence[DeviceTime],
 ) -> Timeline:
     """Return all spans. A span without an end (in a torn log) lasts until the recording's end."""
     bars: list[_Bar] = [
@@ -67,7 +69,16 @@ def build_timeline(
         *_nodes(log, runs, end_ns),
         *_marks(log, tensors, end_ns),
     ]
-    return Timeline(spans=tuple(_nest(bars, stacks)), end_ns=end_ns)
+    lanes = sorted({(time.device, time.stream, time.lane) for time in device_times})
+    numbers = {lane: number for number, (_, _, lane) in enumerate(lanes)}
+    bars += [_device_bar(time, numbers[time.lane]) for time in device_times]
+    spans = _nest(bars, stacks, [lane for _, _, lane in lanes])
+    return Timeline(spans=tuple(spans), end_ns=end_ns)
+
+
+def _device_bar(time: DeviceTime, lane: int) -> _Bar:
+    interval = time.placed_start_ns, time.placed_end_ns
+    return _bar("device", lane, interval, time.name, time.node_id)
 
 
 def _bar(
@@ -82,8 +93,14 @@ def _bar(
     return kind, thread, start_ns, -max(start_ns, end_ns), label, ref, stack_id
 
 
-def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
-    """Yield the bars as spans. Depth is the number of enclosing bars of the kind and thread."""
+def _nest(bars: list[_Bar], stacks: Stacks, lanes: Sequence[str]) -> Iterator[Span]:
+    """Yield the bars as spans. Depth is the number of enclosing bars of the kind and thread.
+
+    Args:
+        bars: the thread of those of kind "device" is the number of their lane.
+        stacks: have the lines.
+        lanes: the names of the lanes.
+    """
     open_ends: list[int] = []  # ends of the enclosing bars
     row: tuple[str, int] | None = None
     for bar in sorted(bars, key=itemgetter(0, 1, 2, 3)):
@@ -94,7 +111,8 @@ def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
         while open_ends and (open_ends[-1] < end_ns or open_ends[-1] <= start_ns):
             open_ends.pop()
         depth, location = len(open_ends), stacks.location(stack_id)
-        yield _make_span(kind, label, start_ns, end_ns, depth, thread, ref, location)
+        lane = lanes[thread] if kind == "device" else ""
+        yield _make_span(kind, label, start_ns, end_ns, depth, thread, ref, location, lane)
         open_ends.append(end_ns)
 
 

@@ -17,10 +17,10 @@ HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "rele
 PairStatus: TypeAlias = Literal["same", "changed", "added", "removed", "not_rerun", "cached"]
 SpanKind: TypeAlias = Literal[
     "forward", "backward", "recompute", "module", "node", "optimizer", "mode", "hook", "toggle",
-    "random", "buffer", "compile",
+    "random", "buffer", "compile", "device",
 ]  # fmt: skip
-"""Kind of a span. Three are events without duration: a change of ``requires_grad``, a
-random draw and a write to a buffer."""
+"""Kind of a span. Of "device" are module calls and nodes, while a stream ran them. Three are events
+without duration: a change of ``requires_grad``, a random draw and a write to a buffer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,9 +417,10 @@ class Span:
     start_ns: int
     end_ns: int
     depth: int  # nesting within its kind and thread
-    thread: int
+    thread: int  # for the kind "device", the number of the lane
     ref: int | None  # node, region, backward or module id
     location: SourceLocation | None = None  # the line that started it
+    lane: str = ""  # for the kind "device": "cuda:0", "cuda:0 stream 3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Causes: what each line did to gradients and memory, and the way from a symptom to its cause."""
 
 from autogradviz.causes.certificate import Certificate as Certificate
+from autogradviz.causes.certificate import UnverifiedNode as UnverifiedNode
 from autogradviz.causes.entry import Audit as Audit
 from autogradviz.causes.entry import AuditEntry as AuditEntry
 from autogradviz.causes.entry import Mechanism as Mechanism

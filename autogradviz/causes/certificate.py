@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.gradients_failing_verify import read_fact
@@ -17,9 +19,36 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Analysis
+    from autogradviz.analysis import Analysis, SourceLocation
     from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
     from autogradviz.events import FactKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnverifiedNode:
+    """Nodes of one line that a recording with ``verify`` could not verify.
+
+    Attributes:
+        node: the name of the autograd node.
+        reason: why: the program gives its derivative, its forward computes in NumPy …
+        location: the line that made it; None if unknown.
+        runs: the number of times that it ran.
+        parameters: the parameters that its gradient reaches.
+
+    Example:
+        >>> trace.certificate().unverified
+        ()
+    """
+
+    node: str
+    reason: str
+    location: SourceLocation | None
+    runs: int
+    parameters: tuple[str, ...]
+
+    def __str__(self) -> str:
+        place = "" if self.location is None else f"{self.location}: "
+        return f"{place}{self.node}, {self.runs:,} times: {self.reason}"
 
 
 class Certificate:
@@ -109,6 +138,50 @@ class Certificate:
         return counts
 
     @cached_property
+    def unverified(self) -> tuple[UnverifiedNode, ...]:
+        """The nodes that could not be verified, by line.
+
+        Example:
+            >>> trace.certificate().unverified
+            ()
+        """
+        runs: Counter[tuple[str, str, SourceLocation | None]] = Counter()
+        reached: defaultdict[Any, set[int]] = defaultdict(set)
+        nodes, graph = self._evidence.analysis.graph.nodes, self._evidence.causal_graph
+        leaves: dict[int, set[int]] = {}
+        for event in self._evidence.analysis.log.of(GradientFactsNotChecked):
+            node = nodes.get(event.node_id)
+            key = (event.node_name, event.reason, None if node is None else node.location)
+            runs[key] += event.unverified_count
+            if event.node_id not in leaves:
+                leaves[event.node_id] = graph.reached_leaves(event.node_id)
+            reached[key] |= leaves[event.node_id]
+        return tuple(
+            UnverifiedNode(
+                node=name, reason=reason, location=location, runs=count,
+                parameters=tuple(sorted({graph.parameters[each] for each in
+                                         reached[name, reason, location]})),
+            )
+            for (name, reason, location), count in runs.items()
+        )  # fmt: skip
+
+    @cached_property
+    def parameters(self) -> dict[str, bool]:
+        """The parameters that backward reached, and whether each node on the way was verified.
+
+        Example:
+            >>> trace.certificate().parameters
+            {}
+        """
+        if not self.is_recorded:
+            return {}
+        graph = self._evidence.causal_graph
+        names = {graph.parameters[leaf] for leaf in graph.leaves.values()
+                 if leaf in graph.parameters}  # fmt: skip
+        missing = {name for each in self.unverified for name in each.parameters}
+        return {name: name not in missing for name in sorted(names)}
+
+    @cached_property
     def not_checked(self) -> tuple[tuple[str, str, int], ...]:
         """The nodes that could not be verified: name, reason, number of runs.
 
@@ -116,19 +189,29 @@ class Certificate:
             >>> trace.certificate().not_checked
             ()
         """
-        events = self._evidence.analysis.log.of(GradientFactsNotChecked)
-        return tuple((event.node_name, event.reason, event.unverified_count) for event in events)
+        counts: Counter[tuple[str, str]] = Counter()
+        for event in self._evidence.analysis.log.of(GradientFactsNotChecked):
+            counts[event.node_name, event.reason] += event.unverified_count
+        return tuple((name, reason, count) for (name, reason), count in counts.items())
 
     def __repr__(self) -> str:
         if not self.is_recorded:
             return "<Certificate: record(verify=True) verifies gradients>"
         total = sum(self.checked.values())
         text = f"{total - len(self._facts):,} of {total:,} facts hold"
+        if not total:
+            text = "no gradient was verified"
         if self.changed:
             text += f", {len(self.changed):,} gradients changed on purpose"
         missing = sum(count for *_, count in self.not_checked)
         if missing:
             text += f", {missing:,} runs of nodes not verified"
+            if self.parameters:
+                whole = sum(self.parameters.values())
+                text += (
+                    f"; the gradients of {whole:,} of {len(self.parameters):,} parameters are "
+                    "verified whole"
+                )
         return f"<Certificate: {text}>"
 
     def __str__(self) -> str:
@@ -142,8 +225,10 @@ class Certificate:
                 yield f"    it reaches {', '.join(fact.parameters)}"
         for fact in self.changed:
             yield f"changed: {fact}"
-        for name, reason, count in self.not_checked:
-            yield f"not verified: {name}, {count:,} times: {reason}"
+        for each in self.unverified:
+            yield f"not verified: {each}"
+            if each.parameters:
+                yield f"    it reaches {', '.join(each.parameters)}"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

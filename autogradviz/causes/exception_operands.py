@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _LOOK_BACK: Final = 2000  # ops before the exception
+_FIX: Final = "# give the operands the shapes, dtypes and graphs that the operator takes"
 
 
 def find_refusal(
@@ -43,7 +44,7 @@ def find_refusal(
     if error is None:
         return
     failed = failed_op(graph)
-    of_torch = raised_by_pytorch(evidence, op_failed=failed is not None)
+    of_torch = raised_by_pytorch(evidence, graph)
     message = error.message.strip().splitlines()[0] if error.message.strip() else ""
     kind = error.type_name.rpartition(".")[2]
     lines: list[str | SourceLocation | None] = [f"{kind}: {message}", error.location]
@@ -69,7 +70,7 @@ def find_refusal(
         confidence="likely",
         others=others,
         events=seqs,
-        fix="# give the operands the shapes, dtypes and graphs that the operator takes",
+        fix=_FIX if of_torch else "",
     )
     for rank, origin in enumerate(suspects):
         place, why, position = origin.location, origin.what, origin.position

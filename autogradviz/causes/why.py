@@ -471,7 +471,10 @@ class _Answers:
         alternatives: list[ExplanationStep] = []
         if facts:
             best, *rest = facts
-            found.append(_of_fact(best))
+            step = _of_fact(best)
+            if found and (found[-1].text, found[-1].location) == (step.text, step.location):
+                found.pop()  # what is asked about is all that is known
+            found.append(step)
             alternatives = [_another_line(each) for each in best.others]
             alternatives += [_of_fact(fact) for fact in rest if _may_replace(fact, best, target)]
         return Explanation(

@@ -8,7 +8,6 @@ although all that it took is not, and a wrong gradient depends on it.
 
 from __future__ import annotations
 
-import linecache
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,9 +22,11 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.kept_tensors import tensors_in
+from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -170,8 +171,7 @@ class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _plain(values: Iterable[Any]) -> list[torch.Tensor]:
     return [
         tensor for tensor in tensors_in(tuple(values))
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type != "meta"
-        and tensor.layout is torch.strided
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and not why_unreadable(tensor)
     ]  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def _in_engine(frame: Any) -> bool:
 
 def _location(frame: Any) -> SourceLocation:
     name, line = frame.f_code.co_filename, frame.f_lineno
-    text = linecache.getline(name, line).strip()
+    text = source_line(name, line).strip()
     return SourceLocation(filename=name, lineno=line, function=frame.f_code.co_name, text=text)
 
 

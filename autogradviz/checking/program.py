@@ -16,7 +16,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from autogradviz.checking.program_state import ProgramState
 from autogradviz.errors import StepWithoutLossError
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
-from autogradviz.recorder.torch_internals.private_api import current
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_without_values
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, relative_error
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 class NotApplicableError(Exception):
     """A relation cannot be applied to a program; the message says why."""
+
+
+class NothingToCheckError(NotApplicableError):
+    """A step has nothing that a relation is about: no hooks, no custom Functions."""
 
 
 @dataclass
@@ -101,7 +106,9 @@ class Program:
         self.batch = tuple(batch)
         self._ends = monotonic() + seconds
         self.state = ProgramState()
-        if model is not None:
+        self._problem = "" if model is None else _without_values(_tensors_of(model))
+        """Why no relation can be applied."""
+        if model is not None and not self._problem:
             self.state.add_model(model)
         for optimizer in optimizers:
             self.state.add_optimizer(optimizer)
@@ -145,6 +152,8 @@ class Program:
             before: called for each parameter and buffer, with its name, before it is used.
             backward: compute gradients, if the step returns a loss.
         """
+        if self._problem:
+            raise NotApplicableError(self._problem)
         began, run = monotonic(), Run()
         self.forwards += 1
         self.state.restore()
@@ -212,6 +221,7 @@ class Program:
         # functional_call replaces the parameters of a module while it runs.
         if module not in known and all(type(p) is not torch.Tensor for p in module.parameters()):
             known.update(module.modules())
+            _check_values(_tensors_of(module))
             self.state.add_model(module)
             _prepare(module, f"{self._found.add(module)}.", prepare)
 
@@ -227,7 +237,9 @@ class Program:
             leaf = getattr(node, "variable", None)
             if leaf is not None and id(leaf) not in known:
                 known.add(id(leaf))
+                _check_values([leaf])
                 self._found.add_leaf(leaf)
+                self.state.add_leaf(leaf)
             fresh = {each: None for each, _ in node.next_functions if each and each not in seen}
             seen.update(fresh)
             nodes.extend(fresh)
@@ -250,6 +262,7 @@ class Program:
             p.grad is not None for p in self.model.parameters()
         )
         if isinstance(found, torch.Tensor):
+            _check_values([found])
             run.loss = float(found.detach())
             if backward and not run.ran_backward and found.requires_grad:
                 torch.autograd.backward(found)
@@ -264,6 +277,7 @@ class Program:
             run.gradients = self._read_gradients()
 
     def _read_gradients(self) -> dict[str, torch.Tensor | None]:
+        _check_values([p.grad for p in self.model.parameters() if p.grad is not None])
         return {
             name: None if p.grad is None else p.grad.detach().clone()
             for name, p in self.model.named_parameters()
@@ -279,6 +293,23 @@ class Program:
         run.gradients.update(
             {n: g for n, g in found.items() if g is not None or n not in run.gradients}
         )
+
+
+def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
+def _without_values(tensors: Sequence[torch.Tensor]) -> str:
+    """Return why tensors cannot be compared, "" if they have values."""
+    with DisableTorchFunction():
+        kind = next(filter(None, map(why_without_values, tensors)), "")
+    return kind and f"the step computes with {kind}, and there are no values to compare"
+
+
+def _check_values(tensors: Sequence[torch.Tensor]) -> None:
+    problem = _without_values(tensors)
+    if problem:
+        raise NotApplicableError(problem)
 
 
 def _prepare(

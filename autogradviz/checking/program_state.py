@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.recorder.torch_internals.unreadable_tensors import (
+    FREED,
+    dispatches,
+    why_unreadable,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -41,6 +47,11 @@ class ProgramState:
                 if tensor is not None and id(tensor) not in self._tensors:
                     self._tensors[id(tensor)] = (tensor, _State(tensor))
 
+    def add_leaf(self, leaf: torch.Tensor) -> None:
+        """Add a leaf that no model holds, before its gradient is computed."""
+        if id(leaf) not in self._tensors and why_unreadable(leaf) != FREED:
+            self._tensors[id(leaf)] = (leaf, _State(leaf))
+
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """The optimizers that are known."""
@@ -60,7 +71,10 @@ class ProgramState:
 
     def restore(self) -> None:
         """Restore everything."""
+        sharded: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
         for module, tables, attributes, training in self._modules:
+            if isinstance(module, sharded):  # without a backward it would stay gathered
+                module.reshard()
             for name, table in tables.items():
                 current = getattr(module, name)
                 current.clear()
@@ -112,9 +126,11 @@ class _State:
         self.grad_copy = None if self.grad is None else self.grad.detach().clone()
 
     def restore(self, tensor: torch.Tensor) -> None:
-        if tensor.dtype != self.copy.dtype or tensor.data_ptr() != self.data.data_ptr():
+        wraps = dispatches(type(tensor))  # it may have no address, and no comparison
+        moved = not wraps and tensor.data_ptr() != self.data.data_ptr()
+        if tensor.dtype != self.copy.dtype or moved:
             tensor.data = self.data
-        if not torch.equal(tensor, self.copy):
+        if wraps or not torch.equal(tensor, self.copy):
             tensor.data.copy_(self.copy)
         if not tensor.is_leaf:
             return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
@@ -19,11 +20,53 @@ RelationName: TypeAlias = Literal[
 RELATIONS: Final[tuple[RelationName, ...]] = get_args(RelationName)
 """The relations, in the order in which they are tried."""
 
+Answer: TypeAlias = Literal["right", "wrong", "cannot tell"]
+"""The three answers to: is this gradient right?"""
+
 Outcome: TypeAlias = Literal["holds", "fails", "differs", "not applied"]
 """``fails``: a gradient is wrong. ``differs``: the relation does not hold, as it must be if the
 program means to change or cut a gradient there. ``not applied``: the reason is in ``statement``."""
 
+_ANSWERS: Final[dict[Outcome, Answer]] = {
+    "holds": "right", "fails": "wrong", "differs": "cannot tell", "not applied": "cannot tell",
+}  # fmt: skip
 _MARKS: Final = {"holds": "ok", "fails": "FAIL", "differs": "look", "not applied": "-"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckItem:
+    """One of three answers about one thing that was checked.
+
+    Attributes:
+        answer: "right", "wrong" or "cannot tell".
+        subject: the relation, "the backward of Square", "SquareBackward" …
+        reason: one sentence: what was compared, how it differs, or why it is unknown.
+        location: the line concerned; None if unknown.
+        relations: the relations that give this answer.
+        called_at: the line that calls a Function or operator.
+        cause: items about the same thing have the same cause, the name of an autograd node; "" if
+            it is unknown.
+        is_meant: whether the program may mean to change a gradient there.
+
+    Example:
+        >>> step = lambda: model(x).sum()
+        >>> [item] = autogradviz.check(step, model, relations=["repeatable"]).items
+        >>> item.answer
+        'right'
+    """
+
+    answer: Answer
+    subject: str
+    reason: str
+    location: SourceLocation | None = None
+    relations: tuple[RelationName, ...] = ()
+    called_at: SourceLocation | None = None
+    cause: str = ""
+    is_meant: bool = False
+
+    def __str__(self) -> str:
+        place = f"{self.location}: " if self.location is not None else ""
+        return f"{self.answer}: {place}{self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +80,9 @@ class CheckEntry:
         location: the first line where the relation does not hold; None if unknown.
         details: more lines: parameters, sizes of errors, further places.
         forwards: the number of forward passes that it took.
+        items: what the relation says about each thing that it checks; empty if it checks one.
+        cause: the name of the autograd node where it fails, "" if it is unknown.
+        is_absent: it was not applied because the step has nothing of its kind.
 
     Example:
         >>> step = lambda: model(x).sum()
@@ -51,6 +97,30 @@ class CheckEntry:
     location: SourceLocation | None = None
     details: tuple[str, ...] = ()
     forwards: int = 0
+    items: tuple[CheckItem, ...] = ()
+    cause: str = ""
+    is_absent: bool = False
+
+    @property
+    def answer(self) -> str | None:
+        """The answer of the relation; None if the step has nothing of its kind.
+
+        Example:
+            >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["hooks"])
+            >>> print(result["hooks"].answer)
+            None
+        """
+        return None if self.is_absent else _ANSWERS[self.outcome]
+
+    def _own_items(self) -> tuple[CheckItem, ...]:
+        if self.is_absent or self.items:
+            return tuple(replace(item, relations=(self.relation,)) for item in self.items)
+        item = CheckItem(
+            answer=_ANSWERS[self.outcome], subject=self.relation, reason=self.statement,
+            location=self.location, relations=(self.relation,), cause=self.cause,
+            is_meant=self.outcome == "differs",
+        )  # fmt: skip
+        return (item,)
 
     def __str__(self) -> str:
         place = f"{self.location}: " if self.location is not None else ""
@@ -90,6 +160,54 @@ class CheckResult:
         """The relations that fail."""
         return tuple(entry for entry in self.entries if entry.outcome == "fails")
 
+    @cached_property
+    def items(self) -> tuple[CheckItem, ...]:
+        """The answers: one for each thing that was checked, and one for each bug.
+
+        What several relations find wrong at the same node or line is one item. What one relation
+        cannot verify and another one can is not counted as unknown.
+
+        Example:
+            >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
+            >>> [item.answer for item in result.items]
+            ['right']
+        """
+        return _merged([item for entry in self.entries for item in entry._own_items()])  # noqa: SLF001
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of answers of each kind.
+
+        Example:
+            >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
+            >>> result.counts
+            {'right': 1, 'wrong': 0, 'cannot tell': 0}
+        """
+        answers = [item.answer for item in self.items]
+        return {answer: answers.count(answer) for answer in get_args(Answer)}
+
+    @property
+    def wrong(self) -> tuple[CheckItem, ...]:
+        """The gradients that are wrong, one item for each bug.
+
+        Example:
+            >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
+            >>> result.wrong
+            ()
+        """
+        return tuple(item for item in self.items if item.answer == "wrong")
+
+    @property
+    def unknown(self) -> tuple[CheckItem, ...]:
+        """The items of which ``check`` cannot tell whether they are right, with the reasons.
+
+        Example:
+            >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
+            >>> result.unknown
+            ()
+        """
+        return tuple(item for item in self.items if item.answer == "cannot tell")
+
     def __bool__(self) -> bool:
         return self.ok
 
@@ -101,13 +219,64 @@ class CheckResult:
 
     def __str__(self) -> str:
         lines = [str(entry) for entry in self.entries]
+        lines += self._summary()
         lines += [f"not restored: {each}" for each in self.not_restored]
         return "\n".join(lines)
 
+    def _summary(self) -> list[str]:
+        """Return the counts, and each bug that several relations find."""
+        lines = [", ".join(f"{count:,} {answer}" for answer, count in self.counts.items())]
+        lines += [
+            f"one error, found by {', '.join(item.relations)}: "
+            f"{item.location or item.cause or item.subject}"
+            for item in self.wrong
+            if len(item.relations) > 1
+        ]
+        return lines + [
+            f"cannot tell: {_with_place(item)}" for item in self.unknown
+        ]  # fmt: skip
+
     def _repr_html_(self) -> str:
         rows = "".join(_row(entry) for entry in self.entries)
-        rest = "".join(f"<p>Not restored: {html.escape(each)}</p>" for each in self.not_restored)
+        rest = "".join(f"<p>{html.escape(line)}</p>" for line in self._summary())
+        rest += "".join(f"<p>Not restored: {html.escape(each)}</p>" for each in self.not_restored)
         return f"<table><tr><th>relation<th>outcome<th>line<th></tr>{rows}</table>{rest}"
+
+
+def _with_place(item: CheckItem) -> str:
+    place = f"{item.location}: " if item.location is not None else ""
+    return f"{item.subject}: {place}{item.reason}"
+
+
+def _merged(items: list[CheckItem]) -> tuple[CheckItem, ...]:
+    """Return items with one for each thing: by the node where it is, else by the line."""
+    found: list[CheckItem] = []
+    for item in items:
+        at = next((at for at, known in enumerate(found) if _same(known, item)), None)
+        if at is None:
+            found.append(item)
+            continue
+        known = found[at]
+        better = max(known, item, key=_weight)
+        relations = tuple(dict.fromkeys((*known.relations, *item.relations)))
+        found[at] = replace(better, relations=relations)
+    return tuple(found)
+
+
+def _same(first: CheckItem, second: CheckItem) -> bool:
+    if first.relations == second.relations:
+        return False
+    if first.cause and second.cause:
+        return first.cause == second.cause
+    known = first.location is not None and first.location == second.location
+    return known and first.answer == second.answer != "right"
+
+
+def _weight(item: CheckItem) -> tuple[int, bool]:
+    """Return the rank of an answer: wrong before meant, right and unknown."""
+    if item.answer == "cannot tell":
+        return int(item.is_meant) * 2, False
+    return (3 if item.answer == "wrong" else 1), item.called_at is not None
 
 
 def _row(entry: CheckEntry) -> str:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.checking.program import NotApplicableError, Program
+from autogradviz.checking.program import (
+    NotApplicableError,
+    NothingToCheckError,
+    Program,
+)
 from autogradviz.checking.relations.batches_and_parameters import (
     micro_batches,
     parameters,
@@ -121,7 +125,10 @@ def _apply(program: Program, name: RelationName, entries: Sequence[CheckEntry]) 
     try:
         return _CHECKS[name](program)
     except NotApplicableError as error:
-        return CheckEntry(relation=name, outcome="not applied", statement=str(error))
+        return CheckEntry(
+            relation=name, outcome="not applied", statement=str(error),
+            is_absent=isinstance(error, NothingToCheckError),
+        )  # fmt: skip
     except StepWithoutLossError:
         raise
     except Exception as error:  # noqa: BLE001 - a step may refuse to run in another way

@@ -15,7 +15,7 @@ from autogradviz.cli.common_arguments import (
 from autogradviz.cli.exit_codes import FAILED
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
-from autogradviz.cli.run_script import read_program, run_as_main
+from autogradviz.cli.run_script import STANDARD_INPUT, read_program, run_as_main
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
 from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted
@@ -33,7 +33,7 @@ DEFAULT_KEEP_STEPS: Final = 3
 _OPTIONS_WITH_VALUE: Final = frozenset(
     {"--break", "-o", "--output", "--keep-steps", "--steps", "--within", "--hang"}
 )
-_USAGE: Final = "autogradviz run [options] (script.py | -m module) [arguments]"
+_USAGE: Final = "autogradviz run [options] (script.py | -m module | -) [arguments]"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -128,7 +128,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     if words[:1] != ["run"]:
         return words, []
     place = 1
-    while place < len(words) and words[place].startswith("-"):
+    while place < len(words) and words[place].startswith("-") and words[place] != STANDARD_INPUT:
         if words[place] == "--":
             return words[:place], words[place + 1 :]
         if words[place] == "-m":

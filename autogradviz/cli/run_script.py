@@ -10,7 +10,6 @@ import importlib.util
 import io
 import sys
 from dataclasses import dataclass
-from importlib.abc import InspectLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,12 @@ from autogradviz.errors import ProgramNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+STANDARD_INPUT: Final = "-"
+"""The name of the program that is read from standard input."""
+
+_NULL_BYTES: Final = "source code string cannot contain null bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Program:
     @property
     def stem(self) -> str:
         """Base name for files about the program: "train"."""
+        if self.name == STANDARD_INPUT:
+            return "stdin"
         return self.name.rpartition(".")[2] if self.module else Path(self.name).stem or "program"
 
 
@@ -83,7 +90,9 @@ def _put_first_on_path(program: Program) -> None:
     if getattr(sys.flags, "safe_path", False):  # Python 3.11 and newer, with -P
         return
     script = Path(program.name)
-    if program.module:
+    if program.name == STANDARD_INPUT:
+        first = ""
+    elif program.module:
         first = str(Path.cwd())
     elif script.is_file() and not _is_archive(script):
         first = str(script.resolve().parent)
@@ -100,6 +109,9 @@ def _is_archive(path: Path) -> bool:
 
 def _find_script(program: Program, main: ModuleType) -> CodeType:
     path = Path(program.name)
+    if program.name == STANDARD_INPUT:
+        main.__dict__.update(__loader__=importlib.machinery.BuiltinImporter)
+        return _compile(sys.stdin.read(), "<stdin>")
     if not path.exists():
         message = f"{program.name}: No such file or directory"
         raise ProgramNotFoundError(message)
@@ -113,7 +125,16 @@ def _find_script(program: Program, main: ModuleType) -> CodeType:
     loader = importlib.machinery.SourceFileLoader("__main__", filename)
     main.__dict__.update(__file__=filename, __loader__=loader, __cached__=None)
     with io.open_code(filename) as source:
-        code: CodeType = compile(source.read(), filename, "exec", dont_inherit=True)
+        return _compile(source.read(), filename)
+
+
+def _compile(source: str | bytes, filename: str) -> CodeType:
+    try:
+        code: CodeType = compile(source, filename, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        if _NULL_BYTES not in str(error):
+            raise
+        raise type(error)(_NULL_BYTES.replace(" string", "")) from None  # as Python says of a file
     return code
 
 
@@ -138,7 +159,9 @@ def _find_module(program: Program, main: ModuleType) -> CodeType:
 def _set_up_main(spec: importlib.machinery.ModuleSpec, main: ModuleType) -> CodeType:
     """Set the attributes of ``__main__`` to those of a module, and return its code."""
     loader = spec.loader
-    code = loader.get_code(spec.name) if isinstance(loader, InspectLoader) else None
+    # As runpy does: the loader of archives is no ``InspectLoader``.
+    get_code = getattr(loader, "get_code", None)
+    code: CodeType | None = None if get_code is None else get_code(spec.name)
     if code is None:
         message = f"{spec.name} cannot be run: it has no Python code"
         raise ProgramNotFoundError(message)

@@ -23,13 +23,15 @@ _Op: TypeAlias = tuple[int, str, int]
 
 
 @cache
-def _op_stem(overload: str) -> str:
+def op_stem(overload: str) -> str:
+    """Return the name of an op as far as that of its node has it."""
     parts = overload.split(".")
     return re.sub(r"[_\d]", "", parts[1] if len(parts) > 1 else overload).lower()
 
 
 @cache
-def _node_stem(node_name: str) -> str:
+def node_stem(node_name: str) -> str:
+    """Return the name of a node as far as that of its op has it."""
     return re.sub(r"[_\d]", "", re.sub(r"Backwards?\d*$", "", node_name)).lower()
 
 
@@ -100,9 +102,9 @@ def _creator(
 ) -> int | None:
     """Return the best match for a node; None if only an unrelated op shares its number."""
     best, best_score = None, (False, False)
-    stem = _node_stem(node_name)
+    stem = node_stem(node_name)
     for seq, op, thread in candidates:
-        score = (_op_stem(op) == stem, thread == node_thread)
+        score = (op_stem(op) == stem, thread == node_thread)
         if seq not in taken and score > best_score:
             best, best_score = seq, score
     return best

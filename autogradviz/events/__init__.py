@@ -87,6 +87,11 @@ from autogradviz.events.definitions import StackSeen as StackSeen
 from autogradviz.events.definitions import StorageAddressSeen as StorageAddressSeen
 from autogradviz.events.definitions import StridesSeen as StridesSeen
 from autogradviz.events.definitions import TensorSeen as TensorSeen
+from autogradviz.events.devices import DeviceCopied as DeviceCopied
+from autogradviz.events.devices import DeviceTimeRead as DeviceTimeRead
+from autogradviz.events.devices import StreamAction as StreamAction
+from autogradviz.events.devices import StreamsOrdered as StreamsOrdered
+from autogradviz.events.devices import StreamUsed as StreamUsed
 from autogradviz.events.field_types import registered
 from autogradviz.events.hooks import ForwardHookRegistered as ForwardHookRegistered
 from autogradviz.events.hooks import HookKind as HookKind

@@ -174,7 +174,11 @@ class StepUnfinished(Event):
 @event(in_every_module=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised(Event):
-    """An exception left the recorded block; ``stack_id`` is its traceback."""
+    """An exception left the recorded block; ``stack_id`` is its traceback.
+
+    If it wraps an error of PyTorch, or was raised while one was handled, another event follows for
+    that one.
+    """
 
     type_name: str  # "torch.utils.checkpoint.CheckpointError"
     message: str

@@ -46,11 +46,12 @@ class GradientFactFailed(Event):
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientFactsNotChecked(Event):
-    """Nodes of one kind could not be verified, for one reason (``verify`` only)."""
+    """A run of a node could not be verified (``verify`` only)."""
 
     node_name: str
     reason: str
     unverified_count: int  # runs of such nodes
+    node_id: NodeId
 
 
 @event(lasting=True)

@@ -62,6 +62,9 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "recompute-diverged-on-rank", "replicas-drifted", "gradient-times-mesh-size",
         "replicated-gradient-differs", "replicated-value-differs",
     ),
+    900: (  # accelerators
+        "device-waited", "stream-not-waited", "gradient-on-other-stream",
+    ),
 }  # fmt: skip
 
 UNKNOWN: Final = "AGV000"

@@ -2,7 +2,8 @@
 
 A file ``<slug>.md`` has the title as its heading, then the meaning, and the sections "How it
 happens", "How to fix it" and "Example", which is a complete program. The heading "Example on 2
-processes" makes the program that of a run. Texts are plain: one paragraph without markup.
+processes" makes the program that of a run, "Example on an accelerator" one that needs a device.
+Texts are plain: one paragraph without markup.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _LAYOUT: Final = re.compile(
     r"# (?P<title>.+)\n\n(?P<means>.+)"
     r"\n\n## How it happens\n\n(?P<happens>.+)"
     r"\n\n## How to fix it\n\n(?P<fix>.+)"
-    r"\n\n## Example(?: on (?P<processes>\d+) processes)?\n\n```python\n(?P<example>.+?)\n```\n",
+    r"\n\n## Example(?: on (?P<processes>\d+) processes| on an (?P<device>accelerator))?"
+    r"\n\n```python\n(?P<example>.+?)\n```\n",
     re.DOTALL,
 )
 
@@ -47,6 +49,7 @@ class Page:
             culprit ends with ``# <-- named``.
         processes: how many processes run the example, as torchrun starts them; each records to
             the folder "run/".
+        on_accelerator: the example needs an accelerator.
 
     Example:
         >>> autogradviz.explain("graph-lost").title
@@ -60,6 +63,7 @@ class Page:
     fix: str
     example: str
     processes: int = 1
+    on_accelerator: bool = False
 
     def __str__(self) -> str:
         parts = [
@@ -91,7 +95,13 @@ def read_page(path: Path) -> Page:
         raise ValueError(message)
     texts = {name: " ".join(found[name].split()) for name in ("title", "means", "happens", "fix")}
     processes = int(found["processes"] or 1)
-    return Page(slug=path.stem, example=found["example"], processes=processes, **texts)
+    return Page(
+        slug=path.stem,
+        example=found["example"],
+        processes=processes,
+        on_accelerator=found["device"] is not None,
+        **texts,
+    )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The timeline for ui.perfetto.dev: ops, modules, nodes and saved bytes."""
+"""The timeline for ui.perfetto.dev: ops, modules, nodes, streams and saved bytes."""
 
 from __future__ import annotations
 
@@ -57,8 +57,10 @@ def write_perfetto(analysis: Analysis, path: Path) -> None:
     writer = _Writer(TraceProtoBuilder(), TrackEvent)
     tracks = _collect(analysis)
     order = list(_ROWS)
-    for kind, thread in sorted(tracks, key=lambda key: (key[1], order.index(key[0]))):
-        name = _ROWS[kind] + (f", thread {thread}" if thread else "")
+    last = len(order)  # lanes of streams
+    places = {kind: place for place, kind in enumerate(order)}
+    for kind, thread in sorted(tracks, key=lambda key: (key[1], places.get(key[0], last), key[0])):
+        name = _ROWS.get(kind, kind) + (f", thread {thread}" if thread else "")
         writer.add_slices(name, tracks[kind, thread])
     curve = analysis.memory
     writer.add_counter("saved for backward", zip(curve.times_ns, curve.nbytes, strict=True))
@@ -66,13 +68,16 @@ def write_perfetto(analysis: Analysis, path: Path) -> None:
 
 
 def _collect(analysis: Analysis) -> dict[tuple[str, int], list[_Slice]]:
-    """Return the slices by kind and thread."""
+    """Return the slices by kind and thread, or by the lane of a stream."""
     tracks: dict[tuple[str, int], list[_Slice]] = {}
     made: dict[int | None, int] = {
         op.node_id: op.seq for op in analysis.ops if op.node_id is not None
     }
     for span in analysis.timeline.spans:
-        if span.kind in _ROWS:
+        if span.kind == "device":
+            entry = _Slice(span.start_ns, -span.end_ns, span.label)
+            tracks.setdefault((span.lane, 0), []).append(entry)
+        elif span.kind in _ROWS:
             # Only the first run of a node: a flow ends once.
             flow_in = made.pop(span.ref, None) if span.kind == "node" else None
             entry = _Slice(span.start_ns, -span.end_ns, span.label or span.kind, flow_in=flow_in)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.open_engine_call import EngineCall
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
+    from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.event_writer import EventSequence
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
@@ -237,11 +238,37 @@ class Runs(Protocol):
 class ModuleCalls(Protocol):
     """The calls of modules."""
 
+    times: DeviceTimes | None
+    """Records when the device runs them, if that is wanted."""
+
     def on_enter(self, module: torch.nn.Module) -> Any:
         """Record that a module's forward starts; return what ``on_exit`` needs, or None."""
 
     def on_exit(self, opened: Any, output: Any) -> None:
         """Record that a module's forward ended (``output`` is None if it raised)."""
+
+
+class DeviceSpans(Protocol):
+    """The times of module calls and nodes on devices."""
+
+    def begin(self, call_id: int, index: int, /) -> None:
+        """Record that a module call begins, on the current stream of a device."""
+
+    def end(self, call_id: int, /) -> None:
+        """Record that a module call ends."""
+
+    def waiting(self) -> int:
+        """Return the number of spans that have ended and were not read."""
+
+    def take(self, wait: bool, /) -> tuple[list[tuple[Any, ...]], str]:  # noqa: FBT001
+        """Return the own fields of ``DeviceTimeRead`` for the spans that the device has passed.
+
+        Args:
+            wait: wait once for each device, and return all spans.
+
+        Returns:
+            The rows, and what failed, "" if nothing did.
+        """
 
 
 @dataclass(frozen=True)
@@ -358,6 +385,9 @@ class Engine(Protocol):
         gradients: GradientTable,
     ) -> GraphTables:
         """Return the other tables."""
+
+    def make_device_spans(self, session: Session, device_type: str) -> DeviceSpans:
+        """Record the times of nodes on devices of a type, and return what times module calls."""
 
     def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
         """Return the function that wraps the hooks of checkpoint."""

@@ -116,12 +116,30 @@ class EventSequence:
 
         It takes the thread, the stack and the event's own fields, in their order.
         """
-        make = _maker(field_names(kind)[2:])
+        try:
+            make = _maker(field_names(kind)[2:])
+        except Exception:  # noqa: BLE001 - an audit hook of the program refuses to compile
+            make = _make_slow
         return make(log.appender(kind), self.number, self, self.time_ns)
 
 
 def _ignore(_seq: int) -> None:
     """Do nothing: no retention policy was set."""
+
+
+def _make_slow(
+    append: Any, number: Callable[[], int], sequence: EventSequence, time_ns: Callable[[int], int]
+) -> Callable[..., int]:
+    """Return the function that ``_TEMPLATE`` defines, for any fields."""
+
+    def emit(thread: int, *others: Any) -> int:
+        sequence.newest = seq = number()
+        if seq >= sequence.due:
+            sequence.on_due(seq)
+        append((seq, time_ns(thread), thread, *others))
+        return seq
+
+    return emit
 
 
 @cache

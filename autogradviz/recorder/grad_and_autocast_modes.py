@@ -75,7 +75,6 @@ _ALL: Final[Modes] = (_read_modes, _describe_modes)
 
 # The modes that each method can change: no_grad uses set_grad_enabled.
 _METHODS: Final = (
-    (set_grad_enabled, "__init__", _GRAD),
     (set_grad_enabled, "__call__", _GRAD),
     (set_grad_enabled, "__enter__", _GRAD),
     (set_grad_enabled, "__exit__", _GRAD),
@@ -104,33 +103,65 @@ def observe_modes(session: Session) -> Iterator[None]:
     now = _describe_modes(_read_modes())
     session.guarded("modes", _emit_changes, session, _DEFAULTS, now, with_stack=False)
     with ExitStack() as installed:
+        installed.enter_context(patched(set_grad_enabled, __init__=_grad_mode_wrapper(session)))
         for owner, name, modes in _METHODS:
-            ours = _wrapper(session, owner.__dict__[name], modes)
+            ours = _wrapper(session, owner, name, modes)
             installed.enter_context(patched(owner, **{name: ours}))
         yield
 
 
-def _wrapper(session: Session, original: Callable[..., Any], modes: Modes) -> Callable[..., Any]:
-    """Return a method that also records the modes that it changed."""
+def _wrapper(session: Session, owner: Any, name: str, modes: Modes) -> Callable[..., Any]:
+    """Return a method that also records the modes that it changed.
+
+    An exception of a signal handler may end the recording of a change. The block is not entered
+    then, and would never be left: the modes must be those before.
+    """
     read, describe = modes
+    original = owner.__dict__[name]
+    leave = owner.__dict__["__exit__"] if name == "__enter__" else None
+
+    def record(before: Any) -> None:
+        now = read()
+        if now != before:
+            session.guarded("modes", _emit_changes, session, describe(before), describe(now))
 
     @skip_frame
     def change(self: Any, *args: Any, **kwargs: Any) -> Any:
         before = read()
         try:
-            return original(self, *args, **kwargs)
-        finally:
-            now = read()
-            if now != before:
-                session.guarded("modes", _emit_changes, session, describe(before), describe(now))
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            record(before)
+            raise
+        try:
+            record(before)
+        except BaseException:
+            if leave is not None:
+                leave(self, None, None, None)
+            raise
+        return result
+
+    return functools.wraps(original)(change)
+
+
+def _grad_mode_wrapper(session: Session) -> Callable[..., Any]:
+    """Return ``set_grad_enabled.__init__`` that also records the change.
+
+    Checkpoint calls it twice for each tensor that it packs, where it changes nothing.
+    """
+    original = set_grad_enabled.__init__
 
     @skip_frame
     def set_mode(self: Any, mode: bool) -> None:  # noqa: FBT001 - as the original
-        before = read()
+        before = torch.is_grad_enabled()
+        if mode is not before and type(mode) is bool:  # else the original raises
+            found = _describe_grad(before), _describe_grad(mode)
+            try:
+                session.guarded("modes", _emit_changes, session, *found)
+            except BaseException:
+                if mode:  # ``no_grad`` is being left
+                    original(self, mode)
+                raise
         original(self, mode)
-        if mode is not before:
-            session.guarded("modes", _emit_changes, session, describe(before), describe(read()))
 
-    # Checkpoint calls it twice for each tensor that it packs, where it changes nothing.
-    is_frequent = original is set_grad_enabled.__init__
-    return functools.wraps(original)(set_mode if is_frequent else change)
+    return functools.wraps(original)(set_mode)

@@ -30,6 +30,7 @@ from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, 
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.compile.install_compiler_hooks import CompilerObserver
+from autogradviz.recorder.device_times import DeviceTimes, device_type
 from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
@@ -39,11 +40,13 @@ from autogradviz.recorder.out_of_memory.failures import (
 )
 from autogradviz.recorder.owners.held_graph import HeldGraphs
 from autogradviz.recorder.placement_changes import observe_placements
+from autogradviz.recorder.raised_errors import describe, explained_error
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
 from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.storage_addresses import AddressTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
+from autogradviz.recorder.stream_order import observe_stream_order
 from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable, observe_requires_grad
 from autogradviz.recorder.tensors.version_changes_without_op import (
     observe_increments,
@@ -99,6 +102,12 @@ class HookPoints:
             session, self.tensors, self.modules, self._walk_before_backward,
             self.gradients.may_read,
         )  # fmt: skip
+        self.device_times: DeviceTimes | None = None
+        if session.with_device_time:
+            kind = device_type()
+            if kind is not None:
+                session.device_spans = engine.make_device_spans(session, kind)
+            self.device_times = self.module_calls.times = DeviceTimes(session, kind)
         self.hooks = HookTable(session, self.modules, self.runs)
         self.backwards = BackwardTable(
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
@@ -107,7 +116,7 @@ class HookPoints:
         self.backwards.on_error = self.failures.raised
         self.compilers = CompilerObserver(session, self.tensors, self.nodes)
         self.functions.on_compiled = self.compilers.runs.on_node
-        self.state = StateTable(session)
+        self.state = StateTable(session, self.runs)
         self.arguments = ArgumentTable(session, self.saves)
         self.regions = RegionTable(self.modules)
         self.checkpoint_pairs = CheckpointPairs(session, self.regions, self.state, self.arguments)
@@ -142,7 +151,7 @@ class HookPoints:
         yield observe_policies(session)
         yield observe_disabled_hooks(session)
         yield observe_backward(session, self.backwards, self.gradients, self.steps)
-        yield observe_modules(self.module_calls)
+        yield observe_modules(session, self.module_calls)
         yield observe_increments(session, tensors, self.versions)
         yield observe_restored_versions(session, tensors, self.versions)
         yield observe_attributes(session, state)
@@ -154,6 +163,7 @@ class HookPoints:
         yield observe_requires_grad(session, self.leaves)
         yield observe_optimizers(session, self.steps)
         yield observe_allocation_failures(session, self.failures)
+        yield observe_stream_order(session)
         yield released_before_swap(self._release)
         yield from self._engine.contexts(session)
 
@@ -174,9 +184,12 @@ class HookPoints:
     def finish(self, error: BaseException | None) -> None:
         """Record graphs that no backward entered, gradient norms, and the exception."""
         guarded = self._session.guarded
+        self._session.always_guarded("threads", self._session.report_failed_threads)
         device = "" if error is None else guarded("memory", self.failures.left, error)
         if device and device != "cpu":  # which has no memory for the results
             self.gradients.reads_devices = False
+        if self.device_times is not None:
+            guarded("device_time", self.device_times.finish)
         guarded("nodes", self._walk_recent)
         guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)
@@ -206,17 +219,17 @@ class HookPoints:
             self.nodes.record([node for node in self.recent.nodes() if is_new(node)])
 
     def _emit_error(self, error: BaseException) -> None:
-        kind = type(error)
-        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        node_id, backward_id = self.backwards.failed_node or (None, None)
-        self._session.emit(
-            ErrorRaised,
-            f"{module}{kind.__qualname__}",
-            str(error),
-            node_id,
-            backward_id,
-            stack_id=self._session.stacks.of_traceback(error.__traceback__),
-        )
+        """Record an exception, and the error of PyTorch behind it if it is another one."""
+        explained = explained_error(error)
+        for each in (error,) if explained is error else (error, explained):
+            node_id, backward_id = self.backwards.failed_node(each) or (None, None)
+            self._session.emit(
+                ErrorRaised,
+                *describe(each),
+                node_id,
+                backward_id,
+                stack_id=self._session.stacks.of_traceback(each.__traceback__),
+            )
 
     def walk(self, roots: list[Any]) -> None:
         """Record the graphs of some nodes."""

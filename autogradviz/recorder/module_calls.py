@@ -14,7 +14,11 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleSeen, ParameterSeen
-from autogradviz.recorder.torch_internals.keep_dynamo_out import RememberedCall, skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import RememberedCall
+from autogradviz.recorder.torch_internals.module_call_frame import (
+    let_calls_pass,
+    wrap_module_call,
+)
 from autogradviz.recorder.torch_internals.patch_functions import hidden_from_compilers, patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
@@ -23,7 +27,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 from autogradviz.recorder.torch_internals.read_grad_fn import is_trainable_leaf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.engine_interface import ModuleCalls, TensorIds
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.thread_state import ThreadState
 
 _Parameter: Final = torch.nn.Parameter
+_NEAR_LIMIT: Final = "calls of modules near the recursion limit were not recorded"
 
 
 _Waiting: TypeAlias = tuple[str, torch.nn.Module, tuple[int, ...]]
@@ -209,32 +214,24 @@ class ModuleTable:
 
 
 @contextmanager
-def observe_modules(calls: ModuleCalls) -> Iterator[None]:
+def observe_modules(session: Session, calls: ModuleCalls) -> Iterator[None]:
     """Record every module call while the context is open."""
-    on_enter: Callable[[torch.nn.Module], Any] = calls.on_enter
-    on_exit = calls.on_exit
     original = torch.nn.Module.__call__
-
-    @skip_frame
-    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        opened = on_enter(self)
-        output = None
-        try:
-            output = original(self, *args, **kwargs)
-        finally:
-            if opened is not None:
-                on_exit(opened, output)
-        return output
-
+    missed: list[str] = []
+    call = wrap_module_call(original, calls.on_enter, calls.on_exit, missed)
+    names = ("__call__", original.__name__)  # the same function, which is pickled by its name
+    ours = {name: call for name in names if vars(torch.nn.Module).get(name) is original}
     try:
         with (
-            patched(torch.nn.Module, __call__=call),
+            patched(torch.nn.Module, **ours),
             hidden_from_compilers(RememberedCall(original, call)),
         ):
             yield
     finally:
-        on_enter = _ignore  # other code may hold the wrapper
+        let_calls_pass(call)  # other code may hold the wrapper
+        if missed:
+            session.guarded("modules", _report_missed)
 
 
-def _ignore(_module: torch.nn.Module) -> None:
-    """Record nothing: the recording has ended."""
+def _report_missed() -> None:
+    raise RecursionError(_NEAR_LIMIT)

@@ -67,8 +67,10 @@ class _Placements:
                 declared = declared_gradient(ctx, conversion)
                 number = ctx._sequence_nr() if ctx.needs_input_grad[0] else None  # noqa: SLF001
             total, norm, _ = _content(given)
-            with below_autograd():
-                ranks = ranks_of_mesh(result if layouts[0] == NO_LAYOUT else given)
+            ranks: tuple[int, ...] = ()
+            if known.mesh_coordinates:  # there are none where one process plays all ranks
+                with below_autograd():
+                    ranks = ranks_of_mesh(result if layouts[0] == NO_LAYOUT else given)
             self._session.emit(
                 PlacementsChanged,
                 conversion,

@@ -82,6 +82,7 @@ class Recorder:
             norms=options.norms,
         )
         self.session.with_addresses = options.annotate_memory
+        self.session.with_device_time = options.device_time
         if options.break_on:
             self.session.stops = StopTable(self.session, options.break_on)
         if options.verify:
@@ -153,25 +154,27 @@ class Recorder:
         Args:
             error: the exception that is leaving the recorded block, or None.
         """
-        retention, log = self.retention, self.session.log
+        retention, session, log = self.retention, self.session, self.session.log
+        guarded = session.always_guarded
         try:
-            self._installed.close()
-            self.session.guarded("ranks", self.ranks.read, at_end=True)
-            self.session.guarded("ranks", self.ranks.end_step)
+            guarded("remove", self._installed.close)
+            session.guarded("ranks", self.ranks.read, at_end=True)
+            session.guarded("ranks", self.ranks.end_step)
             self.hook_points.finish(error)
+            guarded("failures", session.report_failures)
             if self.ranks.has_rank:
-                self.session.guarded("leaves", self.hook_points.gradients.read_parameters)
+                session.guarded("leaves", self.hook_points.gradients.read_parameters)
             if retention is None:
-                self.session.flush(())
+                guarded("file", session.flush, ())
             else:
-                retention.prepare_to_read()
-                retention.write()
-            self._end(log)
+                guarded("file", retention.prepare_to_read)
+                guarded("file", retention.write)
+            guarded("file", self._end, log)
             if retention is not None:
-                retention.finish()
+                guarded("file", retention.finish)
         finally:
             self._close()
-        log.sort()
+            log.sort()
         return log
 
     def _end(self, log: Log) -> None:
@@ -226,8 +229,12 @@ class Recorder:
             self.retention.write_now()
 
     def _close(self) -> None:
-        self.session.close()
-        _clear_active(self)
+        try:
+            self.session.close()
+        except Exception as error:  # noqa: BLE001 - the exception of the user must leave the block
+            self.session.failures.add("close", f"{type(error).__name__}: {error}")
+        finally:
+            _clear_active(self)
 
     def detach_after_fork(self) -> None:
         """Record nothing more: this process was forked from the one that records."""

@@ -6,25 +6,30 @@ failures. It knows no table: those are built on top of it, each with the tables 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from autogradviz.event_log import Log
-from autogradviz.events import NO_ID, RecorderFailed
+from autogradviz.events import NO_ID, RecorderFailed, RecorderLimited
 from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patch_functions import hide_from_compiler
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling, is_under_tracing_mode
+from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, unread_kind
 from autogradviz.recorder.user_code_frames import SourceReader
 from autogradviz.support.defer_signals import signal_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    import torch
+
     from autogradviz.event_log.log_segments import EngineSegment
     from autogradviz.events import Event
-    from autogradviz.recorder.engine_interface import Engine
+    from autogradviz.recorder.engine_interface import DeviceSpans, Engine
 
 T = TypeVar("T")
+
+_UNREPORTED: Final = "it failed for lack of memory, or near the recursion limit"
 
 
 class SessionRef(Generic[T]):
@@ -76,6 +81,9 @@ class Session:
         self.with_addresses = False
         self.on_failed_op: Callable[[BaseException, int, int | None], None] | None = None
         """Called with an exception, the event of the op that raised it, and its stack."""
+        self.with_device_time = False
+        self.device_spans: DeviceSpans | None = None
+        """Times module calls on the device, if that is recorded and there is one."""
         self.log = Log()
         self.sequence = engine.sequence
         self.threads = engine.threads
@@ -84,8 +92,10 @@ class Session:
         self.begin_recorder_time = engine.begin_recorder_time
         self.end_recorder_time = engine.end_recorder_time
         self.failures = Failures()
+        self._unreported: set[str] = set()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
+        self._limits: set[tuple[str, str]] = set()
 
     def open(self, outermost: int) -> None:
         """Start recording.
@@ -103,6 +113,11 @@ class Session:
         for ref in self._refs:
             ref.target = None
         self.engine.close()
+
+    def report_failed_threads(self) -> None:
+        """Record that nothing of some threads was recorded."""
+        for error in self.threads.failures:
+            self.fail("threads", error)
 
     def detach_after_fork(self) -> None:
         """Stop recording in a forked child, where C++ has stopped already."""
@@ -135,6 +150,8 @@ class Session:
         enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
         if self.with_addresses:
             enabled += ("annotate_memory",)
+        if self.with_device_time:
+            enabled += ("device_time",)
         if self.verifier is not None:
             enabled += ("verify",)
         return (*enabled, self.engine.description)
@@ -197,6 +214,25 @@ class Session:
         if self.is_open:
             self.engine.leave_hook(state, raised)
 
+    def limit(self, hook_point: str, message: str) -> None:
+        """Record, once, that the recorder does not observe something."""
+        if self.is_open and (hook_point, message) not in self._limits:
+            self._limits.add((hook_point, message))
+            self.emit(RecorderLimited, hook_point, message)
+
+    def could_not_read(self, what: str, tensor: torch.Tensor) -> None:
+        """Record, once for each kind of tensor, that something is not read from its entries.
+
+        Call it with function overrides disabled.
+
+        Args:
+            what: "fingerprints", "norms" or "losses".
+            tensor: of the kind.
+        """
+        kind = unread_kind(tensor)
+        if kind:
+            self.limit(what, LIMITS[what].format(kind=kind))
+
     def time_ns(self) -> int:
         """Return the time of an event on this thread."""
         return self.sequence.time_ns(self.threads.local.state.number)
@@ -243,21 +279,40 @@ class Session:
             self.end_recorder_time()
 
     @skip_dynamo_recursive
-    def always_guarded(self, hook_point: str, work: Callable[..., object], *args: Any) -> None:
+    def always_guarded(self, hook_point: str, work: Callable[..., T], *args: Any) -> T | None:
         """Call a function like ``guarded``, also while this thread traces."""
-        if self.is_open:
-            self.begin_recorder_time()
-            try:
-                work(*args)
-            except Exception as error:  # noqa: BLE001
-                self.fail(hook_point, error)
-            finally:
-                self.end_recorder_time()
+        if not self.is_open:
+            return None
+        self.begin_recorder_time()
+        try:
+            return work(*args)
+        except Exception as error:  # noqa: BLE001
+            self.fail(hook_point, error)
+            return None
+        finally:
+            self.end_recorder_time()
 
     def fail(self, hook_point: str, error: Exception) -> None:
         """Record that a hook point failed; re-raise an exception of a signal handler."""
-        if signal_behind(error) is not None:
+        try:
+            is_of_signal = signal_behind(error) is not None
+        except Exception:  # noqa: BLE001 - an audit hook of the program refuses to read frames
+            is_of_signal = False
+        if is_of_signal:
             raise error
-        message = f"{type(error).__name__}: {error}".splitlines()[0]
-        if self.failures.add(hook_point, message):
-            self.emit(RecorderFailed, hook_point, message)
+        try:
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+        except Exception:  # noqa: BLE001 - no memory, or the text of the user's exception
+            message = type(error).__name__
+        try:
+            if self.failures.add(hook_point, message):
+                self.emit(RecorderFailed, hook_point, message)
+        except Exception:  # noqa: BLE001 - no memory, or no frame is left for a call
+            self._unreported.add(hook_point)
+
+    def report_failures(self) -> None:
+        """Report the failures that could not be reported when they occurred."""
+        for hook_point in self._unreported:
+            if self.failures.add(hook_point, _UNREPORTED):
+                self.emit(RecorderFailed, hook_point, _UNREPORTED)
+        self._unreported.clear()

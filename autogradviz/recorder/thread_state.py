@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
@@ -48,6 +49,7 @@ class ThreadState:
         "engine_calls",
         "marks",
         "modules",
+        "name",
         "number",
         "reentrant_grad_enabled",
         "regions",
@@ -61,6 +63,7 @@ class ThreadState:
 
     def __init__(self, number: int, sequence_nr: int) -> None:
         self.number = number
+        self.name = thread_name()
         self.sequence_nr = sequence_nr  # autograd's counter when it was last read
         self.clock: Any = None  # a ``ThreadClock`` of the Python engine; workers have none
         self.calls: list[int] = []  # open module calls
@@ -81,11 +84,27 @@ class ThreadState:
         return self.regions[-1] if self.regions else (None, None)
 
 
+def thread_name() -> str | None:
+    """Return the name of this thread, None if Python did not start it.
+
+    ``threading.current_thread`` would add such a thread to those that Python knows, and never
+    remove it.
+    """
+    own = threading.get_ident()
+    return next((each.name for each in threading.enumerate() if each.ident == own), None)
+
+
 class _Local(threading.local):
     """The state of the current thread, created at its first use."""
 
     def __init__(self, table: ThreadTable) -> None:
-        self.state = table.new()
+        # Whatever fails here, the thread must go on; the session reports it.
+        try:
+            self.state = table.new()
+        except Exception as error:  # noqa: BLE001
+            table.failures.append(error)
+            self.state = ThreadState(0, get_sequence_nr())
+            self.state.suspended = True
 
 
 class ThreadTable:
@@ -99,6 +118,8 @@ class ThreadTable:
         """
         self._lock = new_lock()
         self._attach = attach
+        self.failures: list[Exception] = []
+        """Failures at the first event of a thread, of which nothing is recorded then."""
         self._count = 0
         # A state dies with its thread. A WeakSet cannot be read while other threads add to it.
         self._states: dict[int, ref[ThreadState]] = {}
@@ -116,7 +137,7 @@ class ThreadTable:
             state = ThreadState(number, get_sequence_nr())
             self._count += 1
             states = self._states
-            states[number] = ref(state, lambda _: states.pop(number, None))
+            states[number] = ref(state, partial(states.pop, number))  # no Python function
         if self._attach is not None:
             state.number = self._attach(state)
         return state

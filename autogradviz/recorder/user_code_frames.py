@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 import sysconfig
@@ -15,6 +14,7 @@ import torch
 from autogradviz.events import CellSeen, SourceLineRead
 from autogradviz.recorder.qualified_names import qualified_name
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
+from autogradviz.support.source_lines import source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -70,6 +70,11 @@ def is_user_code(code: CodeType) -> bool:
     """Return whether a line of a function can be the one that called an operator."""
     # A handler that the ops of other code pass through is not the line that called them.
     return code.co_name not in _INTERCEPTORS and not is_library(source_file(code))
+
+
+def is_torch_code(code: CodeType) -> bool:
+    """Return whether a function belongs to PyTorch."""
+    return source_file(code).startswith(_TORCH)
 
 
 def line_at(place: Place) -> int:
@@ -156,7 +161,7 @@ class SourceReader:
     def _text(self, filename: str, lineno: int) -> str:
         source = self._files.get(filename)
         if source is None:
-            source = self._files[filename] = linecache.getlines(filename)
+            source = self._files[filename] = source_lines(filename)
             cell = cell_number(filename)
             if cell is not None:
                 self._emit_cell(self._local.state.number, None, filename, cell)

@@ -17,6 +17,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.support.defer_signals import PASSING
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
@@ -170,6 +172,8 @@ def _main_place() -> tuple[int, int] | None:
 def _ignore(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the thread acts."""
 
+
+PASSING.append(_ignore)
 
 _watched: set[InterruptionWatch] = set()
 

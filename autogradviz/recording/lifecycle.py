@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from autogradviz.event_log import Log
     from autogradviz.recorder import Recorder
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recording_options import RecordingOptions
@@ -92,27 +93,38 @@ class Recording:
             outermost: ``id`` of the outermost frame of recorded stacks.
             on_step: called after each training step with the number of events so far.
         """
-        from autogradviz.recorder import Recorder
-
         if self._used:
             message = "this recording was used before; call autogradviz.record() again"
             raise RecordingStateError(message)
+        try:
+            with uninterrupted():
+                return self._begin(outermost, on_step)
+        except BaseException:  # also of a signal that arrived meanwhile
+            if self._recorder is not None:
+                try:
+                    self._stop(self._recorder, None)
+                finally:
+                    self._release(None)
+            raise
+
+    def _begin(self, outermost: int, on_step: Callable[[int], None] | None) -> Trace:
+        from autogradviz.recorder import Recorder
+
         recorder = Recorder(replace(self._options, path=self._path))
         outer = _outer
         if outer is not None:
             outer.suspend()
         try:
-            with uninterrupted():
-                recorder.start(self._model, outermost)
-                self._used = True
-                self._recorder, self._outer = recorder, outer
+            recorder.start(self._model, outermost)
         except BaseException:
             if outer is not None:
                 outer.resume(None, None)
             raise
+        self._used = True
+        self._recorder, self._outer = recorder, outer
+        self._process_id = os.getpid()
         if on_step is not None:
             recorder.add_step_listener(on_step)
-        self._process_id = os.getpid()
         self._source.copy = recorder.snapshot_log
         self._source.add_step_listener = recorder.add_step_listener
         stream = recorder.retention.stream if recorder.retention is not None else None
@@ -124,45 +136,70 @@ class Recording:
     def finish(self, error: BaseException | None) -> Failures | None:
         """Stop recording, and add the first finding to ``error`` as a note.
 
+        A signal whose handler raises does so when the recording has ended and can be read.
+
         Returns:
             What the recorder could not record; None in a forked child, where nothing is recorded.
         """
-        watch = self._watch
-        if watch is not None:
-            watch.finishing()
-        recorder, self._recorder = self._recorder, None
+        recorder = self._recorder
         if recorder is None:
             message = "this recording is closed"
             raise RecordingStateError(message)
         if os.getpid() != self._process_id:
+            self._recorder = None
             self._source.detach_after_fork()
             return None
+        if self._watch is not None:
+            self._watch.finishing()
         try:
-            return self._finish(recorder, error)
+            self._stop(recorder, error)
+            self._explain(recorder, error)
         finally:
-            if watch is not None:
-                watch.stop()
+            self._release(error)
+        return recorder.failures
 
-    def _finish(self, recorder: Recorder, error: BaseException | None) -> Failures:
-        with uninterrupted():
-            log = recorder.stop(error)
-            self._source.finish(lambda: log)
+    def _release(self, error: BaseException | None) -> None:
+        """Stop to watch for interruptions, and resume the recording that was suspended."""
+        try:
+            if self._watch is not None:
+                self._watch.stop()
+        finally:
+            outer, self._outer = self._outer, None
+            if outer is not None:
+                outer.resume(self.trace, error)
+
+    def _stop(self, recorder: Recorder, error: BaseException | None) -> None:
+        """Stop the recorder, also if a signal interrupts this before it can be deferred."""
+        try:
+            with uninterrupted():
+                if self._recorder is not None:
+                    self._recorder = None
+                    try:
+                        recorder.stop(error)
+                    finally:
+                        self._source.finish(_Return(recorder.session.log))
+        except BaseException:
+            if self._recorder is not None:
+                self._stop(recorder, error)
+            raise
+
+    def _explain(self, recorder: Recorder, error: BaseException | None) -> None:
+        """Add a note to the exception that leaves the block, and write the last steps."""
         for line in recorder.unmatched_stops:
             print_line(line)
         retention = recorder.retention
         # The file of a streamed recording holds more events than memory if some were dropped.
         stream = retention.stream if retention is not None and retention.dropped else None
-        in_memory = self.trace if stream is None else Trace(log)
-        if error is not None:
-            _add_note(error, in_memory)
-        self._write_last_steps(recorder, in_memory, error)
-        if self._last_steps is not None:
-            self._last_steps.delete()
-        if stream is not None:
-            self._source.finish(partial(event_log.load, stream.path))
-        if self._outer is not None:
-            self._outer.resume(self.trace, error)
-        return recorder.failures
+        in_memory = self.trace if stream is None else Trace(recorder.session.log)
+        try:
+            if error is not None:
+                _add_note(error, in_memory)
+            self._write_last_steps(recorder, in_memory, error)
+            if self._last_steps is not None:
+                self._last_steps.delete()
+        finally:
+            if stream is not None:
+                self._source.finish(partial(event_log.load, stream.path))
 
     def _watch_interruptions(self, recorder: Recorder) -> None:
         """Let the trace survive what ends one of several ranks."""
@@ -226,6 +263,16 @@ class Recording:
         self.wrote_last_steps = True
         if error is None:
             warn_of_loss("a loss", self._path)
+
+
+class _Return:
+    """Returns a log; unlike a function inside another one it can be pickled."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def __call__(self) -> Log:
+        return self._log
 
 
 def _own_path(path: PathLike) -> Path:

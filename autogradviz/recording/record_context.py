@@ -42,6 +42,10 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             PyTorch 2.14, saved tensors on CUDA are also annotated with module, line and slot at
             once, in the history that ``torch.cuda.memory._record_memory_history`` has started.
             Needs the Python engine.
+        device_time: record when the device ran each module call and each node, with two events of
+            the stream for each: ``trace.device_times()``, and a lane for each stream in the
+            timeline. Waits for the device once, at the end of the recording. Without an
+            accelerator it records nothing.
         verify: verify every gradient when its node runs, or those of one module,
             ``verify="layers.3"``: the op of the node runs again on copies of the inputs that it
             had, and its derivative is compared with what the node returned.
@@ -108,6 +112,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         fingerprints: bool = False,
         norms: bool = False,
         annotate_memory: bool = False,
+        device_time: bool = False,
         verify: bool | str = False,
         ops: bool = True,
         stacks: bool = True,
@@ -121,6 +126,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             fingerprints=fingerprints,
             norms=norms,
             annotate_memory=annotate_memory,
+            device_time=device_time,
             verify=verify,
             ops=ops,
             stacks=stacks,

@@ -40,12 +40,13 @@ COLORS: Final = {
     "leaf": "#9a7b1e",
     "module": "#737d88",
     "node": "#3b7dd8",
+    "device": "#12875f",
 }
 """One color per meaning: the hues of the viewer, between its light and its dark shades."""
 
 GRID: Final = "rgba(128, 128, 128, 0.22)"
 BANDS: Final = ("forward", "optimizer", "backward", "recompute")
-LANES: Final = ("module", "forward", "optimizer", "backward", "recompute", "node")
+LANES: Final = ("module", "forward", "optimizer", "backward", "recompute", "node", "device")
 MAX_BARS: Final = 4_000
 """Maximum number of bars of one kind in a timeline. The longest ones are kept."""
 
@@ -138,7 +139,8 @@ def plot_timeline(analysis: Analysis) -> go.Figure:
             height = 1 + max(span.depth for span in spans)
             top = lanes[-1][0] + 1 if lanes else 0
             figure.add_trace(_bars(kind, spans, top))
-            lanes.append((top + height, kind if thread == 0 else f"{kind}, thread {thread}"))
+            name = kind if thread == 0 else f"{kind}, thread {thread}"
+            lanes.append((top + height, spans[0].lane or name))
     _apply_style(figure, "Timeline")
     tops = [0, *(bottom + 1 for bottom, _ in lanes)]
     figure.update_yaxes(

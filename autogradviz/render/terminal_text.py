@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from collections import Counter
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import RecordingStarted
 from autogradviz.scene.display_text import plural
 from autogradviz.support.rich_classes import Console, Group, Padding, Segment, Table, Text
+from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,6 +73,9 @@ def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:
         table.add_row("engine", Text(engine))
     for label, text in saved_rows(analysis):
         table.add_row(label, text)
+    traffic = traffic_text(analysis)
+    if traffic:
+        table.add_row("copies", traffic)
     if s.regions:
         table.add_row("checkpoint", f"{s.regions} regions, {s.recomputations} recomputations")
     if s.error_type:
@@ -132,6 +137,19 @@ def saved_rows(analysis: Analysis) -> Iterator[tuple[str, str]]:
     yield "saved", f"{', '.join(sizes)}; {plural(s.storages, 'storage')}"
     if s.offloaded:
         yield "offloaded", f"{format_bytes(s.offloaded)} copied elsewhere by hooks"
+
+
+def traffic_text(analysis: Analysis) -> str:
+    """Return the bytes that were copied between devices by direction; "" if none were."""
+    nbytes, counts = Counter[str](), Counter[str]()
+    for transfer in analysis.transfers:
+        nbytes[transfer.direction] += transfer.nbytes
+        counts[transfer.direction] += transfer.count
+    parts = [f"{format_bytes(nbytes[each])} {each} in {counts[each]:,}" for each in sorted(counts)]
+    waits = len(analysis.device_waits)
+    if waits:
+        parts.append(f"the host waited {plural(waits, 'time')}")
+    return "; ".join(parts)
 
 
 def _source_line(label: str, location: SourceLocation) -> Text:
@@ -197,8 +215,21 @@ def finding_note(finding: Finding) -> str:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an exception, for its tracebacks."""
-    if hasattr(error, "add_note"):
-        error.add_note(note)
-    else:  # Python 3.10 has no notes, but some tools read the attribute
-        vars(error)["__notes__"] = [*vars(error).get("__notes__", []), note]
+    """Add a note to an exception, for its tracebacks, or print it if the exception refuses it.
+
+    ``BaseException.add_note`` raises for an exception whose attributes cannot be set, or whose
+    notes are no list; the exception of the user would be replaced.
+    """
+    try:
+        # Python 3.10 shows no notes, but some tools read the attribute.
+        present: Any = getattr(error, "__notes__", None)
+        is_own = "__notes__" in vars(error)
+        if is_own and isinstance(present, list):
+            present.append(note)
+            return
+        if present is None or isinstance(present, list):  # a list of the class: others share it
+            BaseException.__setattr__(error, "__notes__", [*(present or ()), note])
+            return
+    except Exception:  # noqa: BLE001, S110 - attributes of the user's class; the note is printed
+        pass
+    write_stderr(f"{note}\n")

@@ -83,6 +83,7 @@ class _Fold:
     def _attach_leaves(self) -> dict[int, list[Node]]:
         """Return the leaves that each node uses, directly or through views of only that leaf."""
         leaves_of: dict[int, list[Node]] = {}
+        added: set[tuple[int, int]] = set()
         for leaf in self._nodes.values():
             if leaf.parameter is None or not self._users[leaf.node_id]:
                 continue
@@ -95,9 +96,9 @@ class _Fold:
                         self._on_leaf.add(user)
                         stack.extend(reversed(self._users[user]))
                     continue
-                row = leaves_of.setdefault(user, [])
-                if leaf not in row:
-                    row.append(leaf)
+                if (user, leaf.node_id) not in added:
+                    added.add((user, leaf.node_id))
+                    leaves_of.setdefault(user, []).append(leaf)
         return leaves_of
 
     def _is_plain_view(self, node_id: int) -> bool:

@@ -265,7 +265,7 @@ def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[tuple[SceneSpa
     The last value is the number of spans and markers before some were left out.
     """
     region_index = {region.region_id: i for i, region in enumerate(analysis.regions)}
-    refs = {"node": folded.index_of, "recompute": region_index}
+    refs = {"node": folded.index_of, "device": folded.index_of, "recompute": region_index}
     spans = [span for span in analysis.timeline.spans if span.kind not in EVENT_MARKERS]
     if len(spans) > MAX_SPANS:
         # Nodes and modules are known from other tables, so their bars are left out first.
@@ -284,6 +284,7 @@ def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[tuple[SceneSpa
             ref=refs.get(span.kind, {}).get(-1 if span.ref is None else span.ref, -1),
             filename=span.location.place if span.location else "",
             lineno=span.location.lineno if span.location else 0,
+            lane=span.lane,
         )
         for span in spans
     )
@@ -292,7 +293,7 @@ def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[tuple[SceneSpa
 
 def _is_known_elsewhere(span: Span) -> bool:
     """Return whether sums do without a span: drawn nodes have their own times."""
-    return span.kind in {"module", "hook"} or (
+    return span.kind in {"module", "hook", "device"} or (
         span.kind == "node" and not span.label.endswith("AccumulateGrad")
     )
 

@@ -353,6 +353,7 @@ class SceneSpan:
     ref: int = -1  # index of a node or of a recomputation's region, else -1
     filename: str = ""  # of the line that started it
     lineno: int = 0  # 0 if unknown
+    lane: str = ""  # for the kind "device": the device and its stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

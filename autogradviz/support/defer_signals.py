@@ -12,7 +12,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 
 CHILD_ENDED: Final = (signal.SIGCHLD,) if hasattr(signal, "SIGCHLD") else ()
@@ -57,33 +57,105 @@ def interrupt_again(error: BaseException) -> None:
     timer.start()
 
 
-@contextmanager
-def uninterrupted(numbers: tuple[int, ...] = (signal.SIGINT, *CHILD_ENDED)) -> Iterator[None]:
-    """Defer the handlers of signals until the block is left.
+def callback_of_weakref(work: Callable[[], object]) -> Callable[[Any], object]:
+    """Return a callback for ``weakref.ref`` that calls a function once.
 
-    Args:
-        numbers: the signals. By default Ctrl-C, and the end of a child process: the handler of
-            ``DataLoader`` raises if a worker has died.
+    Python drops what a callback raises, and handlers of signals run when a Python function begins,
+    before its first ``try``. The beginning of this one is a ``yield`` inside ``try``.
     """
-    own = {}
-    if threading.current_thread() is threading.main_thread():
-        # The functions of ``signal`` convert handlers to enums, at ten times the cost.
-        handlers = {number: _signal.getsignal(number) for number in numbers}
-        own = {number: each for number, each in handlers.items() if callable(each)}
-    if not own:
-        yield
-        return
-    waiting: dict[int, tuple[Any, Any]] = {}
+    waiting = _call_once(work)
+    next(waiting)
+    return waiting.send
 
-    def wait(number: int, frame: Any) -> None:
-        waiting.setdefault(number, (number, frame))
 
-    for number in own:
-        _signal.signal(number, wait)
+def _call_once(work: Callable[[], object]) -> Generator[None, Any, None]:
+    raised: BaseException | None = None
     try:
         yield
+    except GeneratorExit:  # the reference has died first
+        return
+    except BaseException as error:  # noqa: BLE001 - of a handler
+        raised = error
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - Python would drop it here
+        raised = error
+    if raised is not None:
+        interrupt_again(raised)
+        raised = None
+    yield
+
+
+PASSING: Final[list[Any]] = []
+"""Handlers of our own that do nothing, and may run at any time."""
+
+_ALL: Final = tuple(int(number) for number in signal.valid_signals())
+
+
+class _Gate:
+    """A handler in the place of others: keeps their signals until it is opened."""
+
+    def __init__(self, handlers: dict[int, Any]) -> None:
+        self._handlers = handlers
+        self._waiting: dict[int, Any] = {}
+        self._is_open = False
+
+    def __call__(self, number: int, frame: Any) -> Any:
+        if self._is_open:
+            return self._handlers[number](number, frame)
+        self._waiting.setdefault(number, frame)
+        return None
+
+    def open(self) -> None:
+        """Call the handlers of the signals that arrived, all of them even if some raise."""
+        self._is_open = True
+        try:
+            while self._waiting:
+                number, frame = self._waiting.popitem()
+                self._handlers[number](number, frame)
+        finally:
+            if self._waiting:
+                self.open()
+
+
+@contextmanager
+def uninterrupted(numbers: tuple[int, ...] = _ALL) -> Iterator[None]:
+    """Defer the handlers of signals until the block is left; they may raise there.
+
+    Args:
+        numbers: the signals; all by default. A handler of any signal may raise: that of Ctrl-C, of
+            a timeout, and of ``DataLoader`` if a worker has died.
+    """
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        # The functions of ``signal`` convert handlers to enums, at ten times the cost.
+        found = {number: _signal.getsignal(number) for number in numbers}
+        handlers = {
+            number: each
+            for number, each in found.items()
+            if callable(each) and not any(each is passing for passing in PASSING)
+        }
+    if not handlers:
+        yield
+        return
+    gate = _Gate(handlers)
+    try:
+        for number in handlers:
+            _signal.signal(number, gate)
+        yield
     finally:
-        for number, handler in own.items():
-            _signal.signal(number, handler)
-        for number, arguments in waiting.items():
-            own[number](*arguments)
+        try:
+            _restore(handlers, gate)
+        finally:
+            gate.open()
+
+
+def _restore(handlers: dict[int, Any], gate: _Gate) -> None:
+    """Put handlers back; those in their place already may raise meanwhile."""
+    try:
+        for number, handler in handlers.items():
+            if _signal.getsignal(number) is gate:  # else the block has set another one
+                _signal.signal(number, handler)
+    except BaseException:
+        _restore(handlers, gate)
+        raise

@@ -27,9 +27,19 @@ def collector_paused() -> Iterator[None]:
         try:
             yield
         finally:
-            if gc.get_freeze_count() == 0:  # else frozen objects of the program would be thawed
+            if not _has_frozen_objects():  # they would be thawed
                 gc.freeze()
                 gc.unfreeze()
+
+
+def _has_frozen_objects() -> bool:
+    """Return whether the program has ever frozen objects; counting many takes long."""
+    global _was_frozen  # noqa: PLW0603 - the collector is global too
+    _was_frozen = _was_frozen or gc.get_freeze_count() > 0
+    return _was_frozen
+
+
+_was_frozen = False
 
 
 @contextmanager

@@ -12,6 +12,7 @@
 
 #include "autocast.h"
 #include "kernels.h"
+#include "rnn_cells.h"
 
 namespace sim {
 c10::impl::DeviceGuardImplRegistrar guard_registrar(kDevice, new Guard);
@@ -97,6 +98,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", sim::copy_from_and_resize);
   m.impl("_local_scalar_dense", sim::local_scalar);
   m.impl("record_stream", sim::record_stream);
+  m.impl("_thnn_fused_lstm_cell", sim::lstm_cell);
+  m.impl("_thnn_fused_lstm_cell_backward_impl", sim::lstm_cell_backward);
+  m.impl("_thnn_fused_gru_cell", sim::gru_cell);
+  m.impl("_thnn_fused_gru_cell_backward", sim::gru_cell_backward);
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution_backward>());
 }

@@ -39,6 +39,29 @@ def test_gradients_are_those_of_the_cpu(on_device):
     """)
 
 
+def test_recurrent_layers_give_what_the_cpu_gives(on_device):
+    assert (
+        on_device("""
+        import copy
+        def gradients(model, x):
+            x = x.clone().requires_grad_()
+            output, _ = model(x)
+            output.square().sum().backward()
+            found = [output, x.grad, *(each.grad for each in model.parameters())]
+            return [each.detach().cpu() for each in found]
+        same = []
+        for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+            for bias in (True, False):
+                model, x = kind(3, 4, 2, bias=bias), torch.randn(5, 2, 3)
+                other = gradients(copy.deepcopy(model).to("sim"), x.to("sim"))
+                pairs = zip(gradients(model, x), other)
+                same.append(all(torch.allclose(a, b, atol=1e-5) for a, b in pairs))
+        answer(same)
+    """)
+        == [True] * 6
+    )
+
+
 def test_optimizers_change_parameters_as_on_the_cpu(on_device):
     assert (
         on_device("""

@@ -50,7 +50,7 @@ answer([finding.slug, finding.confidence, finding.title, list(finding.changes),
 
 
 @pytest.mark.parametrize("engine", ["native", "python"])
-def test_allocation_that_is_larger_than_the_device_is_said_to_be(tmp_path, engine):
+def test_allocation_larger_than_the_device_has_no_change(tmp_path, engine):
     assert run_on_device(NO_CHANGE.format(engine=engine), tmp_path, native=True) == [
         "out-of-memory",
         "certain",

@@ -85,7 +85,7 @@ def bugs():
         found, _ = findings(load(path).run)
         yield path.stem, list(judge(found, path, marks(path.read_text(encoding="utf-8"))))
     with tempfile.TemporaryDirectory() as folder:
-        single = [page for page in pages() if page.processes == 1]
+        single = [page for page in pages() if page.processes == 1 and not page.on_accelerator]
         for page in (page for page in single if "# <-- named" in page.example):
             path = Path(folder) / f"{page.slug.replace('-', '_')}.py"
             path.write_text(page.example, encoding="utf-8")

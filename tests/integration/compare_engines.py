@@ -100,6 +100,8 @@ def other_events(trace):
     for kind in events.EVENT_TYPES:
         if kind not in SKIPPED and kind is not events.OpCalled:
             rows = [_values(facts, event) for event in trace.log.of(kind)]
+            if kind is events.RecorderLimited:  # C++ reports them when its events are moved
+                rows.sort(key=lambda row: (row["hook_point"], row["message"]))
             if rows:
                 found[kind.__name__] = rows
     return found

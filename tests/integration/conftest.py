@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -19,8 +18,6 @@ chosen_device.enter()
 
 import edge_case_programs  # noqa: E402, F401
 import training_loops  # noqa: E402, F401 - registers programs; needs the path above
-
-from autogradviz.recorder.native import build  # noqa: E402
 
 
 @pytest.fixture
@@ -51,28 +48,3 @@ def ctrl_c():
     yield
     left = signal.signal(signal.SIGINT, before)
     assert left is signal.default_int_handler
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory):
-    """Return the cache folder of the environment; build in a temporary one if that has no build.
-
-    Tests of the native engine are skipped with versions that it does not support.
-    """
-    if problem := build.unsupported():
-        pytest.skip(problem)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AUTOGRADVIZ_CACHE", os.environ["AUTOGRADVIZ_TEST_CACHE"])
-        if build.status().usable:
-            return build.cache_folder()
-        folder = tmp_path_factory.mktemp("native-cache")
-        patch.setenv("AUTOGRADVIZ_CACHE", str(folder))
-        build.build()
-        assert build.status().usable
-    return folder
-
-
-@pytest.fixture
-def native(built, monkeypatch):
-    """Let recordings of a test find the extension."""
-    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))

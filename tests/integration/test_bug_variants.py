@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import chosen_device
 import pytest
 
 import autogradviz
@@ -25,6 +26,7 @@ def marked(path, mark):
 @pytest.mark.one_in(6, reason="runs each program again", in_ci=2)
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
 def test_first_finding_names_the_culprit_line_of_a_variant(path):
+    chosen_device.skip_if_only_on_host(path.stem)
     module, notes = load(path), 1
     try:
         with autogradviz.record(fingerprints=True) as trace:
@@ -52,6 +54,7 @@ def test_first_finding_names_the_culprit_line_of_a_variant(path):
 )
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
 def test_correct_reference_gives_no_finding(path, fingerprints):
+    chosen_device.skip_if_only_on_host(path.stem)
     module = load(path)
     with autogradviz.record(fingerprints=fingerprints) as trace:
         module.reference()

@@ -95,7 +95,7 @@ def test_correct_step_fails_nowhere_and_is_restored():
         "parameters",
     }  # fmt: skip
     assert {e.relation: e.statement for e in found if e.outcome == "not applied"} == {
-        "functions": "the step calls no custom Function",
+        "functions": "the step calls no custom Function and no custom operator with a gradient",
         "checkpoint": "the step has no checkpointed region",
         "hooks": "the step has no hooks",
     }
@@ -129,9 +129,154 @@ def test_wrong_backward_fails_in_three_relations():
     assert found.trace.certificate().first.node == "WrongSquareBackward"
 
 
-def test_right_custom_function_agrees_with_gradcheck():
+def test_right_custom_function_agrees_with_differences_of_its_forward():
     model = Net(Square.apply)
-    assert outcome("functions", model).statement == "1 calls agree with gradcheck in float64"
+    entry = outcome("functions", model)
+    assert (entry.outcome, entry.answer) == ("holds", "right")
+    assert [item.reason for item in entry.items] == ["Square: 6 slopes agree in float64"]
+
+
+def test_one_bug_that_three_relations_find_is_one_error():
+    model = Net(WrongSquare.apply)
+    names = ["repeatable", "certificate", "derivative", "functions"]
+    found = autogradviz.check(lambda: loss_of(model), model, relations=names)
+    (item,) = found.wrong
+    assert item.subject == "the backward of WrongSquare"
+    assert item.relations == ("certificate", "derivative", "functions")
+    assert item.location.text == "def backward(ctx, grad):"
+    assert item.called_at.text == "return self.last(self.middle(self.first(x)))"
+    assert found.counts == {"right": 1, "wrong": 1, "cannot tell": 0}
+    assert "1 right, 1 wrong, 0 cannot tell" in str(found)
+    assert "one error, found by certificate, derivative, functions: " in str(found)
+    assert "1 right, 1 wrong, 0 cannot tell" in found._repr_html_()
+
+
+class InFloat32(torch.autograd.Function):
+    """Computes in float32, whatever its input is; its backward does not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.float().square()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2 * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_inside_a_forward_is_no_error(dtype):
+    weight = torch.randn(4, 5, dtype=dtype, requires_grad=True)
+    names = ["certificate", "functions"]
+    found = autogradviz.check(lambda: InFloat32.apply(weight).sum(), relations=names)
+    assert found.counts == {"right": 2, "wrong": 0, "cannot tell": 0}
+    assert "it computes in float32" in found["functions"].items[0].reason
+
+
+@torch.library.custom_op("test_check::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def backward_of_twice(ctx, grad):
+    return grad * 2
+
+
+twice.register_autograd(backward_of_twice)
+
+
+@torch.library.custom_op("test_check::twice_wrong", mutates_args=())
+def twice_wrong(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def backward_of_twice_wrong(ctx, grad):
+    return grad * 3
+
+
+twice_wrong.register_autograd(backward_of_twice_wrong)
+
+
+def test_derivative_of_a_custom_operator_is_tested():
+    names = ["certificate", "derivative", "functions"]
+    model = Net(twice_wrong)
+    found = autogradviz.check(lambda: loss_of(model), model, relations=names)
+    (item,) = found.wrong
+    assert item.subject == "the backward of test_check::twice_wrong"
+    assert item.location.text == "def backward_of_twice_wrong(ctx, grad):"
+    assert item.relations == ("certificate", "derivative", "functions")
+    assert [entry.relation for entry in found.failed] == ["functions"]
+    model = Net(twice)
+    found = autogradviz.check(lambda: loss_of(model), model, relations=names)
+    assert found.counts == {"right": 3, "wrong": 0, "cannot tell": 0}
+    found = autogradviz.check(lambda: loss_of(model), model, relations=["certificate"])
+    assert found.counts == {"right": 1, "wrong": 0, "cannot tell": 1}
+    (item,) = found.unknown
+    assert item.reason == "not verified: the derivative of test_check::twice is the program's own"
+
+
+class AssumesUniform(torch.autograd.Function):
+    """Reads one entry of its incoming gradient, as if all were equal."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad.flatten()[0].expand(grad.shape)
+
+
+class AssumesContiguous(torch.autograd.Function):
+    """Reads its incoming gradient in the order of its memory."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        shape = grad.shape
+        flat = grad if not grad.stride(-1) else grad.as_strided((grad.numel(),), (1,))
+        return 2 * flat.reshape(shape)
+
+
+def test_other_incoming_gradients_than_that_of_the_step_are_tried():
+    weight = torch.randn(4, 5, requires_grad=True)
+
+    def reason(function):
+        found = autogradviz.check(lambda: function.apply(weight).sum(), relations=["functions"])
+        return found["functions"].items[0].answer, found["functions"].items[0].reason
+
+    answer, text = reason(AssumesUniform)
+    assert answer == "wrong"
+    assert "with a random incoming gradient" in text
+    answer, text = reason(AssumesContiguous)
+    assert answer == "wrong"
+    assert "if the incoming gradient has gaps in memory, its gradients are off by" in text
+
+
+class Refuses(torch.autograd.Function):
+    """Draws from a generator that no seed resets."""
+
+    generator = torch.Generator().manual_seed(0)
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * torch.rand(x.shape, generator=Refuses.generator)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def test_function_that_cannot_be_tested_is_counted():
+    weight = torch.randn(4, requires_grad=True)
+    found = autogradviz.check(lambda: Refuses.apply(weight).sum(), relations=["functions"])
+    assert found.ok
+    assert found.counts == {"right": 0, "wrong": 0, "cannot tell": 1}
+    assert "it computes something else each time" in found.unknown[0].reason
+    assert "0 right, 0 wrong, 1 cannot tell" in str(found)
 
 
 def test_straight_through_and_cuts_are_differences_and_no_failures():
@@ -453,7 +598,10 @@ def test_command_has_an_exit_code(tmp_path, capsys):
     with pytest.raises(SystemExit) as left:
         main(["check", f"{script}:broken", "--relations", "certificate"])
     assert left.value.code == 1
-    assert "y.data.zero_()" not in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "y.data.zero_()" not in printed.err
+    assert "1 right, 0 wrong, 0 cannot tell" in printed.out
+    assert "0 right, 1 wrong, 0 cannot tell" in printed.out
     assert main(["check", f"{script}:nothing"]) == 2
     assert main(["check", f"{script}:step", "--relations", "speed"]) == 2
     assert main(["check", "missing.py:step"]) == 2

@@ -17,6 +17,9 @@ MESSAGES = re.findall(
 )
 PACKAGE = Path(autogradviz.__file__).parent
 PAGES = {page.slug: page for page in pages()}
+ON_THE_CPU = [
+    slug for slug, page in PAGES.items() if page.processes == 1 and not page.on_accelerator
+]
 SLUG = re.compile(r"[a-z]+(-[a-z]+)+")
 NO_SLUGS = {"memory-efficient", "straight-through"}  # other hyphenated words
 
@@ -58,7 +61,7 @@ def run(page, folder):
 
 
 @pytest.mark.one_in(6, reason="runs each example", in_ci=2)
-@pytest.mark.parametrize("slug", [slug for slug in PAGES if PAGES[slug].processes == 1])
+@pytest.mark.parametrize("slug", ON_THE_CPU)
 def test_page_example_gives_its_finding_or_error(slug, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trace, raised = run(PAGES[slug], tmp_path)

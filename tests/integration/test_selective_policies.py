@@ -107,6 +107,12 @@ def test_named_operators_are_read(policy, named, decomposed):
     assert (set(found[0]), set(found[1])) == (named, decomposed)
 
 
+def test_operator_of_torchscript_alone_can_be_named():
+    named, decomposed = named_ops(lambda ctx, op, *args: op is aten.sym_size.default)
+    assert named == ("aten.sym_size.default",)
+    assert decomposed == ()
+
+
 def test_list_of_operators_is_matched_with_its_bytes():
     trace = record([aten.addmm.default, aten.relu.default])
     (policy,) = trace.selective_policies()

@@ -330,3 +330,97 @@ def test_recording_without_verification_has_no_certificate():
 def test_verification_needs_operators():
     with pytest.raises(ValueError, match="verify needs ops"):
         autogradviz.record(verify=True, ops=False)
+
+
+@torch.library.custom_op("test_verified::scaled", mutates_args=())
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+scaled.register_autograd(lambda ctx, grad: grad * 3)
+
+
+class CallsOperator(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return scaled(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+@pytest.mark.parametrize("function", [scaled, CallsOperator.apply])
+def test_derivatives_of_custom_operators_are_not_verified(function):
+    torch.manual_seed(0)
+    first, last = nn.Linear(3, 3), nn.Linear(3, 1)
+    model = nn.Sequential(first, last)
+    x = torch.randn(4, 3)
+    with autogradviz.record(model, verify=True) as trace:
+        last(function(first(x))).sum().backward()
+    found = trace.certificate()
+    (missing,) = found.unverified
+    assert missing.reason == "the derivative of test_verified::scaled is the program's own"
+    lines = {"last(function(first(x))).sum().backward()", "return scaled(x)"}
+    assert missing.location.text in lines
+    assert (missing.runs, missing.parameters) == (1, ("0.bias", "0.weight"))
+    assert found.parameters == {
+        "0.bias": False, "0.weight": False, "1.bias": True, "1.weight": True
+    }  # fmt: skip
+    assert "the gradients of 2 of 4 parameters are verified whole" in str(found)
+    assert found.failed == ()
+
+
+class Narrow(torch.autograd.Function):
+    """A loss that cancels in bfloat16; its backward computes in float32."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        h = x.bfloat16()
+        return (h.log_softmax(-1)[:, 0] - h.mean(-1)).sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        right = -x.softmax(-1) - 1 / x.shape[1]
+        right[:, 0] += 1
+        return grad * right * ctx.factor, None
+
+
+def test_rounding_inside_a_custom_forward_is_no_error():
+    torch.manual_seed(0)
+    x = torch.randn(8, 50, requires_grad=True)
+    found = verify(lambda: Narrow.apply(x * 3, 1.0).backward())
+    assert (found.failed, found.not_checked) == ((), ())
+    assert verify(lambda: Narrow.apply(x * 3, 1.2).backward()).first.node == "NarrowBackward"
+
+
+class Normalize(torch.autograd.Function):
+    """Saves its rounded result. The gradient of the norm of what it returns is zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        norm = x.float().norm(dim=1, keepdim=True)
+        y = (x.float() / norm).to(x.dtype)
+        ctx.save_for_backward(y, norm)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        y, norm = (each.float() for each in ctx.saved_tensors)
+        grad = grad.float()
+        return ((grad - y * (grad * y).sum(1, keepdim=True)) / norm).half()
+
+
+def test_gradient_that_is_no_larger_than_rounding_is_not_verified():
+    torch.manual_seed(0)
+    x = torch.randn(4, 6).half().requires_grad_()
+    found = verify(lambda: Normalize.apply(x).double().square().sum().backward())
+    assert found.failed == ()
+    (missing,) = found.unverified
+    assert missing.reason == "rounding inside its forward is as large as its gradient"
+    weight = torch.randn(4, 6).half()
+    found = verify(lambda: (Normalize.apply(x) * weight).sum().backward())
+    assert (found.failed, found.unverified) == ((), ())

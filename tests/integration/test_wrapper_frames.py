@@ -1,12 +1,28 @@
-"""Frames of our wrappers: explained in a traceback, and skipped by warnings."""
+"""Frames of our wrappers: those of module calls are PyTorch's, others are explained and skipped."""
 
+import inspect
+import pickle
+import sys
 import traceback
 import warnings
 
+import pytest
 import torch
 
 import autogradviz
-from autogradviz.recorder import module_calls
+from autogradviz.events import ModuleEntered
+from autogradviz.recorder.backward import wrap_register_hook
+
+ENGINES = ["python", "native"]
+FRAMES_OF_AN_OP = 20
+"""The frames that an op needs below it with the Python engine."""
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    if request.param == "native":
+        request.getfixturevalue("native")
+    return request.param
 
 
 class Refusing(torch.nn.Module):
@@ -14,28 +30,118 @@ class Refusing(torch.nn.Module):
         raise ValueError(x)
 
 
+def test_traceback_of_a_module_call_is_that_of_the_plain_program(engine):
+    def text(module):
+        try:
+            module(1)
+        except ValueError:
+            return traceback.format_exc()
+
+    nested = torch.nn.Sequential(Refusing())
+    plain = text(nested)
+    with autogradviz.record(engine=engine):
+        assert text(nested) == plain
+
+
+def test_module_call_has_the_name_and_the_signature_of_pytorch_and_can_be_pickled(engine):
+    def describe():
+        call = torch.nn.Module.__call__
+        return (
+            call.__name__, call.__qualname__, call.__module__, call.__doc__, call.__annotations__,
+            call.__code__.co_name, call.__code__.co_filename, inspect.signature(call),
+            pickle.dumps(call),
+        )  # fmt: skip
+
+    plain = describe()
+    with autogradviz.record(engine=engine):
+        assert describe() == plain
+
+
+class Deep(torch.nn.Module):
+    """Calls itself ``depth`` times."""
+
+    def forward(self, x, depth):
+        return self(x, depth - 1) if depth else (x * 2).sum()
+
+
+def greatest_depth(module, **options):
+    """Return the number of times that a module can call itself."""
+    x = torch.ones(2, requires_grad=True)
+
+    def works(depth):
+        try:
+            if not options:
+                module(x, depth).backward()
+            else:
+                with warnings.catch_warnings(), autogradviz.record(**options):
+                    warnings.simplefilter("ignore", autogradviz.errors.AutogradvizWarning)
+                    module(x, depth).backward()
+        except RecursionError:
+            return False
+        return True
+
+    assert works(3)
+    low, high = 3, sys.getrecursionlimit()
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if works(middle) else (low, middle)
+    return low
+
+
+def test_modules_can_be_nested_as_deep_as_in_the_plain_program(engine):
+    frames = 4  # of a call, one of which is C's
+    lost = 0 if engine == "native" else FRAMES_OF_AN_OP // frames
+    assert greatest_depth(Deep(), engine=engine) >= greatest_depth(Deep()) - lost
+
+
+class OnlyCalls(torch.nn.Module):
+    """Calls itself as often as it can, without any op."""
+
+    def forward(self, depths, depth):
+        depths.append(depth)
+        self(depths, depth + 1)
+
+
+def test_recursion_ends_at_the_same_depth_and_missing_calls_are_reported(engine):
+    def run():
+        depths = []
+        with pytest.raises(RecursionError):
+            OnlyCalls()(depths, 0)
+        return depths
+
+    plain = run()
+    with (
+        pytest.warns(autogradviz.errors.AutogradvizWarning, match="near the recursion limit"),
+        autogradviz.record(engine=engine) as trace,
+    ):
+        assert run() == plain
+    assert len(plain) - 3 <= len(trace.log.of(ModuleEntered)) <= len(plain) + 1
+
+
 def test_wrapper_in_a_traceback_has_its_file_source_and_explanation():
+    w = torch.ones(2)
     with autogradviz.record():
         try:
-            Refusing()(1)
-        except ValueError as error:
+            w.register_hook(print)
+        except RuntimeError as error:
             frames = traceback.extract_tb(error.__traceback__)
-    (frame,) = [each for each in frames if "autogradviz/" in each.filename]
+    (frame,) = [each for each in frames if "(autogradviz wrapper" in each.filename]
     path, explanation = frame.filename.split(" ", 1)
-    assert path == module_calls.__file__
+    assert path == wrap_register_hook.__file__
     assert explanation == (
         "(autogradviz wrapper; importlib._bootstrap in this name makes warnings skip its frame)"
     )
-    assert frame.line == "output = original(self, *args, **kwargs)"
+    assert frame.line == "handle = original(self, hook)"
 
 
 class Warning3(torch.nn.Module):
     def forward(self, x):
-        warnings.warn("look at my caller", stacklevel=4)
+        for level in range(1, 5):
+            warnings.warn(f"look at caller {level}", stacklevel=level)
         return x
 
 
-def test_warning_below_a_wrapper_has_the_line_of_the_user():
+def test_warning_below_a_module_call_has_the_line_of_the_plain_program(engine):
     def lines():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -43,6 +149,21 @@ def test_warning_below_a_wrapper_has_the_line_of_the_user():
         return [(each.filename, each.lineno) for each in caught]
 
     plain = lines()
-    with autogradviz.record():
+    with autogradviz.record(engine=engine):
         assert lines() == plain
-    assert plain[0][0] == __file__
+    assert plain[3][0] == __file__
+
+
+def test_another_function_in_the_place_of_module_call_is_called(engine, monkeypatch):
+    original, seen = torch.nn.Module.__call__, []
+
+    def call(self, *args, **kwargs):
+        seen.append(type(self))
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.Module, "__call__", call)
+    with autogradviz.record(engine=engine) as trace:
+        Warning3()
+        torch.nn.Sequential(torch.nn.ReLU())(torch.ones(2))
+    assert seen == [torch.nn.Sequential, torch.nn.ReLU]
+    assert len(trace.log.of(ModuleEntered)) == 2

@@ -2,10 +2,15 @@
 
 import os
 import signal
+import sys
+import time
+import weakref
+from _thread import interrupt_main
+from functools import partial
 
 import pytest
 
-from autogradviz.support.defer_signals import uninterrupted
+from autogradviz.support.defer_signals import callback_of_weakref, uninterrupted
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="needs SIGCHLD")
 
@@ -25,3 +30,41 @@ def test_handler_of_an_ended_child_raises_after_the_block():
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert passed == ["the end of the block"]
+
+
+class Owner:
+    pass
+
+
+@pytest.mark.parametrize("kind", [Exception, KeyboardInterrupt])
+def test_no_exception_of_a_handler_is_lost_in_a_callback_of_a_weak_reference(kind, monkeypatch):
+    def ring(*_):
+        raise kind("rang")
+
+    called, dropped, holder = [], [], [Owner()]
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    reference = weakref.ref(holder[0], callback_of_weakref(partial(called.append, 1)))
+    before = signal.signal(signal.SIGINT, ring)
+    try:
+        with pytest.raises(kind, match="rang"):
+            # Only C runs: the signal is pending when the callback begins.
+            list(map(partial.__call__, [partial(interrupt_main), partial(holder.clear)]))
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline:  # the signal is sent again from another thread
+                pass
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert reference() is None
+    assert dropped == []
+    assert called == [1]
+
+
+def test_callback_of_a_weak_reference_is_called_once_or_freed_before():
+    called, owner, other = [], Owner(), Owner()
+    reference = weakref.ref(owner, callback_of_weakref(partial(called.append, 1)))
+    weakref.ref(other, callback_of_weakref(partial(called.append, 1)))
+    del other
+    assert called == []
+    del owner
+    assert called == [1]
+    assert reference() is None

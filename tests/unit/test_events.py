@@ -54,6 +54,8 @@ PLAIN_NUMBERS = {
     "step_ops", "step_digest", "group_number", "bucket", "bucket_nbytes", "bucket_cap_nbytes",
     "unsharded_nbytes", "gradient_count", "steps", "node_facts", "edge_facts", "leaf_facts",
     "unverified_count", "strides", "storage_offset", "address", "wall_ns",
+    "stream", "device_start_ns", "device_end_ns", "submitted_start_ns", "submitted_end_ns",
+    "clock_start_ns", "clock_end_ns", "other_stream",
 }  # fmt: skip
 TEXT_IDS = {"compile_id", "failed_compile_id"}
 """PyTorch's own names of compilations, which are text and refer to no definition."""

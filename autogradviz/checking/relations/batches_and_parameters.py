@@ -9,6 +9,7 @@ import torch
 
 from autogradviz.checking.program import (
     NotApplicableError,
+    NothingToCheckError,
     dense,
     largest_difference,
     named,
@@ -88,7 +89,7 @@ def samples(program: Program) -> CheckEntry:
     root = captured.root
     if root is None or not captured.outputs:
         message = "no floating tensor with a batch dimension enters the model"
-        raise NotApplicableError(message)
+        raise NothingToCheckError(message)
     if leak is None:
         text = f"the output of one sample does not depend on the other {root.shape[0] - 1}"
         return CheckEntry(relation="samples", outcome="holds", statement=text, forwards=1)
@@ -145,11 +146,11 @@ def micro_batches(program: Program) -> CheckEntry:
     sizes = {t.shape[0] for t in program.batch if isinstance(t, torch.Tensor) and t.dim()}
     if not sizes:
         message = "give the arguments of the step: check(step, model, batch=(x, y))"
-        raise NotApplicableError(message)
+        raise NothingToCheckError(message)
     size = max(sizes)
     if size < 2 or size % 2:  # noqa: PLR2004
         message = f"a batch of {size} has no halves of the same size"
-        raise NotApplicableError(message)
+        raise NothingToCheckError(message)
     if verified_trace(program).log.of(RandomDrawn):
         message = "the step draws random numbers, other ones for each part of the batch"
         raise NotApplicableError(message)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.analysis.types import SourceLocation
 from autogradviz.checking.program import dense, named
 from autogradviz.checking.relations.derivative import run_wide
 from autogradviz.checking.result import CheckEntry
+from autogradviz.checking.user_line import user_line
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
-from autogradviz.recorder.user_code_frames import is_user_code
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import relative_error
 from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.checking.program import Program
 
 _FLOATING: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
@@ -52,13 +51,17 @@ class _Shadow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         skip = torch.Tag.nondeterministic_seeded in func.tags or func.is_view
         wide = None
         given = [t for t in tensors_in(args) if t.dtype in _FLOATING]
-        if given and not skip and len(self.found) < _MOST and _is_computing(func):
+        both = tensors_in((*args, *kwargs.values()))
+        if (
+            given and not skip and len(self.found) < _MOST and _is_computing(func)
+            and not any(map(why_unreadable, both))
+        ):  # fmt: skip
             wide = _wide_result(func, args, kwargs)
         result = func(*args, **kwargs)
         if wide is not None:
             problem = _problem(result, wide, given)
             if problem:
-                self.found.setdefault(f"{func} {problem}", _user_line())
+                self.found.setdefault(f"{func} {problem}", user_line())
         return result
 
 
@@ -86,6 +89,8 @@ def _dtype(value: Any) -> Any:
 def _problem(result: Any, wide: list[torch.Tensor], given: list[torch.Tensor]) -> str:
     """Return the problem of a result, "" if there is none."""
     for narrow, right in zip(tensors_in(result), wide, strict=False):
+        if why_unreadable(narrow):
+            continue
         if narrow.dtype in _FLOATING and narrow.shape == right.shape and narrow.numel():
             with below_autograd():
                 problem = _compare(narrow, right, given)
@@ -97,7 +102,8 @@ def _problem(result: Any, wide: list[torch.Tensor], given: list[torch.Tensor]) -
 def _compare(narrow: torch.Tensor, right: torch.Tensor, given: list[torch.Tensor]) -> str:
     if not bool(narrow.isfinite().all()):
         return "overflows" if bool(right.isfinite().all()) else ""
-    largest = max(float(each.detach().double().abs().max()) for each in given if each.numel())
+    sizes = [float(each.detach().double().abs().max()) for each in given if each.numel()]
+    largest = max(sizes, default=0.0)
     if float(right.abs().max()) < _NOISE * largest:
         return ""
     lost = float(((narrow == 0) & (right != 0)).double().mean())
@@ -109,17 +115,6 @@ def _compare(narrow: torch.Tensor, right: torch.Tensor, given: list[torch.Tensor
 
 def _name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _user_line() -> SourceLocation | None:
-    frame: Any = sys._getframe(2)  # noqa: SLF001
-    while frame is not None and not is_user_code(frame.f_code):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    name, line = frame.f_code.co_filename, frame.f_lineno
-    text = linecache.getline(name, line).strip()
-    return SourceLocation(filename=name, lineno=line, function=frame.f_code.co_name, text=text)
 
 
 def precision(program: Program) -> CheckEntry:

@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.checking.program import (
     NotApplicableError,
+    NothingToCheckError,
     largest_difference,
     named,
     tolerance_text,
 )
-from autogradviz.checking.result import CheckEntry
+from autogradviz.checking.result import CheckEntry, CheckItem
 from autogradviz.recording.record_context import record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis.types import SourceLocation
+    from autogradviz.causes.certificate import Certificate
     from autogradviz.checking.program import Program
+    from autogradviz.checking.result import Outcome
     from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
     from autogradviz.trace import Trace
 
@@ -96,32 +99,61 @@ def certificate(program: Program) -> CheckEntry:
     found = verified_trace(program).certificate()
     counts = found.checked
     if not sum(counts.values()):
-        message = "no backward ran in the step"
+        if not found.unverified:
+            message = "no backward ran in the step"
+            raise NothingToCheckError(message)
+        reasons = ", ".join(dict.fromkeys(each.reason for each in found.unverified))
+        message = f"no gradient was verified: {reasons}"
         raise NotApplicableError(message)
     checked = f"{counts['node']:,} nodes, {counts['edge']:,} edges, {counts['leaf']:,} leaves"
-    missing = tuple(
-        f"not verified: {name}, {count:,} times: {reason}"
-        for name, reason, count in found.not_checked[:_MOST]
-    )
+    missing = tuple(f"not verified: {each}" for each in found.unverified[:_MOST])
+    if missing and found.parameters:
+        whole = sum(found.parameters.values())
+        missing += (f"verified whole: {whole:,} of {len(found.parameters):,} parameters",)
     changed = tuple(f"changed on purpose: {fact}" for fact in found.changed[:_MOST])
     first = found.first
-    if first is not None:
-        return CheckEntry(
-            relation="certificate", outcome="fails", statement=first.statement,
-            location=first.writer or first.location, details=(*_more(found.failed), *changed),
-            forwards=2,
-        )  # fmt: skip
+    outcome: Outcome = "fails" if first is not None else "differs" if changed else "holds"
+    statement = f"{checked} verified" if first is None else first.statement
+    place = found.changed[0].location if changed else None
+    place = place if first is None else first.writer or first.location
+    main = CheckItem(
+        answer="right" if first is None else "wrong", subject="certificate", reason=statement,
+        location=None if first is None else place, cause="" if first is None else first.node,
+    )  # fmt: skip
     return CheckEntry(
         relation="certificate",
-        outcome="differs" if changed else "holds",
-        statement=f"{checked} verified",
-        location=found.changed[0].location if changed else None,
-        details=(*changed, *missing),
+        outcome=outcome,
+        statement=statement,
+        location=place,
+        details=(*_more(found.failed), *changed, *missing),
         forwards=2,
+        cause=main.cause,
+        items=(main, *_unknown(found)),
     )
+
+
+def _unknown(found: Certificate) -> Iterator[CheckItem]:
+    """Yield an item for each name of nodes that were not verified, or may be meant."""
+    seen: set[str] = set()
+    for fact in found.changed:
+        if fact.node not in seen:
+            seen.add(fact.node)
+            yield CheckItem(
+                answer="cannot tell", subject=fact.node, reason=f"{fact.statement}: is it meant?",
+                location=fact.location, cause=fact.node, is_meant=True,
+            )  # fmt: skip
+    for each in found.unverified:
+        if each.node not in seen:
+            seen.add(each.node)
+            yield CheckItem(
+                answer="cannot tell", subject=each.node, reason=f"not verified: {each.reason}",
+                location=each.location, cause=each.node,
+            )  # fmt: skip
 
 
 def _more(failed: Sequence[FailedFact]) -> tuple[str, ...]:
+    if not failed:
+        return ()
     first = failed[0]
     lines = [f"it reaches {', '.join(first.parameters[:_MOST])}"] if first.parameters else []
     if first.writer is not None and first.location is not None:

@@ -10,7 +10,7 @@ import torch
 import torch.utils.checkpoint
 
 from autogradviz.checking.program import (
-    NotApplicableError,
+    NothingToCheckError,
     largest_difference,
     named,
     tolerance_text,
@@ -64,6 +64,7 @@ def _compared(
         location=location if fact is None else fact.location,
         details=named(differences),
         forwards=1,
+        cause="" if fact is None else fact.node,
     )
 
 
@@ -73,7 +74,7 @@ def checkpoint(program: Program) -> CheckEntry:
     regions = trace.analysis.regions
     if not regions:
         message = "the step has no checkpointed region"
-        raise NotApplicableError(message)
+        raise NothingToCheckError(message)
     program.check_time(1)
     run = program.run(_uncheckpointed())
     place = trace.analysis.location(Evidence(trace.analysis).region_stacks[regions[0].region_id])
@@ -103,7 +104,7 @@ def hooks(program: Program) -> CheckEntry:
     packs = {s.packed_by for s in trace.saved_tensors()} & {"user", "offload"}
     if not ran and not packs:
         message = "the step has no hooks"
-        raise NotApplicableError(message)
+        raise NothingToCheckError(message)
     program.check_time(2)
     if packs:
         run = program.run(_no_saved_tensor_hooks())

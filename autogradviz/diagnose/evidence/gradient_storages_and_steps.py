@@ -93,11 +93,10 @@ def between(events: list[GradAccumulated], after: int, before: int) -> list[Grad
 @once_per_recording
 def clipping_stacks(evidence: Evidence) -> set[int]:
     """Return the stacks of ops that PyTorch's functions for clipping gradients call themselves."""
-    stack = evidence.analysis.stack
     return {
         each
         for each in evidence.analysis.log.column(StackSeen, "stack_id")
-        if stack(each) and stack(each)[0].filename.replace("\\", "/").endswith(_CLIPPING)
+        if evidence.analysis.calling_file(each).endswith(_CLIPPING)
     }
 
 

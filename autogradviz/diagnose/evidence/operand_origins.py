@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.events import BackwardEnded
+from autogradviz.events import BackwardEnded, BackwardStarted
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
@@ -29,15 +29,21 @@ class Origin(NamedTuple):
     op: int  # that gave it
 
 
-def raised_by_pytorch(evidence: Evidence, *, op_failed: bool) -> bool:
+def raised_by_pytorch(evidence: Evidence, graph: CausalGraph) -> bool:
     """Return whether PyTorch raised the exception that left the block, and not the user's code."""
-    error, ended = evidence.analysis.error, evidence.analysis.log.of(BackwardEnded)
+    error = evidence.analysis.error
     if error is None or error.type_name.endswith(_NOT_OF_TORCH):
         return False
-    if op_failed or (ended and ended[-1].failed):
-        return True
     stack = evidence.error_stack()
-    return bool(stack) and _TORCH in stack[0].filename.replace("\\", "/")
+    if stack and _TORCH in stack[0].filename.replace("\\", "/"):
+        return True
+    ended, starts = graph.analysis.log.of(BackwardEnded), graph.analysis.log.of(BackwardStarted)
+    if ended and ended[-1].failed:
+        last = ended[-1].backward_id
+        begun = [graph.analysis.location(s.stack_id) for s in starts if s.backward_id == last]
+        if error.location in begun:
+            return True
+    return failed_op(graph) is not None
 
 
 def operand_origins(graph: CausalGraph, index: int) -> list[Origin]:
@@ -58,8 +64,18 @@ def suspected(origins: list[Origin]) -> list[Origin]:
 
 
 def failed_op(graph: CausalGraph) -> int | None:
-    """Return the last op that raised, None if none did."""
-    return next((i for i in range(len(graph.op_seqs) - 1, -1, -1) if graph.failed[i]), None)
+    """Return the last op that raised where the exception was raised, None if none did.
+
+    Code of the user may have caught the exceptions of other ops.
+    """
+    error = graph.analysis.error
+    if error is None:
+        return None
+    places = (error.location, None)  # None: stacks are not recorded
+    for index in range(len(graph.op_seqs) - 1, -1, -1):
+        if graph.failed[index] and graph.analysis.location(graph.stacks[index]) in places:
+            return index
+    return None
 
 
 def is_odd_operand(graph: CausalGraph, index: int, position: int) -> bool:

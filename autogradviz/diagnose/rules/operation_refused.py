@@ -28,7 +28,7 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         return
     graph = evidence.causal_graph
     failed = failed_op(graph)
-    if not raised_by_pytorch(evidence, op_failed=failed is not None):
+    if not raised_by_pytorch(evidence, graph):
         return
     message = next(iter(error.message.strip().splitlines()), "")
     kind = error.type_name.rpartition(".")[2]

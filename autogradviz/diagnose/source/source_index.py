@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis import SourceLocation
 from autogradviz.support.parse_source import parse
+from autogradviz.support.source_lines import source_line, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,7 @@ _read: dict[str, list[str]] = {}
 
 @cache
 def _tree(filename: str) -> ast.Module | None:
-    _read[filename] = lines = linecache.getlines(filename)
+    _read[filename] = lines = source_lines(filename)
     try:
         return parse("".join(lines))
     except (SyntaxError, ValueError):
@@ -35,7 +36,7 @@ def _tree(filename: str) -> ast.Module | None:
 
 def location(filename: str, lineno: int, function: str) -> SourceLocation:
     """Return a line of a file with its text."""
-    text = linecache.getline(filename, lineno).strip()
+    text = source_line(filename, lineno).strip()
     return SourceLocation(filename=filename, lineno=lineno, function=function, text=text)
 
 
@@ -292,7 +293,7 @@ _CACHED: Final = tuple(found for found in list(globals().values()) if hasattr(fo
 def forget_changed_files() -> None:
     """Read files again if any has changed: in a notebook they change between two recordings."""
     linecache.checkcache()
-    changed = (linecache.getlines(filename) != lines for filename, lines in _read.items())
+    changed = (source_lines(filename) != lines for filename, lines in _read.items())
     if len(_read) > MAX_FILES_KEPT or any(changed):
         _read.clear()
         for function in _CACHED:

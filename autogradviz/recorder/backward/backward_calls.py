@@ -6,7 +6,8 @@ When the engine is entered the graph is walked, read, and each node gets a hook,
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import torch
 
 from autogradviz.events import BackwardEnded, BackwardStarted, RecorderLimited
 from autogradviz.recorder.backward.open_engine_call import EngineCall, engine_options, node_of
+from autogradviz.recorder.raised_errors import frames_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import (
     is_compiled_autograd_enabled,
     skip_frame,
@@ -63,8 +65,10 @@ class BackwardTable:
         """The ``GradientWatch``, if fingerprints begin when a gradient is not finite."""
         self.on_error: Callable[[BaseException], None] = _ignore
         """Called with each exception that leaves the engine."""
-        self.failed_node: tuple[int, int] | None = None
-        """(node, backward) that was running when the engine last raised."""
+        self.failed_in: dict[int, tuple[int, int] | None] = {}
+        """(node, backward) that was running when the engine raised, by ``id`` of the frame that
+        called it: a traceback holds the frame, or else it is overwritten when the engine raises
+        again."""
 
     def begin(self, outputs: Sequence[Any], arguments: tuple[Any, ...], named: Any) -> EngineCall:
         """Walk and hook the graph; the engine is about to run."""
@@ -124,8 +128,8 @@ class BackwardTable:
         session, runs = self._session, self._runs
         runs.unhook(call)
         self._hooks.end()
-        if failed and self.failed_node is None:
-            self.failed_node = call.interrupted_node()
+        if failed:
+            call.failed_node = call.interrupted_node()
         runs.end(call, failed=failed)
         call.restore_thread()
         session.emit(BackwardEnded, call.backward_id, failed)
@@ -137,6 +141,11 @@ class BackwardTable:
             session.guarded("leaves", read)
         if not runs.open:
             self._steps.backward_ended()
+
+    def failed_node(self, error: BaseException) -> tuple[int, int] | None:
+        """Return the node that raised an exception, and its backward; None if no node did."""
+        found = (self.failed_in.get(id(frame)) for frame in frames_of(error))
+        return next((each for each in reversed([*found]) if each is not None), None)
 
     def walk_only(self, outputs: Sequence[Any]) -> None:
         """Walk the graph of a backward that is compiled, and hook nothing."""
@@ -176,6 +185,9 @@ def observe_backward(
             session.guarded("memory", table.on_error, error)
             if call is not None:
                 session.guarded("backward", table.end, call, failed=True)
+            with suppress(Exception):  # an audit hook of the program may refuse to read frames
+                node = None if call is None else call.failed_node
+                table.failed_in[id(sys._getframe())] = node  # noqa: SLF001 - the documented way
             raise
         if call is not None:
             session.guarded("backward", table.end, call, failed=False)

@@ -140,7 +140,9 @@ class GradientTable:
                     self._add_loss(backward_id, self._intern(root), *copied)
                     continue
             with DisableTorchFunction(), below_autograd():
-                if readable(root) and root.numel() == 1:
+                if not readable(root):
+                    self._session.could_not_read("losses", root)
+                elif root.numel() == 1:
                     loss = root.clone()
                     known = loss if root.is_cpu and not root.is_complex() else None
                     self._add_loss(backward_id, self._intern(root), loss, known)
@@ -409,6 +411,8 @@ class GradientTable:
             if nbytes or readable(gradient):
                 one: Reading = (backward_id, owner_id, "gradient", gradient, layout)
                 found.append((nbytes or gradient.nbytes, one))
+            else:
+                self._session.could_not_read("norms", gradient)
         found.sort(key=itemgetter(0))
         everything = self._session.with_fingerprints
         if everything or sum([nbytes for nbytes, _ in found]) <= MAX_BYTES:

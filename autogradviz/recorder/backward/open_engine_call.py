@@ -29,6 +29,8 @@ class EngineCall:
         self.keep_graph = keep_graph
         self.limited = limited  # only the gradients of some inputs are computed
         self.state = state
+        self.failed_node: tuple[int, int] | None = None
+        """(node, backward) that was running when the engine raised."""
         self._engine = engine
         self.runs_before = engine.run_count()
         self._depths = (len(state.calls), len(state.regions), len(state.marks))

@@ -29,7 +29,7 @@ from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.engine_interface import Runs
@@ -79,7 +79,7 @@ class TracingHook:
             return self.hook(*args)
         guarded = table.session.guarded
         guarded("hooks", table.runs.on_first_hook)
-        began = table.session.time_ns()
+        began = table.session.always_guarded("hooks", table.session.time_ns)
         try:
             result = self.hook(*args)
         except BaseException:
@@ -95,7 +95,13 @@ class TracingHook:
         return repr(self.hook)
 
     def _emit(
-        self, table: HookTable, began: int, args: tuple[Any, ...], result: Any, *, failed: bool
+        self,
+        table: HookTable,
+        began: int | None,
+        args: tuple[Any, ...],
+        result: Any,
+        *,
+        failed: bool,
     ) -> None:
         kind: HookKind = self._kind
         if kind == "node":
@@ -109,7 +115,7 @@ class TracingHook:
             verifier.hook_ran(backward_id, node_id, kind)
         table.session.emit(
             HookRan, self._hook_id, kind, backward_id, node_id, changed, failed,
-            table.session.time_ns() - began, thread=state.number,
+            0 if began is None else table.session.time_ns() - began, thread=state.number,
         )  # fmt: skip
 
 
@@ -131,7 +137,7 @@ class HookTable:
         self._lock = new_lock()
         self._open = 0  # engine calls
         self._ids: dict[int, int] = {}  # handle → hook
-        self._dicts: dict[int, tuple[weakref.ref[Any], HookKind, int | None]] = {}
+        self._dicts: dict[int, tuple[Callable[[], Any], HookKind, int | None]] = {}
         self.ref = session.ref(self)
 
     def new(
@@ -164,8 +170,15 @@ class HookTable:
             fresh: the handle of the hook that was just registered, if any.
         """
         with self._lock:
-            self._dicts[id(hooks)] = (weakref.ref(hooks), kind, tensor_id)
-            for handle_id, hook in list(hooks.items()):
+            known = self._dicts.get(id(hooks))
+            if known is None or known[0]() is not hooks:
+                self._dicts[id(hooks)] = (_reference(hooks), kind, tensor_id)
+                known = None
+            if known is not None and fresh is not None and fresh in hooks:
+                added = [(fresh, hooks[fresh])]  # there may be thousands of others
+            else:
+                added = list(hooks.items())
+            for handle_id, hook in added:
                 if handle_id in self._ids or isinstance(hook, (TracingHook, OwnHook)):
                     continue
                 if not _is_of_torch(hook):
@@ -173,7 +186,7 @@ class HookTable:
                         kind, hook, tensor_id=tensor_id, early=handle_id != fresh
                     )
             if self._open:
-                self._replace(hooks, kind)
+                self._replace(hooks, kind, added)
 
     def watch_leaf(self, leaf: torch.Tensor, tensor_id: int) -> None:
         """Add the dicts of a leaf, with the hooks from before the recording.
@@ -235,7 +248,7 @@ class HookTable:
                 if hooks is None:
                     del self._dicts[key]
                 else:
-                    self._replace(hooks, kind)
+                    self._replace(hooks, kind, list(hooks.items()))
 
     def end(self, *, last: bool = False) -> None:
         """Restore every hook when the last engine call has returned, or if ``last`` is set."""
@@ -248,12 +261,32 @@ class HookTable:
                 for handle_id, hook in list(hooks.items()):
                     if isinstance(hook, TracingHook):
                         hooks[handle_id] = hook.hook
+            for key, (reference, _, _) in list(self._dicts.items()):
+                if isinstance(reference, _Strong):
+                    del self._dicts[key]
 
-    def _replace(self, hooks: Any, kind: HookKind) -> None:
-        for handle_id, hook in list(hooks.items()):
+    def _replace(self, hooks: Any, kind: HookKind, found: list[tuple[Any, Any]]) -> None:
+        for handle_id, hook in found:
             hook_id = self._ids.get(handle_id)
             if hook_id is not None and not isinstance(hook, TracingHook):
                 hooks[handle_id] = TracingHook(self.ref, hook, hook_id, kind)
+
+
+class _Strong:
+    """Returns a dict to which no weak reference can be made, until the engine has returned."""
+
+    def __init__(self, hooks: Any) -> None:
+        self._hooks = hooks
+
+    def __call__(self) -> Any:
+        return self._hooks
+
+
+def _reference(hooks: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(hooks)
+    except TypeError:  # a program has assigned a plain dict
+        return _Strong(hooks)
 
 
 def _is_of_torch(hook: Any) -> bool:

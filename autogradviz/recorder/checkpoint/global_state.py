@@ -6,7 +6,6 @@ import ctypes
 import random
 import struct
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -44,8 +43,8 @@ class GlobalStateReader:
         self._random_states: tuple[Any, ...] | None = None
         self._random: dict[Path, Reading] = {}
 
-    def read(self) -> dict[StateKind, dict[Path, Reading]]:
-        """Return readings by kind and path."""
+    def read(self, thread: str) -> dict[StateKind, dict[Path, Reading]]:
+        """Return readings by kind and path; ``thread`` is the name of the thread of the program."""
         settings = _settings()
         if settings != self._settings:
             self._settings, self._context = settings, _describe_settings(*settings)
@@ -56,7 +55,7 @@ class GlobalStateReader:
         return {
             "random": self._random,
             "context": self._context,
-            "thread": {("thread",): threading.current_thread().name},
+            "thread": {("thread",): thread},
         }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import NO_ID
 from autogradviz.recorder.torch_internals.checkpoint_frame import saved_arguments
 from autogradviz.recorder.torch_internals.plain_tensors_and_versions import version_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.defer_signals import interrupt_again
+from autogradviz.support.defer_signals import callback_of_weakref
 
 if TYPE_CHECKING:
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
@@ -22,7 +23,7 @@ class ArgumentTable:
     def __init__(self, session: Session, saves: SaveTable) -> None:
         self._session = session
         self._saves = saves
-        self._frames: set[weakref.ref[Any]] = set()
+        self._frames: dict[int, weakref.ref[Any]] = {}  # by the first of their saves
         self._ref = session.ref(self)
 
     def add(self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None) -> None:
@@ -30,7 +31,8 @@ class ArgumentTable:
         with DisableTorchFunction():
             saved_ids = self._save(frame, region, stack_id)
         if saved_ids:
-            self._frames.add(weakref.ref(frame, _Release(self._ref, saved_ids)))
+            released = callback_of_weakref(partial(_on_frame_freed, self._ref, saved_ids))
+            self._frames[saved_ids[0]] = weakref.ref(frame, released)
 
     def _save(
         self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None
@@ -49,29 +51,18 @@ class ArgumentTable:
             saved_ids.append(saved_id)
         return saved_ids
 
-    def on_frame_freed(self, frame: weakref.ref[Any], saved_ids: list[int]) -> None:
+    def on_frame_freed(self, saved_ids: list[int]) -> None:
         """Record that a frame died with its arguments."""
-        self._session.always_guarded("release", self._release, frame, saved_ids)
+        self._session.always_guarded("release", self._release, saved_ids)
 
-    def _release(self, frame: weakref.ref[Any], saved_ids: list[int]) -> None:
-        self._frames.discard(frame)
+    def _release(self, saved_ids: list[int]) -> None:
+        self._frames.pop(saved_ids[0], None)
         thread = self._session.threads.local.state.number
         for saved_id in saved_ids:
             self._saves.released(saved_id, thread)
 
 
-class _Release:
-    """Called when a frame dies, which may be after the recording."""
-
-    def __init__(self, table: SessionRef[ArgumentTable], saved_ids: list[int]) -> None:
-        self._table = table
-        self._saved_ids = saved_ids
-
-    def __call__(self, frame: weakref.ref[Any]) -> None:
-        table = self._table.target
-        if table is None:
-            return
-        try:
-            table.on_frame_freed(frame, self._saved_ids)
-        except BaseException as error:  # noqa: BLE001 - Python would drop it here
-            interrupt_again(error)
+def _on_frame_freed(table: SessionRef[ArgumentTable], saved_ids: list[int]) -> None:
+    """Record that a frame has died, which may be after the recording."""
+    if table.target is not None:
+        table.target.on_frame_freed(saved_ids)

@@ -106,6 +106,10 @@ def _emit_served(
     )  # fmt: skip
 
 
+def _count(session: Session) -> int:
+    return session.event_count
+
+
 @contextmanager
 def observe_policies(session: Session) -> Iterator[None]:
     """Record selective checkpointing while the context is open."""
@@ -129,10 +133,10 @@ def observe_policies(session: Session) -> Iterator[None]:
         mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         counter = getattr(mode, "func_counter", {})
-        nth, before = counter.get(func, 0), session.event_count
+        nth, before = counter.get(func, 0), session.guarded("selective checkpoint", _count, session)
         result = dispatch(mode, func, types, args, kwargs)
         cached = by_storage.get(id(mode.storage))
-        if cached is not None and session.with_ops:
+        if cached is not None and session.with_ops and before is not None:
             session.guarded(
                 "selective checkpoint", _emit_served, session, cached, func, nth, before
             )

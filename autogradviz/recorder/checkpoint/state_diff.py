@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -19,15 +20,17 @@ from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
 from autogradviz.recorder.checkpoint.state_reader import StateReader
 from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN
+from autogradviz.recorder.thread_state import thread_name
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.defer_signals import interrupt_again, uninterrupted
+from autogradviz.support.defer_signals import callback_of_weakref, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from autogradviz.recorder.checkpoint.state_walk import Path
+    from autogradviz.recorder.engine_interface import Runs
     from autogradviz.recorder.session import Session, SessionRef
 
 MAX_CHANGES: Final = 40
@@ -40,8 +43,9 @@ State: TypeAlias = "dict[StateKind, dict[Path, Reading]]"
 class StateTable:
     """Keeps readings of the state of each region, and emits the changes."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, runs: Runs) -> None:
         self._session = session
+        self._runs = runs
         self._ref = session.ref(self)
         self._reader = StateReader(session.engine.take_snapshot)
         self._globals = GlobalStateReader()
@@ -106,7 +110,13 @@ class StateTable:
 
     def forget_with(self, owner: Any, region_id: int) -> None:
         """Remove a region when the object dies without which it cannot be recomputed."""
-        self._owners[region_id] = weakref.ref(owner, _Forget(self._ref, region_id))
+        self._owners[region_id] = weakref.ref(
+            owner, callback_of_weakref(partial(_forget, self._ref, region_id))
+        )
+
+    def on_owner_freed(self, region_id: int) -> None:
+        """Remove a region that cannot be recomputed any more."""
+        self._session.always_guarded("state", self.forget, region_id)
 
     def forget(self, region_id: int) -> None:
         """Remove a region."""
@@ -134,7 +144,16 @@ class StateTable:
         return stack_id if written >= since else None
 
     def _read(self, closure: dict[str, Any], arguments: Any) -> State:
-        return {"object": self._read_objects(closure, arguments), **self._globals.read()}
+        settings = self._globals.read(self._thread())
+        return {"object": self._read_objects(closure, arguments), **settings}
+
+    def _thread(self) -> str:
+        """Return the name of this thread; of a device's that of the caller of ``backward()``."""
+        found = thread_name()
+        if found is not None:
+            return found
+        names = [call.state.name for call in self._runs.open.copy().values()]
+        return next((name for name in reversed(names) if name is not None), "unknown")
 
     def _read_objects(self, closure: dict[str, Any], arguments: Any) -> dict[Path, Reading]:
         named = closure.get("kwargs") or {}
@@ -153,22 +172,10 @@ class StateTable:
                 del known[next(iter(known))]
 
 
-class _Forget:
-    """Called when the owner of a region dies, which may be after the recording."""
-
-    __slots__ = ("_region_id", "_table")
-
-    def __init__(self, table: SessionRef[StateTable], region_id: int) -> None:
-        self._table = table
-        self._region_id = region_id
-
-    def __call__(self, _owner: weakref.ref[Any]) -> None:
-        try:
-            table = self._table.target
-            if table is not None:
-                table.forget(self._region_id)
-        except BaseException as error:  # noqa: BLE001 - Python would drop it here
-            interrupt_again(error)
+def _forget(table: SessionRef[StateTable], region_id: int) -> None:
+    """Forget the state of a region whose owner has died, which may be after the recording."""
+    if table.target is not None:
+        table.target.on_owner_freed(region_id)
 
 
 def _differences(before: State, now: State) -> list[tuple[StateKind, Path]]:

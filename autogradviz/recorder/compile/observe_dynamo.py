@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.compile.read_graph_module import target_text
 from autogradviz.recorder.torch_internals.private_api import current_compile_id
+from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from autogradviz.events import CompileTrigger
@@ -134,7 +134,7 @@ class DynamoTable:
         self._session.emit(
             CompiledGraphCaptured, str(row.compile_id), "", row.co_name or "",
             row.co_filename or "", 0, 0, True, str(row.fail_reason), filename, lineno, "",
-            linecache.getline(filename, lineno).strip(), (), (),
+            source_line(filename, lineno).strip(), (), (),
         )  # fmt: skip
 
     def _read_code(self, row: Any) -> None:

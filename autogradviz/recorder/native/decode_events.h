@@ -251,6 +251,11 @@ bool read_fields(Kind kind, Fields& each) {
       return each.number() && each.text();
     case Kind::strides_seen:
       return each.number() && each.tuple() && each.number();
+    case Kind::device_copied:
+      return each.optional() && each.device() && each.device() && each.number() && each.optional_boolean() &&
+          each.boolean();
+    case Kind::stream_used:
+      return each.device() && each.number() && each.optional() && each.optional() && each.optional();
     case Kind::grad_accumulated:
     case Kind::not_finite_seen:
       return each.number() && each.number() && each.number();

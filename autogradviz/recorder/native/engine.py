@@ -25,6 +25,7 @@ from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.checkpoint_hooks import CheckpointHooks
 from autogradviz.recorder.native.data_attribute import observe_data_reads
 from autogradviz.recorder.native.native_tables import (
+    NativeDeviceSpans,
     NativeFingerprints,
     NativeFunctions,
     NativeRecentTensors,
@@ -38,6 +39,7 @@ from autogradviz.recorder.native.undecoded_rows import KINDS, UndecodedRows, fra
 from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
+from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, FakeTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -147,7 +149,7 @@ class NativeEngine:
         """Start the recording; this thread becomes number 0."""
         self.recording.open(
             session.with_ops, session.with_stacks, session.with_fingerprints, session.with_norms,
-            outermost, _clone_code(), _SUBCLASS_CODES,
+            outermost, _clone_code(), _SUBCLASS_CODES, FakeTensor,
         )  # fmt: skip
         for state in self.threads:
             state.number = self._attach(state)
@@ -182,6 +184,8 @@ class NativeEngine:
         """Move the events that C++ holds to the log; see ``Session.flush``."""
         if self.recording.buffered() < least:
             return None
+        for hook_point, tensors in self.recording.take_limits():
+            session.limit(hook_point, LIMITS[hook_point].format(kind=tensors))
         log = session.log
         batch = self.recording.take()
         log.extend_rows(FrameSeen, self._stacks.describe(frames_of(batch)))
@@ -228,6 +232,10 @@ class NativeEngine:
         return GraphTables(
             nodes, runs, NativeModuleCalls(session, self.recording, modules, self._recent)
         )
+
+    def make_device_spans(self, session: Session, device_type: str) -> NativeDeviceSpans:  # noqa: ARG002
+        """Record the times of nodes on devices of a type, and return what times module calls."""
+        return NativeDeviceSpans(self.recording, device_type)
 
     def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
         """Return the function that wraps the hooks of checkpoint in C++."""

@@ -64,8 +64,12 @@ class Recording(Protocol):
     def open(
         self, ops: bool, stacks: bool, fingerprints: bool, norms: bool,  # noqa: FBT001
         outermost: int, clone_code: CodeType | None, subclass_codes: tuple[CodeType, ...],
+        fake_class: type,
     ) -> None:  # fmt: skip
         """Start the recording; ``outermost`` is the ``id`` of a frame."""
+
+    def take_limits(self) -> list[tuple[str, str]]:
+        """Take what was not observed: parts of the recorder, and kinds of tensors."""
 
     def is_open(self) -> bool:
         """Return whether the recording is open."""
@@ -267,6 +271,22 @@ class Recording(Protocol):
 
     def drop_runs(self, count: int) -> None:
         """Forget all runs on this thread but the first ones."""
+
+    # device_span_methods.h
+    def time_device(self, kind: str) -> None:
+        """Record the time of nodes on devices of a type, "cuda"."""
+
+    def begin_span(self, call_id: int, index: int) -> None:
+        """Record that a module call begins on a device."""
+
+    def end_span(self, call_id: int) -> None:
+        """Record that a module call ends."""
+
+    def waiting_spans(self) -> int:
+        """Return the number of spans that have ended and were not read."""
+
+    def take_spans(self, wait: bool) -> tuple[list[tuple[Any, ...]], str]:  # noqa: FBT001
+        """Return the spans that the device has passed, or all, and what failed."""
 
     # checkpoint_hooks.h
     def wrap_hooks(

@@ -230,6 +230,7 @@ inline bool has_bits(const c10::TensorImpl& impl) {
   if (impl.key_set().has_any(OTHER) || impl.numel() == 0) return false;
   int64_t entries = 1;
   for (int64_t i = 0; i < impl.dim(); ++i) entries += (impl.sizes()[i] - 1) * impl.strides()[i];
+  if (impl.unsafe_storage().data() == nullptr) return false;
   auto nbytes = static_cast<int64_t>(impl.unsafe_storage().nbytes());
   // Sharded modules free a parameter's memory and allocate it again before they use it.
   return (impl.storage_offset() + entries) * static_cast<int64_t>(impl.itemsize()) <= nbytes;

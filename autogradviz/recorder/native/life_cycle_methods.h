@@ -66,12 +66,12 @@ PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-// open(with_ops, with_stacks, with_fingerprints, with_norms, outermost, clone_code, subclass_codes)
+// open(with_ops, with_stacks, with_fingerprints, with_norms, outermost, clone_code, subclass_codes, fake_class)
 PyObject* open(PyObject* self, PyObject* arguments) {
   int with_ops, with_stacks, with_fingerprints, with_norms;
-  PyObject *outermost, *clone_code, *subclass_codes;
-  if (!PyArg_ParseTuple(arguments, "ppppOOO!", &with_ops, &with_stacks, &with_fingerprints, &with_norms, &outermost,
-                        &clone_code, &PyTuple_Type, &subclass_codes))
+  PyObject *outermost, *clone_code, *subclass_codes, *fake;
+  if (!PyArg_ParseTuple(arguments, "ppppOOO!O!", &with_ops, &with_stacks, &with_fingerprints, &with_norms, &outermost,
+                        &clone_code, &PyTuple_Type, &subclass_codes, &PyType_Type, &fake))
     return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
@@ -86,6 +86,7 @@ PyObject* open(PyObject* self, PyObject* arguments) {
     if (PyCode_Check(code)) recording->subclass_codes.push_back(reinterpret_cast<PyCodeObject*>(code));
   }
   if (PyErr_Occurred()) return nullptr;
+  fake_class() = reinterpret_cast<PyTypeObject*>(fake);  // kept alive by PyTorch
   recording->generation = ++generations;
   most_taken_ns() = 0;
   total_taken_ns() = 0;
@@ -94,6 +95,19 @@ PyObject* open(PyObject* self, PyObject* arguments) {
   std::lock_guard<std::mutex> lock(freed_mutex());
   open_recordings().push_back(recording);
   Py_RETURN_NONE;
+}
+
+// take_limits() -> what is not observed since the last call: part of the recorder, and kind of tensor
+PyObject* take_limits(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  PyObject* found = PyList_New(0);
+  for (const auto& [hook_point, kind] : recording->limits.take()) {
+    PyObject* pair = found == nullptr ? nullptr : Py_BuildValue("ss", hook_point.c_str(), kind.c_str());
+    if (pair == nullptr || PyList_Append(found, pair) < 0) Py_CLEAR(found);
+    Py_XDECREF(pair);
+  }
+  return found;
 }
 
 PyObject* is_open(PyObject* self, PyObject*) {
@@ -347,6 +361,7 @@ PyObject* close(PyObject* self, PyObject*) {
     closed->reached_leaves = {};
     closed->released_hooked = {};
     closed->names = {};
+    closed->device_spans = nullptr;
     std::lock_guard<std::mutex> freed_lock(freed_mutex());
     closed->freed.clear();
     closed->freed_hooked = {};

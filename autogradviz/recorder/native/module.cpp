@@ -1,6 +1,7 @@
 // The extension module: the methods and functions that the recorder's Python code calls.
 
 #include "module_and_graph_methods.h"
+#include "device_span_methods.h"
 #include "life_cycle_methods.h"
 #include "stack_methods.h"
 #include "table_methods.h"
@@ -67,6 +68,7 @@ PyMethodDef methods[] = {
     {"forget_leaf", forget_leaf, METH_O, nullptr},
     {"next_saved_id", next_saved_id, METH_NOARGS, nullptr},
     {"saved_count", saved_count, METH_NOARGS, nullptr},
+    {"take_limits", take_limits, METH_NOARGS, nullptr},
     {"held_saves", held_saves, METH_NOARGS, nullptr},
     {"take_released", take_released, METH_NOARGS, nullptr},
     {"wrap_hooks", wrap_hooks, METH_VARARGS, nullptr},
@@ -82,6 +84,11 @@ PyMethodDef methods[] = {
     {"failed_run", failed_run, METH_O, nullptr},
     {"run_count", run_count, METH_NOARGS, nullptr},
     {"drop_runs", drop_runs, METH_O, nullptr},
+    {"time_device", time_device, METH_O, nullptr},
+    {"begin_span", begin_span, METH_VARARGS, nullptr},
+    {"end_span", end_span, METH_O, nullptr},
+    {"waiting_spans", waiting_spans, METH_NOARGS, nullptr},
+    {"take_spans", take_spans, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -116,3 +116,18 @@ class NativeSaves:
         """Record a save; return its id, the tensor's version and the node's sequence number."""
         _ = self._local.state  # lets C++ know this thread
         return self._recording.record_packing(tensor, packed_by, *region, position)
+
+
+class NativeDeviceSpans:
+    """Times on devices; see ``DeviceSpans``."""
+
+    def __init__(self, recording: Recording, device_type: str) -> None:
+        recording.time_device(device_type)
+        self.begin: Callable[[int, int], None] = recording.begin_span
+        """Record that a module call begins, on the current stream of a device."""
+        self.end: Callable[[int], None] = recording.end_span
+        """Record that a module call ends."""
+        self.waiting: Callable[[], int] = recording.waiting_spans
+        """Return the number of spans that have ended and were not read."""
+        self.take: Callable[[bool], tuple[list[tuple[Any, ...]], str]] = recording.take_spans
+        """Return the spans that the device has passed, or all, and what failed."""

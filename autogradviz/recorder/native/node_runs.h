@@ -6,6 +6,8 @@
 // time at which the node returned.
 #pragma once
 
+#include "current_streams.h"
+#include "device_spans.h"
 #include "graph.h"
 #include "op_observer.h"
 
@@ -22,6 +24,7 @@ struct RunContext : at::ObserverContext {
   int64_t backward_id;
   int64_t node_id;
   int exceptions;
+  bool is_timed = false;  // on its device
 };
 
 // Record that a run has finished. ``Recording::mutex`` is held.
@@ -72,7 +75,7 @@ void read_versions(Recording& recording, Node& node, NodeRecord& record, int64_t
     const at::Tensor& data = saved->*member_of(SavedData{});
     if (!data.defined()) continue;
     Fingerprint content;
-    if (slot.hash != NO_ID) content = fingerprint_of(data);
+    if (slot.hash != NO_ID) content = recording.read_fingerprint(data);
     recording.put_content(content, thread, time_ns);
     size_t start = recording.begin_event(Kind::tensor_unpacked, recording.seq(), time_ns, thread, NO_ID);
     for (int64_t value : {slot.saved_id, record.node_id, slot.version,
@@ -80,6 +83,17 @@ void read_versions(Recording& recording, Node& node, NodeRecord& record, int64_t
       recording.put(value);
     recording.end_event(start);
   }
+}
+
+// Return the device whose time a node takes, NO_ID if it is none: that of its gradients, or of the
+// thread that the engine has for a device.
+int64_t device_of_run(DeviceSpans& spans, const at::RecordFunction& call, bool on_device_thread) {
+  for (const c10::IValue& value : call.inputs()) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const c10::TensorImpl& impl = *value.toTensor().unsafeGetTensorImpl();
+    if (!impl.is_python_dispatch() && impl.device().type() == spans.type) return impl.device().index();
+  }
+  return on_device_thread ? c10::impl::VirtualGuardImpl(spans.type).getDevice().index() : NO_ID;
 }
 
 std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& call) {
@@ -91,9 +105,14 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   ThreadContext& thread = thread_context(*recording);
   RecorderTime recorder_time;
   WrapperScope wrappers;
-  for (const c10::IValue& value : call.inputs())
-    if (value.isTensor() && value.toTensor().defined()) wrappers.read(value.toTensor());
-  std::lock_guard<std::mutex> lock(recording->mutex);
+  c10::Device device = c10::kCPU;
+  for (const c10::IValue& value : call.inputs()) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    wrappers.read(value.toTensor());
+    if (device.is_cpu() && is_on_accelerator(value.toTensor())) device = value.toTensor().device();
+  }
+  UsedStream stream = current_stream_of(device);
+  std::unique_lock<std::mutex> lock(recording->mutex);
   RecordPtr record = find_record(*recording, *node);
   if (record == nullptr) return nullptr;
   EngineCall* engine_call = recording->call_of(torch::autograd::get_current_graph_task_id(), thread.number);
@@ -101,7 +120,8 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   if (!thread.running.empty() && thread.running.back().record == record &&
       thread.running.back().ended_ns == 0)
     return nullptr;
-  if (engine_call->thread != thread.number) agree_with_other_threads();
+  bool on_other_thread = engine_call->thread != thread.number;
+  if (on_other_thread) agree_with_other_threads();
   int64_t time_ns = now_ns();
   finish_last(*recording, thread);
   Run run{engine_call->backward_id, record->node_id, thread.number, record, false, 0};
@@ -121,6 +141,7 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   recording->put(run.node_id);
   recording->put_all(incoming);
   recording->end_event(start);
+  put_stream(*recording, stream, NO_ID, run.backward_id, run.node_id, thread.number, NO_ID, time_ns);
   read_versions(*recording, *node, *record, thread.number, time_ns);
   auto context = std::make_unique<RunContext>();
   context->generation = recording->generation;
@@ -128,6 +149,13 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   context->node_id = run.node_id;
   thread.running.push_back(std::move(run));
   context->exceptions = std::uncaught_exceptions();
+  lock.unlock();
+  if (auto spans = recording->device_spans) {
+    int64_t device = device_of_run(*spans, call, on_other_thread);
+    context->is_timed = device != NO_ID;
+    if (context->is_timed)
+      spans->begin({NO_ID, context->backward_id, context->node_id}, thread.number, static_cast<c10::DeviceIndex>(device));
+  }
   return context;
 }
 
@@ -139,6 +167,8 @@ void on_node_end(const at::RecordFunction&, at::ObserverContext* base) {
   bool failed = std::uncaught_exceptions() > context.exceptions;
   ThreadContext& thread = thread_context(*recording);
   RecorderTime recorder_time;
+  if (auto spans = context.is_timed ? recording->device_spans : nullptr)
+    spans->end({NO_ID, context.backward_id, context.node_id}, thread.number);
   std::unique_lock<std::mutex> lock(recording->mutex);
   auto is_this = [&](const Run& run) {
     return run.backward_id == context.backward_id && run.node_id == context.node_id;

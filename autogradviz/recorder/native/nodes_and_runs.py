@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.open_engine_call import EngineCall
+    from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.engine_interface import RecentTensors
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.native.extension_types import Recording
@@ -33,6 +34,7 @@ class NativeModuleCalls:
         self._local = session.threads.local
         self._modules = modules
         self._recent = recent
+        self.times: DeviceTimes | None = None
         self._enter = recording.enter_module
         self._exit = recording.exit_module
 
@@ -44,7 +46,10 @@ class NativeModuleCalls:
             module_id = self._modules.find(module)
             if module_id is None and self._session.observes():
                 module_id = self._modules.intern(module, state)
-            return None if module_id is None else self._enter(module_id)
+            opened = None if module_id is None else self._enter(module_id)
+            if opened is not None and self.times is not None:
+                self.times.on_enter(module)
+            return opened  # noqa: TRY300
         except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
             self._session.fail("modules", error)
             return None
@@ -53,6 +58,8 @@ class NativeModuleCalls:
     def on_exit(self, opened: int, output: Any) -> None:
         """Record that a module's forward ended (``output`` is None if it raised)."""
         try:
+            if self.times is not None:
+                self.times.on_exit(opened)
             if self._exit(opened, output is None):
                 self._recent.remember(output)
         except Exception as error:  # noqa: BLE001

@@ -11,6 +11,8 @@
 #pragma once
 
 #include "fingerprints.h"
+#include "current_streams.h"
+#include "device_copies.h"
 #include "output_norms.h"
 #include "switch_off_idle_observers.h"
 #include "op_arguments.h"
@@ -57,6 +59,7 @@ struct OpInfo {
   int group = -1;  // the same of the process group
   int async_op = -1;
   bool is_point_to_point = false;
+  CopyInfo copy;
   bool repeats = false;  // a run shows no more than its graph; see compile/leave_out_generated_code_ops.py
   uint64_t hashes[3] = {};  // of its name and each phase; zero if it does not count in a step
   c10::SmallVector<uint16_t, 2> needed;  // random numbers are drawn only if none of these is zero
@@ -142,6 +145,9 @@ struct OpContext : at::ObserverContext {
   Origin origin = Origin::eager;
   int64_t result = NO_ID;
   int64_t arguments = NO_ID;
+  DeviceCopy copy;
+  c10::Device device = c10::kCPU;  // of its first argument on an accelerator
+  UsedStream stream;
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
 
@@ -231,6 +237,7 @@ class OpRegistry {
     }
     info.composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
     info.bumps_later = info.composite || handle.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
+    info.copy = copy_info(info.name, schema);
     info.is_clone = qualified.name == "aten::clone";
     info.is_detach = qualified.name == "aten::detach";
     // Tagged, but one only chooses a kernel, and the other raises an exception if it should drop.
@@ -296,13 +303,19 @@ inline bool is_number(const at::Tensor& tensor) {
 }
 
 // Return the fingerprints of the tensors among a call's arguments.
-inline std::vector<Fingerprint> read_inputs(const OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
+inline std::vector<Fingerprint> read_inputs(Recording& recording, const OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
   std::vector<Fingerprint> found;
   for (auto [position, written] : op.tensors)
     if (position < arguments.size())
       visit_tensors(arguments[position], [&](const at::Tensor& tensor) {
-        if (!is_number(tensor)) found.push_back(fingerprint_of(tensor));
+        if (!is_number(tensor)) found.push_back(recording.read_fingerprint(tensor));
       });
+  return found;
+}
+
+inline OutputNorm read_norm(Recording& recording, const at::Tensor& tensor) {
+  OutputNorm found = norm_of_output(tensor);
+  if (!found.is_read) recording.could_not_read("norms", tensor);
   return found;
 }
 
@@ -563,7 +576,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   bool wrapped = has_wrapper(*op, arguments);
   if (recording->with_fingerprints || wrapped) {
     lock.unlock();
-    if (recording->with_fingerprints) contents = read_inputs(*op, arguments);
+    if (recording->with_fingerprints) contents = read_inputs(*recording, *op, arguments);
     for (auto [position, written] : op->tensors)
       if (position < arguments.size())
         visit_tensors(arguments[position], [&](const at::Tensor& tensor) { wrappers.read(tensor); });
@@ -589,6 +602,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
       c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
       int64_t id = recording->intern(tensor, thread.number, context->started_ns);
       int64_t version = Recording::version_of(*impl);
+      if (context->device.is_cpu() && is_on_accelerator(tensor)) context->device = tensor.device();
       context->inputs.push_back(id);
       context->versions.push_back(version);
       recording->seen(id, version, thread.number, context->started_ns);
@@ -628,6 +642,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   bool nests = op->nested > 0;
   lock.unlock();
   keep_codes(new_codes);
+  if (op->copy.source >= 0) context->copy = begin_copy(op->copy, arguments);
   if (nests && op->may_be_quiet && !wrapped) context->quiet.begin();
   thread.depth = 1;
   thread.call = context.get();
@@ -734,6 +749,15 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
       recording.put(value);
     recording.end_event(clone);
   }
+  put_stream(recording, context.stream, seq, NO_ID, NO_ID, thread.number, stack, ended_ns);
+  if (context.copy.is_known) {
+    size_t copied = recording.begin_event(Kind::device_copied, recording.seq(), ended_ns, thread.number, stack);
+    const DeviceCopy& copy = context.copy;
+    for (int64_t value : {seq, word_of(copy.source), word_of(copy.target), copy.nbytes, copy.is_pinned,
+                          static_cast<int64_t>(copy.is_blocking)})
+      recording.put(value);
+    recording.end_event(copied);
+  }
   for (const Written& written : context.written) {
     if (written.before == NO_ID) continue;
     int64_t after = Recording::version_of(*written.tensor);
@@ -780,13 +804,19 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   if (context.op->is_detach) context.hidden = makes_subclass(*recording);
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints && std::uncaught_exceptions() == context.exceptions)
-    visit_results(call.outputs(), [&](const at::Tensor& tensor) { contents.push_back(fingerprint_of(tensor)); });
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) { contents.push_back(recording->read_fingerprint(tensor)); });
   WrapperScope wrappers;
   if (std::uncaught_exceptions() == context.exceptions)
     visit_results(call.outputs(), [&](const at::Tensor& tensor) { wrappers.read(tensor); });
   std::vector<OutputNorm> norms;
   if (recording->with_norms && std::uncaught_exceptions() == context.exceptions && context.op->group < 0)
-    visit_results(call.outputs(), [&](const at::Tensor& tensor) { norms.push_back(norm_of_output(tensor)); });
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) { norms.push_back(read_norm(*recording, tensor)); });
+  if (context.device.is_cpu() && std::uncaught_exceptions() == context.exceptions)
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) {
+      if (is_on_accelerator(tensor)) context.device = tensor.device();
+    });
+  context.stream = current_stream_of(context.device);
+  if (context.copy.is_known) end_copy(context.copy, call.outputs(), std::uncaught_exceptions() > context.exceptions);
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);
   {

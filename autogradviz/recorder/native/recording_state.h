@@ -8,6 +8,7 @@
 #include "fingerprints.h"
 #include "program_time.h"
 #include "python_frames.h"
+#include "unreadable_tensors.h"
 #include "wrapper_tensors.h"
 
 #include <ATen/SequenceNumber.h>
@@ -60,6 +61,8 @@ enum class Kind : int64_t {
   output_norm_read,
   arguments_seen,
   strides_seen,
+  device_copied,
+  stream_used,
   count,
 };
 
@@ -207,6 +210,7 @@ struct ThreadContext {
   std::vector<Run> running;  // protected by ``Recording::mutex``
 };
 
+class DeviceSpans;
 class Recording;
 
 // NOTE [ End of the process ]
@@ -237,6 +241,7 @@ class Recording {
   bool with_stacks = true;
   std::atomic<bool> with_fingerprints{false};  // also set while operators run
   bool with_norms = false;
+  std::shared_ptr<DeviceSpans> device_spans;  // null unless the time on the device is recorded
   const void* outermost = nullptr;  // the Python frame that opened the recording
   std::vector<PyCodeObject*> subclass_codes;  // functions that make parameters; kept alive by PyTorch
   PyObject* ask_origin = nullptr;  // called once for each code object; protected by the GIL
@@ -245,6 +250,7 @@ class Recording {
   PyCodeObject* clone_code = nullptr;  // allow_mutation_on_saved_tensors clones in this function
   uint64_t generation = 0;
 
+  Limits limits;
   EventBuffer events;
   EventBuffer freed;  // events of nodes that died; protected by ``freed_mutex``
   std::vector<int64_t> freed_hooked;  // their saves that went through hooks; likewise
@@ -417,7 +423,7 @@ class Recording {
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     if (impl.is_python_dispatch())
       if (const Wrapper* wrapper = find_wrapper(impl)) return intern_wrapper(*wrapper, thread, time_ns);
-    if (impl.is_python_dispatch() || !has_plain_storage(impl)) return intern_bare(tensor, thread);
+    if (!is_followed(impl)) return intern_bare(tensor, thread);
     c10::StorageImpl* address = impl.unsafe_storage().unsafeGetStorageImpl();
     auto found = storages_.find(address);
     if (found != storages_.end()) {
@@ -444,7 +450,7 @@ class Recording {
   // Return one id for all tensors of a shape, dtype and device; for gradients that are not tracked.
   int64_t intern_by_shape(const at::Tensor& tensor, int64_t thread, int64_t time_ns) {
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    if (impl.is_python_dispatch() || !has_plain_storage(impl)) return intern(tensor, thread, time_ns);
+    if (impl.is_python_dispatch() || !is_followed(impl)) return intern(tensor, thread, time_ns);
     Window shape{device_word(impl), c10::typeMetaToScalarType(impl.dtype()), Sizes(impl.sizes().begin(), impl.sizes().end())};
     for (const TensorId& each : shapes_)
       if (each.window.offset == shape.offset && each.window.dtype == shape.dtype && each.window.sizes == shape.sizes)
@@ -467,6 +473,26 @@ class Recording {
             c10::DispatchKey::FuncTorchGradWrapper,
             c10::DispatchKey::Functionalize,
         }));
+  }
+
+  // Return whether a tensor is a window on a storage that can be followed.
+  static bool is_followed(c10::TensorImpl& impl) {
+    return (!impl.is_python_dispatch() || is_fake(impl)) && has_plain_storage(impl);
+  }
+
+  // Record, once for each kind, that something is not read from a tensor's entries. No lock is needed.
+  void could_not_read(const char* what, const at::Tensor& tensor) {
+    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    std::string kind = kind_without_entries(impl);
+    constexpr c10::DispatchKeySet VIEWS({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+    if (kind.empty() && impl.key_set().has_any(VIEWS) && impl.numel() != 0) kind = "conjugate and negative views";
+    if (!kind.empty()) limits.add(what, std::move(kind));
+  }
+
+  Fingerprint read_fingerprint(const at::Tensor& tensor) {
+    Fingerprint found = fingerprint_of(tensor);
+    if (found.hash == UNREADABLE) could_not_read("fingerprints", tensor);
+    return found;
   }
 
   static int64_t version_of(c10::TensorImpl& impl) {
@@ -773,8 +799,16 @@ class Recording {
   }
 
   static int64_t device_word(const c10::TensorImpl& impl) {
-    c10::Device device = impl.device();
+    // The device of a fake tensor is an attribute in Python, but its keys have the type.
+    c10::Device device = is_fake(impl) ? c10::Device(type_in_keys(impl)) : impl.device();
     return (static_cast<int64_t>(device.type()) << 8) | static_cast<uint8_t>(device.index());
+  }
+
+  static c10::DeviceType type_in_keys(const c10::TensorImpl& impl) {
+    c10::DispatchKeySet keys = impl.key_set();
+    if (keys.has_backend(c10::BackendComponent::CPUBit)) return c10::kCPU;
+    if (keys.has_backend(c10::BackendComponent::CUDABit)) return c10::kCUDA;
+    return c10::kMeta;
   }
 
   template <class Shape>
@@ -808,6 +842,7 @@ class Recording {
     if (found != bare_.end()) return found->second;
     int64_t id = add_tensor(NO_ID);
     bare_.emplace(key, id);
+    limits.add("tensors", kind_without_entries(impl));
     // Of a class with its own dispatch only the name is known: reading its shape may run Python.
     int64_t dtype = opaque ? -2 - add_name(type) : static_cast<int64_t>(c10::typeMetaToScalarType(impl.dtype()));
     put_tensor(id, NO_ID, sizes, dtype, opaque ? NO_DEVICE : device_word(impl), 0, 0, thread, now_ns());
@@ -834,7 +869,7 @@ class Recording {
     bare_.emplace(key, id);
     c10::TensorImpl& impl = *inner.unsafeGetTensorImpl();
     if (storage_of.get(inner_id) != NO_ID) inner_of_[id] = inner_id;
-    bool plain = !impl.is_python_dispatch() && has_plain_storage(impl);
+    bool plain = is_followed(impl);
     int64_t nbytes = plain ? impl.numel() * static_cast<int64_t>(impl.itemsize()) : 0;
     int64_t storage_nbytes = plain ? static_cast<int64_t>(impl.unsafe_storage().nbytes()) : 0;
     put_tensor(id, storage_of.get(inner_id), sizes, static_cast<int64_t>(dtype), device_word(impl), nbytes,
@@ -846,14 +881,8 @@ class Recording {
     return id;
   }
 
-  static const PyTypeObject* class_of(const c10::TensorImpl& impl) {
-    PyObject* object = impl.pyobj_slot()->load_pyobj();
-    return object == nullptr ? nullptr : Py_TYPE(object);
-  }
-
   int64_t add_name(const PyTypeObject* type) {
-    std::string name = type == nullptr ? "Tensor" : type->tp_name;
-    names.push_back(name.substr(name.rfind('.') + 1));
+    names.push_back(name_of_class(type));
     return static_cast<int64_t>(names.size()) - 1;
   }
 

@@ -66,7 +66,7 @@ PyObject* fingerprint(PyObject* self, PyObject* object) {
   int64_t thread = thread_context(*recording).number;
   Fingerprint content;
   Py_BEGIN_ALLOW_THREADS
-  content = fingerprint_of(tensor);
+  content = recording->read_fingerprint(tensor);
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
     recording->put_content(content, thread, now_ns());
@@ -291,9 +291,9 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
   wrappers.read(input);
   wrappers.read(output);
   std::vector<Fingerprint> contents;
-  if (recording->with_fingerprints) contents.push_back(fingerprint_of(input));  // the result is the same
+  if (recording->with_fingerprints) contents.push_back(recording->read_fingerprint(input));  // the result is the same
   std::vector<OutputNorm> norms;
-  if (recording->with_norms) norms.push_back(norm_of_output(input));
+  if (recording->with_norms) norms.push_back(read_norm(*recording, input));
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
     for (const Fingerprint& content : contents) context.hashes.push_back(content.hash);

@@ -13,6 +13,7 @@ from autogradviz.events import (
     EVENT_TYPES,
     ArgumentsSeen,
     CollectiveCalled,
+    DeviceCopied,
     DistributedTensorSeen,
     Event,
     FrameSeen,
@@ -29,6 +30,7 @@ from autogradviz.events import (
     RandomDrawn,
     SlotSeen,
     StackSeen,
+    StreamUsed,
     StridesSeen,
     TensorReleased,
     TensorSaved,
@@ -53,6 +55,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
     NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
     CollectiveCalled, DistributedTensorSeen, OutputNormRead, ArgumentsSeen, StridesSeen,
+    DeviceCopied, StreamUsed,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

@@ -43,7 +43,7 @@ class _Waits:
         """Remember the collective of a ``Work``; sends and receives have no number."""
         known = number if self._count(name) > number else None
         key, works = id(work), self._works
-        reference = weakref.ref(work, lambda _: works.pop(key, None))
+        reference = weakref.ref(work, functools.partial(works.pop, key))
         works[key] = (reference, name, known)
 
     def waited(self, work: Any, began_ns: int, *, failed: bool) -> None:
@@ -124,7 +124,7 @@ def _waiter(original: Callable[..., Any]) -> Callable[..., Any]:
         waits = _open
         if waits is None:
             return original(self, *args, **kwargs)
-        began_ns = waits.session.time_ns()
+        began_ns = waits.session.always_guarded("collectives", waits.session.time_ns) or 0
         failed = True
         try:
             result = original(self, *args, **kwargs)

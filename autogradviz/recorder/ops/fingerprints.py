@@ -29,8 +29,8 @@ from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAI
 from autogradviz.recorder.torch_internals.private_api import (
     AutoDispatchBelowAutograd,
     DisableTorchDispatch,
-    is_functorch_wrapped_tensor,
 )
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session
 
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_STRIDED: Final = torch.strided
 _MASK: Final = 2**63 - 1
 _MASK_32: Final = 2**32 - 1
 _MIXER: Final = 0x9E3779B97F4A7C15
@@ -70,6 +69,7 @@ class Fingerprints:
     def of(self, tensor: torch.Tensor) -> int:
         """Return the fingerprint of a tensor's content, NO_ID if it cannot be read."""
         if not _has_bits(tensor):
+            self._session.could_not_read("fingerprints", tensor)
             return NO_ID
         with DisableTorchDispatch(), AutoDispatchBelowAutograd():
             real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
@@ -168,23 +168,13 @@ def readable(tensor: torch.Tensor) -> bool:
 
 
 def _has_bits(tensor: torch.Tensor) -> bool:
-    if not is_plain(tensor) or tensor.layout is not _STRIDED:
-        return False
-    entries = tensor.numel()
-    if entries == 0 or tensor.is_meta or is_functorch_wrapped_tensor(tensor):
+    if not is_plain(tensor) or why_unreadable(tensor) or tensor.numel() == 0:
         return False
     # A capture of a CUDA graph does not compute, and fails when something waits for the device.
-    if tensor.is_quantized or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
-    # Conjugation and negation are bits of the tensor object; a zero tensor has no memory.
-    if tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001
-        return False
-    # Sharded modules free a parameter's memory and allocate it again before they use it.
-    if not tensor.is_contiguous():
-        steps = zip(tensor.shape, tensor.stride(), strict=True)
-        entries = 1 + sum((length - 1) * step for length, step in steps)
-    end = tensor.storage_offset() + entries
-    return end * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    # Conjugation and negation are bits of the tensor object.
+    return not (tensor.is_conj() or tensor.is_neg())
 
 
 @contextmanager

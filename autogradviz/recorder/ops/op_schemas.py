@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import torch
 
 from autogradviz.recorder.ops.collectives import Collective, read_collective
+from autogradviz.recorder.ops.device_copies import Copy, read_copy
 from autogradviz.recorder.ops.random_ops import Draw, read_draw
 from autogradviz.recorder.torch_internals.private_api import (
     DispatchKeySet,
@@ -52,6 +53,7 @@ class Signature:
     casts: DispatchKeySet | None  # its own autocast rules, if its kernel may call operators
     draw: Draw | None = None  # it may draw random numbers
     collective: Collective | None = None  # it communicates with other processes
+    copy: Copy | None = None  # it may copy between devices
     # A run shows no more than its graph; see compile/leave_out_generated_code_ops.py.
     repeats: bool = False
 
@@ -111,10 +113,16 @@ def _read_schema(func: Any) -> Signature:
         casts=_casts(qualified) if _calls_others(func, schema) else None,
         draw=draw,
         collective=collective,
+        copy=read_copy(str(func), schema),
         # Generated code has variants with ``out`` only for memory of its own.
         repeats=str(func).startswith(_OF_PYTORCH)
         and not (writes or draw is not None or collective is not None),
     )
+
+
+def gives_own_derivative(func: Any) -> bool:
+    """Return whether PyTorch does not know the derivative of an operator: its library gives it."""
+    return getattr(func, "_schema", None) is not None and not str(func).startswith(_OF_PYTORCH)
 
 
 def _is_composite(qualified: str) -> bool:

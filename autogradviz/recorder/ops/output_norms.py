@@ -28,6 +28,7 @@ class OutputNorms:
 
     def __init__(self, session: Session) -> None:
         self._emit = session.emitter(OutputNormRead)
+        self._could_not_read = session.could_not_read
 
     def read(self, result: Any, op_seq: int, thread: int) -> None:
         """Record the sum and the norm of each floating tensor that an op returned."""
@@ -38,6 +39,8 @@ class OutputNorms:
                 found = sum_and_norm(tensor)
                 if found is not None:
                     self._emit(thread, None, op_seq, position, *found)
+                else:
+                    self._could_not_read("norms", tensor)
 
 
 def sum_and_norm(tensor: torch.Tensor) -> tuple[float | None, float | None] | None:

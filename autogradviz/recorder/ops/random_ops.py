@@ -51,13 +51,13 @@ def read_draw(func: Any, schema: Any) -> Draw | None:
 
 
 def emit_draw(
-    session: Session, draw: Draw, args: Any, kwargs: Any, row: tuple[Any, ...], result: Any
+    draw: Draw, session: Session, args: Any, kwargs: Any, row: tuple[Any, ...], result: Any
 ) -> None:
     """Record that an op drew random numbers, if it did.
 
     Args:
-        session: of the recording.
         draw: of the operator.
+        session: of the recording.
         args: its positional arguments.
         kwargs: its keyword arguments.
         row: of its ``OpCalled``.

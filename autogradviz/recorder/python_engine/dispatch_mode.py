@@ -12,13 +12,16 @@ mode called them. Without a mode they bump once, so the mode does it for them.
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+import threading
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped, field_names
 from autogradviz.recorder.ops.collectives import Collectives
+from autogradviz.recorder.ops.current_streams import emit_stream
+from autogradviz.recorder.ops.device_copies import emit_copy
 from autogradviz.recorder.ops.eager_or_compiled_callers import EAGER, LEFT_OUT
 from autogradviz.recorder.ops.op_arguments import OpArgumentTable
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
@@ -34,6 +37,7 @@ from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
 )
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
+    OpOverload,
     TorchDispatchMode,
     allows_mutation_on_saved_tensors,
     current_graph_task_id,
@@ -43,6 +47,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     len_torch_function_stack,
     pop_mode,
     push_mode,
+    tree_leaves,
 )
 from autogradviz.recorder.torch_internals.run_op_as_without_mode import (
     bump_missed_foreach,
@@ -53,7 +58,7 @@ from autogradviz.recorder.torch_internals.run_op_as_without_mode import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
     from autogradviz.recorder.ops.fingerprints import Fingerprints
@@ -106,6 +111,21 @@ versions of its inputs; the inputs that it writes; fingerprints.
 """
 
 
+_LEAVING: Final = "autogradviz"
+
+
+class _Leaving:
+    """Takes a mode off the stack when it is freed."""
+
+    __slots__ = ("_mode",)
+
+    def __init__(self, mode: OpMode) -> None:
+        self._mode = mode
+
+    def __del__(self) -> None:
+        self._mode.suspend()
+
+
 class OpMode(TorchDispatchMode):
     """Records every operator and runs it unchanged."""
 
@@ -129,6 +149,7 @@ class OpMode(TorchDispatchMode):
         self._append = session.log.appender(OpCalled)
         self._newest = session.log.recent(OpCalled).newest
         self._stacks = stacks if session.with_stacks else None
+        self._streams = True if torch.accelerator.is_available() else None
         self._norms = OutputNorms(session) if session.with_norms else None
         self._tensors = tensors
         self._versions = versions
@@ -163,6 +184,32 @@ class OpMode(TorchDispatchMode):
         rows = reversed(self._newest(_RECENT))
         return next(((row[0], row[_OP]) for row in rows if row[_THREAD] == number), None)
 
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Observe the operators of this thread while the context is open.
+
+        The stack of modes belongs to the thread. If the context is left on another one, or while
+        another mode is above, this mode leaves the stack with the next operator of the thread.
+        """
+        thread = threading.get_ident()
+        self.__enter__()
+        try:
+            yield
+        finally:
+            if thread != threading.get_ident() or get_current_dispatch_mode() is not self:
+                self.__torch_dispatch__ = self._pass_and_leave  # type: ignore[method-assign]
+                push_mode(self)
+            self.__exit__(None, None, None)
+
+    @skip_dynamo_recursive
+    def _pass_and_leave(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        """Run an operator unchanged, and leave the stack of modes."""
+        result = func(*args, **(kwargs or {}))
+        if kwargs is not None and isinstance(func, OpOverload):
+            # While this runs the mode is not on the stack. C++ puts it back, then frees this dict.
+            kwargs[_LEAVING] = _Leaving(self)
+        return result
+
     def suspend(self) -> bool:
         """Deactivate the mode if it is the innermost one; return whether it was."""
         if get_current_dispatch_mode() is not self:
@@ -181,8 +228,7 @@ class OpMode(TorchDispatchMode):
         traced = (state.suspended or _modes()) and self._is_traced(state)
         origin = EAGER
         if self.compiled_code is not None and not traced:
-            # A thread of a device has no frame below this one.
-            origin = self.compiled_code.origin_of(sys._getframe().f_back)  # noqa: SLF001
+            origin = self._origin_of_caller(self.compiled_code)
         if origin >= LEFT_OUT and signature_of(func).repeats:
             state.sequence_nr = _sequence_nr()
             return self._run_unrecorded(func, types, args, kwargs)
@@ -190,13 +236,10 @@ class OpMode(TorchDispatchMode):
         if call is None:
             return func(*args, **kwargs)
         signature = call[0]
-        if signature.collective is not None:
-            self._session.guarded(
-                "collectives", self._collectives.called, signature.collective, signature.name,
-                args, kwargs, call[5],
-            )  # fmt: skip
-        arguments_id = self._arguments_of(signature, func, args, kwargs)
-        started = self._sequence.time_ns(state.number)
+        known = self._arguments_and_time(call, func, args, kwargs)
+        if known is None:
+            return self._run_unrecorded(func, types, args, kwargs)
+        arguments_id, started = known
         try:
             if signature.special == "composite" and _inference_mode():
                 return decompose(self, func, args, kwargs)
@@ -212,14 +255,36 @@ class OpMode(TorchDispatchMode):
             self._stop_after(func, args, kwargs, None, error, row, call)
             raise
         row = self._finish(call, result, started, None, origin, arguments_id)
-        if signature.draw is not None and row is not None:
-            self._session.guarded(
-                "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
-            )
+        if row is not None and (signature.draw or signature.copy or self._streams) is not None:
+            self._emit_draw_or_copy(signature, args, kwargs, row, result)
         if self._norms is not None and row is not None and signature.collective is None:
             self._session.guarded("norms", self._norms.read, result, *row[:3:2])
         self._stop_after(func, args, kwargs, result, None, row, call)
         return result
+
+    def _emit_draw_or_copy(
+        self, signature: Signature, args: Any, kwargs: Any, row: tuple[Any, ...], result: Any
+    ) -> None:
+        """Record the random numbers that an op drew, or what it copied between devices."""
+        call = self._session, args, kwargs, row, result
+        if signature.draw is not None:
+            self._session.guarded("random", emit_draw, signature.draw, *call)
+        if signature.copy is not None:
+            self._session.guarded("copies", emit_copy, signature.copy, *call)
+        if self._streams is not None:
+            tensors = tree_leaves((result, args))
+            self._session.guarded(
+                "streams", emit_stream, self._session, tensors, row[0], stack_id=row[3]
+            )
+
+    def _origin_of_caller(self, compiled_code: OpOrigins) -> int:
+        try:
+            handler = sys._getframe().f_back  # noqa: SLF001 - the documented way
+            # On a thread of a device no frame stands below the handler.
+            return compiled_code.origin_of(None if handler is None else handler.f_back)
+        except Exception as error:  # noqa: BLE001 - whatever failed here, the op must run
+            self._session.fail("ops", error)
+            return EAGER
 
     def _run_call(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return self._run(call[0], func, types, args, kwargs)
@@ -251,16 +316,30 @@ class OpMode(TorchDispatchMode):
                 raise
             return self.__torch_dispatch__(func, types, wrapped, kwargs)
 
-    def _arguments_of(self, signature: Signature, func: Any, args: Any, kwargs: Any) -> int | None:
+    def _arguments_and_time(
+        self, call: Call, func: Any, args: Any, kwargs: Any
+    ) -> tuple[int | None, int] | None:
+        """Return the arguments of an op by their id, and when it begins to run."""
+        signature, state = call[:2]
+        if signature.collective is not None:
+            self._session.guarded(
+                "collectives", self._collectives.called, signature.collective, signature.name,
+                args, kwargs, call[5],
+            )  # fmt: skip
         self._session.begin_recorder_time()
+        arguments_id = None
         try:
             with DisableTorchFunction() if _function_modes() else _NOTHING:
-                return self._intern_arguments(signature, func, args, kwargs)
+                arguments_id = self._intern_arguments(signature, func, args, kwargs)
         except Exception as error:  # noqa: BLE001 - whatever failed here, the op must run
             self._session.fail("arguments", error)
-            return None
         finally:
             self._session.end_recorder_time()
+        try:
+            return arguments_id, self._sequence.time_ns(state.number)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._session.fail("ops", error)
+            return None
 
     def _failed(self, error: BaseException, row: tuple[Any, ...] | None) -> None:
         if row is not None and self._session.on_failed_op is not None:

@@ -9,6 +9,7 @@ from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.ops.fingerprints import Fingerprints
 from autogradviz.recorder.ops.recent_outputs_to_walk import RecentOutputs
+from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
 from autogradviz.recorder.python_engine.dispatch_mode import OpMode
 from autogradviz.recorder.python_engine.graph_walk import NodeTable
 from autogradviz.recorder.python_engine.module_calls import ModuleCallTable
@@ -204,6 +205,11 @@ class PythonEngine:
         self._stacks.works_for = runs.works_for
         return GraphTables(nodes, runs, ModuleCallTable(session, modules, self._recent))
 
+    def make_device_spans(self, session: Session, device_type: str) -> PythonDeviceSpans:
+        """Return the table of module calls and nodes on devices."""
+        self._runs.device_spans = PythonDeviceSpans(session, device_type)
+        return self._runs.device_spans
+
     def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
         """Return the function that wraps all hooks."""
         return tracer.wrap_in_python
@@ -213,7 +219,7 @@ class PythonEngine:
         if self._mode is not None:
             yield suspended_in_subclass_new(self._mode)
             yield observe_waits(session, self._mode.collective_count)
-            yield self._mode
+            yield self._mode.active()
 
     def can_remove(self) -> bool:
         """Return whether the dispatch mode is the innermost one."""

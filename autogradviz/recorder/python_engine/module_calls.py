@@ -11,6 +11,7 @@ from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 if TYPE_CHECKING:
     import torch
 
+    from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.engine_interface import RecentTensors
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
@@ -25,6 +26,7 @@ class ModuleCallTable:
         self._local = session.threads.local
         self._modules = modules
         self._recent = recent
+        self.times: DeviceTimes | None = None
         self._calls = 0
         self._emit_entered = session.emitter(ModuleEntered)
         self._emit_exited = session.emitter(ModuleExited)
@@ -57,6 +59,8 @@ class ModuleCallTable:
             state.modules.append(module_id)
             if self._session.addresses is not None:
                 self._session.addresses.module_changed(number, state)
+            if self.times is not None:
+                self.times.on_enter(module)
         except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
             self._session.fail("modules", error)
             return None
@@ -74,6 +78,8 @@ class ModuleCallTable:
             state = self._local.state
             calls = state.calls
             depth, marks = opened
+            if self.times is not None:
+                self.times.on_exit(opened)
             del state.marks[marks:]
             while len(calls) > depth:
                 call_id = calls.pop()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
+from autogradviz.recorder.ops.current_streams import emit_stream
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.nodes_run_without_mode import is_sparse
 from autogradviz.recorder.torch_internals.private_api import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.open_engine_call import EngineCall
+    from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
     from autogradviz.recorder.python_engine.dispatch_mode import OpMode
     from autogradviz.recorder.python_engine.graph_walk import NodeTable
     from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
@@ -79,6 +81,9 @@ class NodeRuns:
         self._emit_started = session.emitter(NodeStarted)
         self._emit_finished = session.emitter(NodeFinished)
         self._emit_accumulated = session.emitter(GradAccumulated)
+        self._with_streams = torch.accelerator.is_available()
+        self.device_spans: PythonDeviceSpans | None = None
+        """Times nodes on the device, if that is recorded."""
         self.open: dict[int, EngineCall] = {}
         """The open engine calls by backward id."""
         self._by_task: dict[int, EngineCall] = {}
@@ -217,6 +222,8 @@ class NodeRuns:
                 tag.mode_sensitive or (tag.leaf is not None and is_sparse(gradients))
             ):
                 mode.suspend()  # the engine restores it when it has run the node
+            if self._with_streams:
+                self._on_device(backward_id, node_id, gradients)
         except Exception as error:  # noqa: BLE001 - whatever failed here, the node must run
             self._session.fail("backward", error)
             return
@@ -224,6 +231,13 @@ class NodeRuns:
             self._session.end_recorder_time()
         if self._stops is not None:
             self._stops.node_started(gradients)
+
+    def _on_device(self, backward_id: int, node_id: int, gradients: Any) -> None:
+        """Record the stream on which a node runs, and when."""
+        with DisableTorchFunction():
+            emit_stream(self._session, gradients, run=(backward_id, node_id))
+        if self.device_spans is not None:
+            self.device_spans.run_begins(backward_id, node_id, gradients)
 
     def _read_node(
         self, tag: NodeTag, backward_id: int, state: ThreadState, gradients: Any
@@ -254,6 +268,8 @@ class NodeRuns:
 
     def _finish(self, run: Running, thread: int, call: EngineCall) -> None:
         backward_id, node_id, tag, given, _ = run
+        if self.device_spans is not None:
+            self.device_spans.run_ends(backward_id, node_id)
         self._emit_finished(thread, None, backward_id, node_id)
         leaf, saved = tag.leaf, tag.saved
         if leaf is not None and given:

@@ -160,12 +160,8 @@ class StackTable:
         """
         last, callers = below
         back = None if frame is None else frame.f_back
-        up = None if back is None else back.f_back
-        if frame and back and up and up.f_back is last:  # most stacks in a module's forward
-            return (
-                callers, id(frame.f_code), frame.f_lasti,
-                id(back.f_code), back.f_lasti, id(up.f_code), up.f_lasti,
-            )  # fmt: skip
+        if frame and back and back.f_back is last:  # most stacks in a module's forward
+            return callers, id(frame.f_code), frame.f_lasti, id(back.f_code), back.f_lasti
         key = [callers]
         while frame is not last and frame is not None:
             key.append(id(frame.f_code))

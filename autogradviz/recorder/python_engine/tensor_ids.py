@@ -28,6 +28,12 @@ from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
     version_of,
 )
 from autogradviz.recorder.torch_internals.private_api import shape_of
+from autogradviz.recorder.torch_internals.unreadable_tensors import (
+    LIMITS,
+    FakeTensor,
+    class_text,
+    why_unreadable,
+)
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_LAYOUT,
     inner_tensor,
@@ -42,6 +48,13 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session
 
 _Tensor: Final = torch.Tensor
+
+
+def _is_symbolic(tensor: torch.Tensor) -> bool:
+    """Return whether a fake tensor has symbolic sizes; a number of one would be a guard."""
+    return any(type(length) is not int for length in (*tensor.shape, tensor.storage_offset()))
+
+
 _reference: Final = weakref.ref
 
 
@@ -78,6 +91,7 @@ class TensorTable:
         self._emit_strides = session.emitter(StridesSeen)
         self._emit_distributed = session.emitter(DistributedTensorSeen)
         self._append = session.log.appender(TensorSeen)
+        self._limit = session.limit
         self._lock = new_lock()  # a finalizer may run ops while we hold it
         self._bare_ids: dict[Any, int] = {}  # of tensors without a storage
         self._inner_of: dict[int, int] = {}  # by wrapper, the tensor that it holds
@@ -110,7 +124,9 @@ class TensorTable:
             if kind is _Tensor or kind in PLAIN_TENSORS:
                 window = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             elif kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
-                return self._wrapper(tensor, kind)
+                if kind is not FakeTensor or _is_symbolic(tensor):
+                    return self._wrapper(tensor, kind)
+                window = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             else:
                 window = (tensor.storage_offset(), shape_of(tensor), tensor.dtype)
             storage = tensor.untyped_storage()
@@ -221,6 +237,7 @@ class TensorTable:
         size = torch.Size() if tensor.is_nested else shape_of(tensor)
         key = (type(tensor), tuple(size), tensor.dtype, str(tensor.layout))
         shape = tuple([int(length) for length in size])
+        self._limit("tensors", LIMITS["tensors"].format(kind=why_unreadable(tensor)))
         return self._bare(key, shape, _dtype_name(tensor.dtype), str(tensor.device))
 
     def _wrapper(self, tensor: torch.Tensor, kind: type) -> int:
@@ -239,11 +256,10 @@ class TensorTable:
         found = self._bare_ids.get(key)
         if found is not None:
             return found
-        nbytes = inner.numel() * inner.element_size()
-        try:
+        nbytes = storage_nbytes = 0
+        if self.storage_of[inner_id] != NO_ID:
+            nbytes = inner.numel() * inner.element_size()
             storage_nbytes = inner.untyped_storage().nbytes()
-        except RuntimeError:  # as in intern
-            storage_nbytes = 0
         found = self._bare(
             key, shape, _dtype_name(tensor.dtype), str(tensor.device), nbytes,
             self.storage_id(inner_id), storage_nbytes,
@@ -258,6 +274,8 @@ class TensorTable:
     def _opaque(self, kind: type) -> int:
         # A subclass with its own dispatch may implement ``shape`` in Python: reading it would run
         # the user's code, so only the class is recorded.
+        text = "fake tensors" if kind is FakeTensor else class_text(kind)
+        self._limit("tensors", LIMITS["tensors"].format(kind=text))
         return self._bare(kind, (), kind.__name__, "")
 
     def _bare(

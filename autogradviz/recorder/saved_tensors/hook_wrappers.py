@@ -61,14 +61,14 @@ class TracingPackHook:
             return self.hook(tensor)
         session = tracer.session
         save = session.guarded("saved tensors", self._pack, tracer, tensor)
-        state = session.enter_hook()
+        state = session.always_guarded("saved tensors", session.enter_hook)
         try:
             result = self.hook(tensor)
         except BaseException:
             raised = session.guarded("saved tensors", tracer.id_of, tensor)
-            session.leave_hook(state, NO_ID if raised is None else raised)
+            self._leave(session, state, NO_ID if raised is None else raised)
             raise
-        session.leave_hook(state)
+        self._leave(session, state, NO_ID)
         if save is not None:
             # Guarded, as the hook may have ended the recording, or forked this process.
             session.guarded("saved tensors", tracer.saves.packed, save, result)
@@ -81,6 +81,10 @@ class TracingPackHook:
                     "saved tensors", tracer.emit_moved, save.saved_id, tensor, _copy_in(result)
                 )
         return result
+
+    def _leave(self, session: Session, state: Any, raised: int) -> None:
+        if state is not None:
+            session.always_guarded("saved tensors", session.leave_hook, state, raised)
 
     def _pack(self, tracer: HookTracer, tensor: torch.Tensor) -> HookedSave:
         position = None

@@ -118,7 +118,12 @@ def observe_hook_pairs(
         if plan is None:
             return enter(hooks)
         pack, unpack = hooks.pack_hook, hooks.unpack_hook
-        tracing, unpacking = tracer.wrap(pack, unpack, plan[0], plan[1:])
+        wrappers = session.always_guarded(
+            "saved tensors", tracer.wrap, pack, unpack, plan[0], plan[1:]
+        )
+        if wrappers is None:
+            return enter(hooks)
+        tracing, unpacking = wrappers
 
         # No ExitStack: Dynamo would compile its methods.
         try:

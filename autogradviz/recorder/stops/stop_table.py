@@ -22,6 +22,7 @@ import torch
 from autogradviz.breakpoints.stop import LiveSave, Stop
 from autogradviz.breakpoints.stop_condition import is_of_file
 from autogradviz.events import OpCalled, field_names
+from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.stops.live_saves import (
     nodes_below,
     saves_of_node,
@@ -35,8 +36,10 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
+from autogradviz.recorder.torch_internals.unreadable_tensors import FREED, why_unreadable
 from autogradviz.recorder.user_code_frames import cell_number, is_user_code
 from autogradviz.support.fork_safe_locks import new_lock
+from autogradviz.support.source_lines import source_line
 from autogradviz.support.standard_error import print_line
 
 if TYPE_CHECKING:
@@ -133,7 +136,9 @@ class StopTable:
         self._op_threads.add(threading.get_ident())
         with DisableTorchFunction():
             frame = user_frame()
-            reason = self._reason_to_stop(str(func), args, kwargs, result, row, call, frame)
+            reason = self._session.guarded(
+                "break_on", self._reason_to_stop, str(func), args, kwargs, result, row, call, frame
+            )
         if reason is None:
             return
         signature, written = call[0], {id(tensor): version for _, tensor, version in call[7]}
@@ -260,9 +265,43 @@ class StopTable:
             ):
                 found = self._counted(condition, f"{op} is the first operator of the line") or found
         for condition in self._by_kind["not-finite"]:
-            problem = _first_not_finite(op, args, kwargs, result)
+            with below_autograd():
+                problem = self._first_not_finite(op, args, kwargs, result)
             if problem is not None:
                 found = self._counted(condition, f"{op} gave {problem}") or found
+        return found
+
+    def _first_not_finite(self, op: str, args: Any, kwargs: Any, result: Any) -> str | None:
+        """Return "NaN" or "an infinity" if an op was the first to give one, None otherwise.
+
+        An infinity that the op received, as a mask has it, is not the op's own.
+        """
+        if is_op(op, f"{_UNINITIALIZED[0]}*") or is_op(op, f"{_UNINITIALIZED[1]}*"):
+            return None
+        constants = [each for each in _numbers((args, kwargs)) if isinstance(each, float)]
+        if not all(map(math.isfinite, constants)):  # the program asked for it
+            return None
+        bad = [each for each in self._readable(result) if not _is_finite(each)]
+        if not bad:
+            return None
+        if any(bool(torch.isnan(each).any()) for each in bad):
+            return "NaN"
+        own = {storage_address(each) for each in bad}
+        given = self._readable((args, kwargs))
+        if any(storage_address(each) not in own and not _is_finite(each) for each in given):
+            return None
+        return "an infinity"
+
+    def _readable(self, value: Any) -> list[torch.Tensor]:
+        """Return the tensors in a value whose entries can be read; the others are reported."""
+        found = []
+        for tensor in _tensors(value):
+            kind = why_unreadable(tensor)
+            if not kind:
+                found.append(tensor)
+            elif kind != FREED:
+                message = f"NaN and infinities are not looked for in {kind}"
+                self._session.limit("break_on", message)
         return found
 
     def _counted(self, condition: StopCondition, reason: str) -> str | None:
@@ -440,9 +479,7 @@ def _is_at(condition: StopCondition, frame: FrameType | None, phase: str) -> boo
 
 
 def _text_at(path: str, frame: FrameType) -> str:
-    import linecache
-
-    return linecache.getline(path, frame.f_lineno, frame.f_globals).strip()
+    return source_line(path, frame.f_lineno).strip()
 
 
 def _target(condition: StopCondition) -> str:
@@ -458,29 +495,6 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (tuple, list)):
         return [tensor for item in value for tensor in _tensors(item)]
     return []
-
-
-def _first_not_finite(op: str, args: Any, kwargs: Any, result: Any) -> str | None:
-    """Return "NaN" or "an infinity" if an op was the first to give one, None otherwise.
-
-    An infinity that the op received, as a mask has it, is not the op's own.
-    """
-    if is_op(op, f"{_UNINITIALIZED[0]}*") or is_op(op, f"{_UNINITIALIZED[1]}*"):
-        return None
-    written = [each for each in _tensors(result) if each.is_floating_point() or each.is_complex()]
-    constants = [each for each in _numbers((args, kwargs)) if isinstance(each, float)]
-    if not all(map(math.isfinite, constants)):  # the program asked for it
-        return None
-    bad = [each for each in written if each.device.type != "meta" and not _is_finite(each)]
-    if not bad:
-        return None
-    if any(bool(torch.isnan(each).any()) for each in bad):
-        return "NaN"
-    given = _tensors((args, kwargs))
-    own = {storage_address(each) for each in bad}
-    if any(storage_address(each) not in own and not _is_finite(each) for each in given):
-        return None
-    return "an infinity"
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

@@ -57,7 +57,11 @@ def skip_dynamo_recursive(function: F) -> F:
 
 def skip_frame(function: F) -> F:
     """Make Dynamo and warnings skip a wrapper's frame, but not the user's code that it calls."""
-    skip_in_stacklevel(function)
+    return skip_frame_in_dynamo(skip_in_stacklevel(function))
+
+
+def skip_frame_in_dynamo(function: F) -> F:
+    """Make Dynamo skip a wrapper's frame that stands in the place of the frame of a function."""
     _mark(function.__code__, _SKIP_FRAME)
     return function
 

@@ -76,6 +76,15 @@ def hide_from_compiler(compiling: bool) -> None:  # noqa: FBT001
                 each.remove()
 
 
+def _undo(change: Removable) -> None:
+    """Undo a change; once more if that fails halfway, for lack of memory or by a signal."""
+    try:
+        change.remove()
+    except BaseException:
+        change.remove()
+        raise
+
+
 def forget_compilers() -> None:
     """Forget the threads on which a compiler runs; nothing follows them any more."""
     _compiling.clear()
@@ -94,7 +103,7 @@ def hidden_from_compilers(change: Removable) -> Iterator[None]:
         with _lock:
             if change in _hidden:
                 _hidden.remove(change)
-            change.remove()
+            _undo(change)
 
 
 @contextmanager
@@ -116,7 +125,7 @@ def patched_for_compilers_too(owner: Any, **ours: Any) -> Iterator[None]:
         patch.install()
         yield
     finally:
-        patch.remove()
+        _undo(patch)
 
 
 @contextmanager

@@ -86,6 +86,7 @@ NEEDED: Final = (
     PrivateName("_C._AutoDispatchBelowAutograd", "reading contents unobserved"),
     PrivateName("_C._DisableTorchDispatch", "reading contents unobserved"),
     PrivateName("_C._functorch.is_functorch_wrapped_tensor", "reading contents"),
+    PrivateName("_C._functorch.is_legacy_batchedtensor", "reading contents"),
     PrivateName("_C._DisableAutocast", _VERIFY),
     PrivateName("_C._autograd._saved_tensors_hooks_set_tracing", _VERIFY),
     PrivateName("autograd.Variable._execution_engine", _VERIFY),
@@ -210,6 +211,7 @@ get_current_dispatch_mode_stack: Final = (
 )
 pop_mode: Final = torch.utils._python_dispatch._pop_mode
 push_mode: Final = torch.utils._python_dispatch._push_mode
+tree_leaves = torch.utils._pytree.tree_leaves
 get_current_function_mode_stack: Final = torch.overrides._get_current_function_mode_stack
 has_kernel_for_dispatch_key: Final = torch._C._dispatch_has_kernel_for_dispatch_key
 get_mkldnn_enabled: Final = torch._C._get_mkldnn_enabled
@@ -234,6 +236,7 @@ SingleLevelFunction: Final[Any] = torch.autograd.function._SingleLevelFunction
 engine: Final[Any] = torch.autograd.Variable._execution_engine
 """The engine itself, past the function that observes backwards."""
 is_functorch_wrapped_tensor: Final = torch._C._functorch.is_functorch_wrapped_tensor
+is_legacy_batched_tensor: Final[Any] = torch._C._functorch.is_legacy_batchedtensor
 foreach_norm: Final = torch._foreach_norm
 data_address: Final[Any] = torch._C._data_address  # type: ignore[attr-defined]
 is_copied_on_write: Final[Any] = torch._C._is_cow_tensor  # type: ignore[attr-defined]

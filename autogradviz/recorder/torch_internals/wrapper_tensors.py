@@ -79,11 +79,14 @@ def layout_number(tensor: Any) -> int:
     if spec is None:
         return NO_LAYOUT
     mesh = spec.mesh
+    coordinates = tuple(mesh.get_coordinate() or ())
+    if not all(type(each) is int for each in coordinates):
+        coordinates = ()  # one process plays all ranks, with LocalTensorMode
     layout = Layout(
         tuple([repr(placement) for placement in spec.placements]),
         tuple(mesh.mesh_dim_names or ()),
         tuple(mesh.shape),
-        tuple(mesh.get_coordinate() or ()),
+        coordinates,
     )
     found = _numbers.get(layout)
     if found is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.recorder.torch_internals.saved_slots_of_node import slots_of
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,8 @@ def changed_slot(node: Any, again: Any) -> str:
     """Return the name of the first saved tensor that differs from that of a new node, else ""."""
     for name, _ in slots_of(type(node)):
         for now, then in zip(_saved(node, name), _saved(again, name), strict=False):
+            if why_unreadable(now) or why_unreadable(then):
+                continue
             if now.shape != then.shape or not torch.equal(now.detach(), then.detach()):
                 return name.removeprefix("_raw_saved_")
     return ""

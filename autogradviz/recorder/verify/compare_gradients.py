@@ -18,8 +18,15 @@ _TINY: Final = 1e-30
 """A difference of no larger norm is no error."""
 
 
-def difference(got: torch.Tensor | None, want: torch.Tensor | None) -> float | None:
+def difference(
+    got: torch.Tensor | None, want: torch.Tensor | None, inside: torch.dtype = torch.float64
+) -> float | None:
     """Return the relative error of a gradient, None if it is no more than rounding.
+
+    Args:
+        got: a gradient.
+        want: the right one.
+        inside: the narrowest dtype in which it was computed, if not its own.
 
     An absent gradient is zero. NaN and infinity equal themselves. Call it with function overrides
     and dispatch modes disabled, and without gradients.
@@ -27,7 +34,7 @@ def difference(got: torch.Tensor | None, want: torch.Tensor | None) -> float | N
     if got is None or want is None:
         given = want if got is None else got
         return None if given is None or not bool(_dense(given).any()) else 1.0
-    tolerance = max(TOLERANCES.get(got.dtype, 2e-4), TOLERANCES.get(want.dtype, 2e-4))
+    tolerance = max(TOLERANCES.get(each, 2e-4) for each in (got.dtype, want.dtype, inside))
     got, want = _dense(got), _dense(want)
     if got.shape != want.shape:
         try:

@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from autogradviz.recorder.ops.op_schemas import gives_own_derivative
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, engine
-from autogradviz.recorder.verify.compare_gradients import relative_error
-from autogradviz.recorder.verify.kept_ops import KeptOp, keep_op_of_function, replaying
+from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference, relative_error
+from autogradviz.recorder.verify.kept_ops import (
+    KeptOp,
+    keep_op_of_function,
+    own_derivative,
+    replaying,
+)
 from autogradviz.recorder.verify.kept_tensors import (
     CannotReplayError,
-    check_plain,
     map_tensors,
     tensors_in,
 )
@@ -30,6 +35,10 @@ if TYPE_CHECKING:
 
 _DETACH: Final = "aten.detach.default"
 _OUTSIDE: Final = "its forward computes outside PyTorch's operators"
+_NARROW: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
+_OTHER_ROUNDING: Final = 4.0
+"""A backward may round so many times as much as the derivative of its forward."""
+_MOST_ROUNDING: Final = 0.2
 _REPEATED: Final = 1e-3
 """The largest relative difference of an output that ran again."""
 MOST_OPS: Final = 5_000
@@ -60,6 +69,8 @@ class Differentiated(NamedTuple):
     """The leaves that its forward read, and their gradients."""
     is_identity: bool
     """Each output has the values of an input."""
+    narrowest: torch.dtype
+    """The dtype with the coarsest rounding in which the forward computed."""
 
 
 class FunctionTape:
@@ -75,6 +86,7 @@ class FunctionTape:
         self._outputs: list[tuple[int, torch.Tensor]] = []
         self._from_inputs: set[int] = set()
         """The tensors that are computed from inputs."""
+        self._narrowest = torch.float64
         self.problem = ""
         self.inputs = [self._add(tensor, is_input=True).number for tensor in inputs]
 
@@ -87,7 +99,6 @@ class FunctionTape:
         """Return the name of a tensor; one that is not known comes from outside."""
         known = self._names.get(id(tensor))
         if known is None or is_input:
-            check_plain(tensor)
             with DisableTorchFunction():
                 leaf = not is_input and tensor.requires_grad and tensor.is_leaf
             copy = self._tensors.copy(tensor)
@@ -116,6 +127,11 @@ class FunctionTape:
             given = names_in((pending.args, tuple(pending.kwargs.values())))
             if not self._from_inputs.isdisjoint(given):
                 self._from_inputs.update(names)
+                for tensor in tensors_in(result):
+                    if TOLERANCES.get(tensor.dtype, 0.0) > TOLERANCES[self._narrowest]:
+                        self._narrowest = tensor.dtype
+                if gives_own_derivative(pending.func):
+                    self.problem = own_derivative(pending.func)
 
     def _name_of(self, tensor: torch.Tensor) -> int:
         known = self._names.get(id(tensor))
@@ -127,15 +143,62 @@ class FunctionTape:
             name = self._names.get(id(tensor))
             if name is None:
                 self.problem = self.problem or _OUTSIDE
-            else:
+                continue
+            try:
                 self._outputs.append((name, self._tensors.copy(tensor)))
+            except CannotReplayError as error:
+                self.problem = self.problem or str(error)
         if self._from_inputs.isdisjoint(name for name, _ in self._outputs):
             self.problem = self.problem or _OUTSIDE
         self._names.clear()
         self._alive.clear()
 
-    def differentiate(self, gradients: Sequence[torch.Tensor | None]) -> Differentiated:
+    def explains_by_rounding(
+        self,
+        place: int,
+        got: torch.Tensor | None,
+        want: torch.Tensor | None,
+        gradients: Sequence[torch.Tensor | None],
+    ) -> bool:
+        """Return whether a gradient is off by no more than rounding inside the forward.
+
+        The derivative is computed in float64 too. Its difference from the one in the dtypes of the
+        forward is what rounding does; narrow dtypes cancel in a loss, and not in its backward.
+        So is the effect of changes of the incoming gradient by one unit in the last place.
+
+        Raises:
+            CannotReplayError: the gradient is no larger than rounding.
+        """
+        if self._narrowest is torch.float64 or got is None or want is None:
+            return False
+        try:
+            wide = self.differentiate(gradients, wide=True).inputs[place]
+            dtype = self._narrowest
+            shaken = [_shaken(each, torch.finfo(dtype).eps) for each in gradients]
+            other = self.differentiate(shaken, wide=True).inputs[place]
+        except Exception:  # noqa: BLE001 - an operator may refuse float64
+            return False
+        if wide is None or other is None or wide.shape != got.shape:
+            return False
+        if difference(got, wide, self._narrowest) is None:
+            return True
+        norm = torch.linalg.vector_norm
+        rounding = max(float(norm(want.double() - wide)), float(norm(other - wide)))
+        if float(norm(got.double() - wide)) > _OTHER_ROUNDING * rounding:
+            return False
+        if rounding > _MOST_ROUNDING * float(norm(wide)):
+            message = "rounding inside its forward is as large as its gradient"
+            raise CannotReplayError(message)
+        return True
+
+    def differentiate(
+        self, gradients: Sequence[torch.Tensor | None], *, wide: bool = False
+    ) -> Differentiated:
         """Return the gradients for the gradients of the outputs.
+
+        Args:
+            gradients: of the outputs.
+            wide: compute in float64.
 
         Raises:
             CannotReplayError: the operators computed something else this time.
@@ -146,15 +209,18 @@ class FunctionTape:
         values: dict[int, torch.Tensor] = {}
         with replaying():
             for each in self._externals:
-                leaf = each.copy.detach()
+                leaf = _widened(each.copy.detach()) if wide else each.copy.detach()
                 if (each.is_input or each.leaf is not None) and _is_differentiable(leaf):
                     leaf.requires_grad_()
                 leaves[each.number], values[each.number] = leaf, leaf.clone()
         for op, names in self._ops:
-            results = tensors_in(_run(op, values))
+            results = tensors_in(_run(op, values, wide=wide))
             values.update(zip(names, results, strict=True))
-        self._check_outputs(values)
-        return self._gradients(leaves, values, gradients)
+        if not wide:
+            self._check_outputs(values)
+            return self._gradients(leaves, values, gradients)
+        given = [None if g is None else _widened(g) for g in gradients]
+        return self._gradients(leaves, values, given)
 
     def _check_outputs(self, values: dict[int, torch.Tensor]) -> None:
         for name, copy in self._outputs:
@@ -181,7 +247,7 @@ class FunctionTape:
         inputs = [by_leaf.get(id(leaves[name])) for name in self.inputs]
         read = [(e.leaf, by_leaf.get(id(leaves[e.number]))) for e in self._externals
                 if e.leaf is not None]  # fmt: skip
-        return Differentiated(inputs, read, self._is_identity())
+        return Differentiated(inputs, read, self._is_identity(), self._narrowest)
 
     def _is_identity(self) -> bool:
         copies = [each.copy for each in self._externals if each.is_input]
@@ -209,13 +275,33 @@ def gradients_of(
     return found
 
 
-def _run(op: KeptOp, values: dict[int, torch.Tensor]) -> Any:
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _shaken(gradient: torch.Tensor | None, eps: float) -> torch.Tensor | None:
+    """Return a gradient in float64 with each entry changed by up to a relative ``eps``."""
+    if gradient is None:
+        return None
+    draws = torch.Generator().manual_seed(0)
+    change = torch.rand(gradient.shape, generator=draws, dtype=torch.float64) * 2 - 1
+    return gradient.double() * (1 + eps * change.to(gradient.device))
+
+
+def _run(op: KeptOp, values: dict[int, torch.Tensor], *, wide: bool) -> Any:
     args = map_names(op.args, values)
     with replaying(op.random):
         if str(op.func) == _DETACH:
             return args[0].view_as(args[0])
         kwargs = {name: map_names(each, values) for name, each in op.kwargs.items()}
+        if wide:
+            kwargs = {name: _wide_dtype(each) for name, each in kwargs.items()}
+            args = tuple([_wide_dtype(each) for each in args])
         return op.func(*args, **kwargs)
+
+
+def _wide_dtype(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
 
 
 def map_names(value: Any, values: dict[int, torch.Tensor]) -> Any:

@@ -43,6 +43,12 @@ class KeptOp(NamedTuple):
     """The generators that it drew from, each with its state before; see ``_random_states``."""
 
 
+def own_derivative(func: Any) -> str:
+    """Return why the node of an operator cannot be compared with that of its second run."""
+    name = func.name().removesuffix(".default")
+    return f"the derivative of {name} is the program's own"
+
+
 def keep_op(
     tensors: KeptTensors, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, grad: bool
 ) -> KeptOp:

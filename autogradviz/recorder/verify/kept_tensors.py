@@ -9,10 +9,8 @@ import torch
 
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
-from autogradviz.recorder.torch_internals.private_api import (
-    DisableTorchFunction,
-    is_functorch_wrapped_tensor,
-)
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.recorder.torch_internals.unreadable_tensors import class_text, why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,8 +78,8 @@ class KeptTensors:
         Raises:
             CannotReplayError: it cannot be copied.
         """
-        check_plain(tensor)
         with DisableTorchFunction():
+            check_plain(tensor)
             base = tensor._base if written and grad and tensor._is_view() else None  # noqa: SLF001
             if base is None:
                 row = self.row(tensor) if content else tensor.device
@@ -95,7 +93,13 @@ class KeptTensors:
             return Kept(base, self.row(base), written=True, place=place)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a tensor."""
+        """Return a copy of a tensor.
+
+        Raises:
+            CannotReplayError: it cannot be copied.
+        """
+        with DisableTorchFunction():
+            check_plain(tensor)
         return Kept(tensor, self.row(tensor), written=False).tensor()
 
     def row(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -133,16 +137,14 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def check_plain(tensor: torch.Tensor) -> None:
-    """Raise ``CannotReplayError`` if a tensor is not one of PyTorch's own in ordinary memory."""
-    if type(tensor) not in PLAIN_TENSORS:
-        message = f"tensors of the class {type(tensor).__name__}"
-    elif tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-        message = "tensors that are not dense"
-    elif tensor.is_meta or is_functorch_wrapped_tensor(tensor) or tensor._is_zerotensor():  # noqa: SLF001
-        message = "tensors without memory of their own"
-    else:
-        return
-    raise CannotReplayError(message)
+    """Raise ``CannotReplayError`` if a tensor is not one of PyTorch's own in ordinary memory.
+
+    Call it with function overrides disabled.
+    """
+    kind = type(tensor)
+    message = why_unreadable(tensor) or ("" if kind in PLAIN_TENSORS else class_text(kind))
+    if message:
+        raise CannotReplayError(message)
 
 
 def map_tensors(value: Any, change: Callable[[Any], Any], kind: type = torch.Tensor) -> Any:
@@ -150,7 +152,8 @@ def map_tensors(value: Any, change: Callable[[Any], Any], kind: type = torch.Ten
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, (list, tuple)):
-        return type(value)([map_tensors(each, change, kind) for each in value])
+        parts = [map_tensors(each, change, kind) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 

@@ -17,16 +17,18 @@ from __future__ import annotations
 from collections import Counter, deque
 from contextlib import contextmanager
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import torch
 from torch.autograd.function import FunctionCtx
 
+from autogradviz.event_log.match_ops_nodes import node_stem, op_stem
 from autogradviz.events import (
     GradientFactFailed,
     GradientFactsChecked,
     GradientFactsNotChecked,
 )
+from autogradviz.recorder.ops.op_schemas import gives_own_derivative
 from autogradviz.recorder.own_hook import OwnHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
@@ -35,12 +37,12 @@ from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     SingleLevelFunction,
     get_sequence_nr,
-    is_functorch_wrapped_tensor,
 )
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.verify.changed_saves import changed_slot, has_hooks
 from autogradviz.recorder.verify.compare_gradients import ROUNDING, difference, is_straight_through
 from autogradviz.recorder.verify.function_tape import FunctionTape, gradients_of
-from autogradviz.recorder.verify.kept_ops import keep_op, replay
+from autogradviz.recorder.verify.kept_ops import keep_op, own_derivative, replay
 from autogradviz.recorder.verify.kept_tensors import CannotReplayError, KeptTensors
 
 if TYPE_CHECKING:
@@ -49,7 +51,11 @@ if TYPE_CHECKING:
     from autogradviz.events import ChangedBy, FactKind, HookKind
     from autogradviz.recorder.backward.open_engine_call import EngineCall
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.thread_state import ThreadState
     from autogradviz.recorder.verify.kept_ops import KeptOp
+
+_KeptTable: TypeAlias = "dict[tuple[int, int], KeptOp | FunctionTape | str]"
+"""Calls that made nodes, by thread and sequence number, or why one cannot run again."""
 
 _COPY_SLICES: Final = "CopySlices"
 _BACKWARDS: Final = 8
@@ -62,6 +68,15 @@ class NodeTag(Protocol):
     node_id: int
     leaf: int | None
     saved: Any
+
+
+def _may_make(kept: KeptOp | FunctionTape | str, node: Any) -> bool:
+    """Return whether a call may have made a node, by its name."""
+    if isinstance(kept, FunctionTape):
+        return isinstance(node, FunctionCtx)
+    if isinstance(kept, str):
+        return True
+    return op_stem(kept.func.name().replace("::", ".")) == node_stem(node.name())
 
 
 class _AfterNode(OwnHook):
@@ -82,12 +97,14 @@ class _AfterNode(OwnHook):
 class _Run:
     """A node that runs."""
 
-    __slots__ = ("before", "inside", "node", "packed", "received", "tag")
+    __slots__ = ("before", "inside", "node", "packed", "problem", "received", "tag")
 
     def __init__(self, tag: NodeTag, node: Any, received: Any) -> None:
         self.tag = tag
         self.node = node
         self.received = received
+        self.problem = ""
+        """Why the gradients cannot be compared."""
         self.packed = False
         """Whether saved-tensor hooks packed what it saved."""
         self.before: torch.Tensor | None = None
@@ -113,24 +130,23 @@ class Verifier:
         self.module_name: Any = None
         """Returns the name of a module of an id; set before the recording starts."""
         self._tensors = KeptTensors()
-        self._ops: dict[tuple[int, int], KeptOp | FunctionTape | str] = {}
+        self._threads: set[int] = set()  # that have made nodes
+        self._ops: _KeptTable = {}
         """By thread and sequence number of the node; a text says why one cannot run again."""
-        self._older: deque[dict[tuple[int, int], KeptOp | FunctionTape | str]] = deque(
-            maxlen=_BACKWARDS
-        )
+        self._older: deque[_KeptTable] = deque(maxlen=_BACKWARDS)
         """The rest after earlier backwards: most of it belongs to graphs that are gone."""
         self._tapes: dict[int, list[tuple[int, FunctionTape]]] = {}
-        self._sent: dict[tuple[int, int, int], torch.Tensor] = {}
-        """The gradients that arrive at nodes, by backward, node and its input."""
+        self._sent: dict[tuple[int, int, int], torch.Tensor | None] = {}
+        """The gradients that arrive at nodes, by backward, node and its input; None if unknown."""
         self._runs: dict[int, list[_Run]] = {}
         self._hooked: set[tuple[int | None, int | None, bool]] = set()
         """The nodes where hooks of the user ran, and whether that was after the node."""
         self._hooks: dict[int, list[tuple[_AfterNode, dict[Any, Any]]]] = {}
-        self._not_checked: Counter[tuple[str, str]] = Counter()
         self._checked: Counter[str] = Counter()
         self._keep_graph: dict[int, bool] = {}
         self._limited: dict[int, bool] = {}
         self._emit = session.emitter(GradientFactFailed)
+        self._emit_not_checked = session.emitter(GradientFactsNotChecked)
 
     def guarded(self, work: Any, *args: Any) -> None:
         """Call a function that verifies; its failure must not reach the user's step."""
@@ -160,6 +176,7 @@ class Verifier:
         except CannotReplayError as error:
             kept = str(error)
         self._ops[state.number, created] = kept
+        self._threads.add(state.number)
 
     def after_op(self, result: Any) -> None:
         """Read what the operator returned."""
@@ -197,6 +214,7 @@ class Verifier:
             tape.close(outputs)
             if self._is_wanted(state):
                 self._ops[state.number, number] = tape
+                self._threads.add(state.number)
 
     # --- backward -----------------------------------------------------------------------------
 
@@ -235,14 +253,18 @@ class Verifier:
 
     def node_started(self, tag: NodeTag, node: Any, backward_id: int, received: Any) -> None:
         """Verify what arrived at a node that is about to run."""
-        if any(g is not None and is_functorch_wrapped_tensor(g) for g in received):
-            return
         run = _Run(tag, node, received)
         with self._apart():
+            run.problem = _why_unreadable(received)
             for place, gradient in enumerate(received):
                 self._check_edge(tag, backward_id, place, gradient)
-            if tag.leaf is not None:
+            if run.problem:
+                pass
+            elif tag.leaf is not None:
                 grad = node.variable.grad
+                run.problem = _why_unreadable([grad])
+                if run.problem:
+                    grad = None
                 run.before = None if grad is None else grad.detach().clone()
                 run.received = [None if g is None else g.detach().clone() for g in received]
             elif isinstance(node, FunctionCtx):  # its code may write its gradients
@@ -253,7 +275,7 @@ class Verifier:
 
     def _check_edge(self, tag: NodeTag, backward_id: int, place: int, gradient: Any) -> None:
         sent = self._sent.pop((backward_id, tag.node_id, place), None)
-        if sent is None:
+        if sent is None or _why_unreadable([gradient]):
             return
         self._checked["edge"] += 1
         error = difference(gradient, sent)
@@ -274,8 +296,14 @@ class Verifier:
             return
         with self._apart():
             if tag.leaf is not None:
-                self._check_leaf(run, backward_id, runs)
+                run.problem = run.problem or _why_unreadable([run.node.variable.grad])
+                if run.problem:
+                    name = run.node.name()
+                    self._emit_not_checked(state.number, None, name, run.problem, 1, tag.node_id)
+                else:
+                    self._check_leaf(run, backward_id, runs)
             else:
+                run.problem = run.problem or _why_unreadable(returned)
                 self._check_node(run, backward_id, returned)
                 self._send(run.node, backward_id, returned)
         state.sequence_nr = get_sequence_nr()  # no op may pass for the one that made our nodes
@@ -291,10 +319,13 @@ class Verifier:
             if target is None or gradient is None:
                 continue
             key = (backward_id, self._node_id(target), place)
-            before = self._sent.get(key)
-            self._sent[key] = (
-                gradient.detach().clone() if before is None else _sum(before, gradient.detach())
-            )
+            if _why_unreadable([gradient]):
+                self._sent[key] = None
+            elif key not in self._sent:
+                self._sent[key] = gradient.detach().clone()
+            else:
+                before = self._sent[key]
+                self._sent[key] = None if before is None else _sum(before, gradient.detach())
 
     _node_id: Any
 
@@ -321,16 +352,35 @@ class Verifier:
         node, state = run.node, self._local.state
         name = node.name()
         number = node._sequence_nr() - name.endswith(_COPY_SLICES)  # noqa: SLF001
-        key = (state.number, number)
-        tables = [each for each in (self._ops, *self._older) if key in each]
-        kept = tables[0][key] if tables else None
-        if tables and not self._keep_graph.get(backward_id):
-            del tables[0][key]
+        found = self._find_kept(node, number, state)
+        kept = found if found is None or isinstance(found, str) else found[0][found[1]]
+        if isinstance(found, tuple) and not self._keep_graph.get(backward_id):
+            del found[0][found[1]]
         problem = "no recorded operator made it" if kept is None else kept
         if not isinstance(problem, str):
-            problem = self._try_check(kept, run, backward_id, returned)
+            problem = run.problem or self._try_check(kept, run, backward_id, returned)
         if problem and (kept is not None or self._module is None):
-            self._not_checked[name, problem] += 1
+            self._emit_not_checked(state.number, None, name, problem, 1, run.tag.node_id)
+
+    def _find_kept(
+        self, node: Any, number: int, state: ThreadState
+    ) -> tuple[_KeptTable, tuple[int, int]] | str | None:
+        """Return the table and the key of what made a node; a reason if that is ambiguous.
+
+        PyTorch counts the numbers of nodes for each thread, and a node does not know its thread: a
+        device runs the nodes that the program's thread made.
+        """
+        tables = (self._ops, *self._older)
+        threads = sorted(self._threads, key=lambda thread: thread != state.number)
+        found = [
+            (t, (thread, number)) for thread in threads for t in tables if (thread, number) in t
+        ]
+        if len({key for _, key in found}) > 1:
+            found = [each for each in found if _may_make(each[0][each[1]], node)]
+        own = state.name is not None and any(key[0] == state.number for _, key in found)
+        if len({key for _, key in found}) > 1 and not own:
+            return "operators of several threads may have made it"
+        return found[0] if found else None
 
     def _try_check(self, kept: Any, run: _Run, backward_id: int, returned: Sequence[Any]) -> str:
         """Return the reason why a node could not be verified, "" if it was."""
@@ -344,6 +394,8 @@ class Verifier:
         return ""
 
     def _check_op(self, kept: KeptOp, run: _Run, backward_id: int, returned: Sequence[Any]) -> None:
+        if gives_own_derivative(kept.func) or isinstance(run.node, FunctionCtx):
+            raise CannotReplayError(own_derivative(kept.func))
         again, name = replay(kept), run.node.name()
         if again.node is None or again.node.name() != name:
             found = "no node" if again.node is None else again.node.name()
@@ -351,6 +403,9 @@ class Verifier:
             raise CannotReplayError(message)
         limited = self._limited[backward_id]
         want = _call(again.node, run.received, limited=limited)
+        problem = _why_unreadable(want)
+        if problem:
+            raise CannotReplayError(problem)
         self._checked["node"] += 1
         for place, got, right in _pairs(run.node, returned, want, limited=limited):
             error = difference(got, right)
@@ -374,17 +429,20 @@ class Verifier:
         self, tape: FunctionTape, run: _Run, backward_id: int, returned: Sequence[Any]
     ) -> None:
         right = tape.differentiate(run.received)
-        self._checked["node"] += 1
         limited = self._limited[backward_id]
         for place, got, want in _pairs(run.node, returned, right.inputs, limited=limited):
-            error = difference(got, want)
+            error = difference(got, want, right.narrowest)
+            if error is not None and tape.explains_by_rounding(place, got, want, run.received):
+                error = None
             if error is not None:
+                self._checked["node"] += 1
                 changed = _purpose(run.node, got, want, is_identity=right.is_identity)
                 self._failed(run.tag, backward_id, "node", place, error, changed)
                 return
+        self._checked["node"] += 1
         for leaf, want in right.leaves:
             got = run.inside.get(id(leaf))
-            error = None if got is None else difference(got, want)
+            error = None if got is None else difference(got, want, right.narrowest)
             if error is not None:
                 self._failed(run.tag, backward_id, "node", -1, error)
                 return
@@ -409,12 +467,16 @@ class Verifier:
     def finish(self) -> None:
         """Record what was verified, and what was not."""
         emit = self._session.emit
-        for (name, reason), count in self._not_checked.items():
-            emit(GradientFactsNotChecked, name, reason, count)
         emit(GradientFactsChecked, *[self._checked[kind] for kind in ("node", "edge", "leaf")])
         self._ops.clear()
         self._older.clear()
         self._sent.clear()
+
+
+def _why_unreadable(gradients: Sequence[Any]) -> str:
+    """Return the kind of the first gradient that cannot be read, "" if all can be."""
+    given = (each for each in gradients if isinstance(each, torch.Tensor))
+    return next(filter(None, (why_unreadable(each, sparse=True) for each in given)), "")
 
 
 def _purpose(node: Any, got: Any, want: Any, *, is_identity: bool) -> ChangedBy:

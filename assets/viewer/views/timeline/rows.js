@@ -43,6 +43,7 @@ export const ROW_MEANINGS = [
   ["requires_grad", "requires_grad_() called"],
   ["random", "ops that draw random numbers"],
   ["buffers", "writes into buffers, such as running statistics"],
+  ["cuda:0 stream 3", "when a stream ran modules and nodes, with record(device_time=True)"],
 ];
 
 /**
@@ -97,8 +98,21 @@ export function timelineTracks(sceneIndex) {
     makeTrack("requires_grad", "", ofKind("toggle").map(makeBar)),
     makeTrack("random", plural(ofKind("random").length, "draw"), ofKind("random").map(makeBar)),
     makeTrack("buffers", plural(ofKind("buffer").length, "write"), ofKind("buffer").map(makeBar)),
+    ...laneTracks(ofKind("device")),
   ];
   return tracks.filter(({ bars }) => bars.length);
+}
+
+/**
+ * @param {SceneSpan[]} spans of kind "device"
+ * @returns {Track[]} one for each stream
+ */
+function laneTracks(spans) {
+  const lanes = [...new Set(spans.map(({ lane }) => lane))];
+  return lanes.map((lane) => {
+    const bars = spans.filter((span) => span.lane === lane).map(nestedBar);
+    return makeTrack(lane, "on the device", bars);
+  });
 }
 
 /**

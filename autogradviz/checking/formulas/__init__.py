@@ -1,0 +1,1 @@
+"""Tests the derivatives that a program gives itself: custom Functions and custom operators."""

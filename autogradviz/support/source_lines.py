@@ -1,0 +1,37 @@
+"""Lines of source files, as tracebacks read them, but only of files that can be read at once.
+
+The name of a file is whatever was passed to ``compile``. Opening a named pipe waits for its writer,
+and reading a terminal takes the input of the program.
+"""
+
+from __future__ import annotations
+
+import linecache
+import stat
+import sys
+from pathlib import Path
+
+
+def source_lines(filename: str) -> list[str]:
+    """Return the lines of a file, with their ends; an empty list if it cannot be read."""
+    if filename not in linecache.cache and not _is_readable(filename):
+        return []
+    return linecache.getlines(filename)
+
+
+def source_line(filename: str, lineno: int) -> str:
+    """Return a line of a file, counted from 1, with its end; "" if it cannot be read."""
+    lines = source_lines(filename)
+    return lines[lineno - 1] if 0 < lineno <= len(lines) else ""
+
+
+def _is_readable(filename: str) -> bool:
+    """Return whether the file that ``linecache`` would read is a regular one."""
+    path = Path(filename)
+    folders = () if path.is_absolute() else [each for each in sys.path if isinstance(each, str)]
+    for each in (path, *(Path(folder, filename) for folder in folders)):
+        try:
+            return stat.S_ISREG(each.stat().st_mode)
+        except (OSError, ValueError):
+            continue
+    return True  # a loader may have its text

@@ -1,0 +1,208 @@
+"""A recording ends, and its trace can be read, wherever and however the block is left."""
+
+import signal
+import threading
+import warnings
+
+import pytest
+import torch
+from patch_points import all_patch_points
+from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_stack
+
+import autogradviz
+from autogradviz.errors import AlreadyRecordingError
+from autogradviz.events import OpCalled
+from autogradviz.recorder.hook_points import HookPoints
+from autogradviz.recorder.recorder import Recorder
+
+
+@pytest.fixture(params=["python", "native"])
+def engine(request):
+    if request.param == "native":
+        request.getfixturevalue("native")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays():
+    before = all_patch_points()
+    yield
+    torch.ones(1)
+    assert all_patch_points() == before
+    with autogradviz.record():  # no recording is open
+        pass
+
+
+class OtherMode(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def step():
+    w = torch.ones(3, requires_grad=True)
+    (w * 2).exp().sum().backward()
+    return w.grad
+
+
+def on_another_thread(work):
+    errors = []
+
+    def run():
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert errors == []
+
+
+def test_recording_may_be_left_on_another_thread(engine):
+    recording = autogradviz.record(engine=engine)
+    trace = recording.__enter__()
+    plain = step()
+    on_another_thread(lambda: recording.__exit__(None, None, None))
+    count = len(trace.log.of(OpCalled))
+    assert count > 3
+    assert torch.equal(step(), plain)
+    assert _len_torch_dispatch_stack() == 0
+    assert len(trace.log.of(OpCalled)) == count
+    assert trace.diagnose() == []
+
+
+def test_recording_may_be_left_on_a_thread_that_has_modes(engine):
+    recording = autogradviz.record(engine=engine)
+    trace = recording.__enter__()
+
+    def leave():
+        with OtherMode():
+            recording.__exit__(None, None, None)
+            assert _len_torch_dispatch_stack() == 1
+            step()
+
+    on_another_thread(leave)
+    step()
+    assert _len_torch_dispatch_stack() == 0
+    assert trace.log.problem is None
+
+
+def test_recording_may_be_left_below_another_mode(engine):
+    recording = autogradviz.record(engine=engine)
+    trace = recording.__enter__()
+    with OtherMode():
+        recording.__exit__(None, None, None)
+        step()
+        assert _len_torch_dispatch_stack() == 1
+    assert _len_torch_dispatch_stack() == 0
+    assert trace.log.problem is None
+
+
+class Timeout(Exception):
+    pass
+
+
+def ring(*_):
+    raise Timeout
+
+
+@pytest.fixture
+def alarm():
+    before = signal.signal(signal.SIGALRM, ring)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+PLACES = [
+    (Recorder, "stop"), (Recorder, "_end"), (Recorder, "_close"), (HookPoints, "finish"),
+    (Recorder, "start"), (HookPoints, "install"), (Recorder, "_begin"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[1])
+def test_signal_waits_until_the_recording_has_begun_or_ended(
+    place, after, engine, monkeypatch, alarm
+):
+    owner, name = place
+    original, rang = getattr(owner, name), []
+
+    def interrupted(self, *args):
+        result = original(self, *args) if after else None
+        if not rang:
+            rang.append(True)
+            signal.raise_signal(signal.SIGALRM)
+        return result if after else original(self, *args)
+
+    recording = autogradviz.record(engine=engine)
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(Timeout):
+        with recording as trace:
+            step()
+    assert rang
+    assert signal.getsignal(signal.SIGALRM) is ring
+    if name not in {"start", "install", "_begin"}:
+        assert len(trace.log.of(OpCalled)) > 3
+        assert trace.diagnose() == []
+    else:
+        assert not recording._recording.is_open
+
+
+def test_exception_of_the_user_stays_the_context_of_that_of_a_signal(engine, monkeypatch, alarm):
+    original = Recorder._end
+
+    def interrupted(self, *args):
+        signal.raise_signal(signal.SIGALRM)
+        return original(self, *args)
+
+    monkeypatch.setattr(Recorder, "_end", interrupted)
+    with pytest.raises(Timeout) as raised, autogradviz.record(engine=engine):
+        raise KeyError("mine")
+    assert isinstance(raised.value.__context__, KeyError)
+
+
+def test_timer_that_rings_at_any_time_leaves_a_readable_trace(engine, alarm):
+    # A signal before the first instruction of __enter__ or __exit__ is one in the user's code.
+    readable = 0
+    for number in range(60):
+        recording = autogradviz.record(engine=engine)
+        trace = None
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0001 * (number + 1), 0.0005)
+            try:
+                trace = recording.__enter__()
+                step()
+            finally:
+                if recording._recording.is_open:
+                    recording.__exit__(None, None, None)
+        except Timeout:
+            pass
+        except AlreadyRecordingError:
+            pytest.fail("the last recording stayed open")
+        finally:
+            while True:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    break
+                except Timeout:
+                    continue
+        if recording._recording.is_open:
+            recording.__exit__(None, None, None)
+        if trace is not None:
+            assert trace.diagnose() == []
+            readable += 1
+    assert readable > 0
+
+
+def test_failure_at_the_end_does_not_reach_the_user(engine, monkeypatch):
+    monkeypatch.setattr(Recorder, "_end", lambda *_: 1 / 0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(KeyError, match="mine"), autogradviz.record(engine=engine) as trace:
+            step()
+            raise KeyError("mine")
+    (warning,) = caught
+    assert "file: ZeroDivisionError" in str(warning.message)
+    assert len(trace.log.of(OpCalled)) > 3
