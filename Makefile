@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
 .PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo planted-bugs calibrate bundle clean
-.PHONY: accelerator sanitize docs-versions engines wheels release-check test-version test-cuda
+.PHONY: accelerator test-device sanitize docs-versions engines wheels release-check test-version test-cuda
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,15 @@ test-native-findings: native $(VENV)/.developing ## findings of all bugs with th
 	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) tests/integration/test_bug_cases.py \
 		tests/integration/test_bug_variants.py tests/integration/test_gradient_findings.py \
 		tests/integration/test_compiled_findings.py tests/integration/test_optimizer_findings.py
+
+# The device on which `make test-device` creates tensors: the stand-in of the tests, or cuda.
+DEVICE ?= sim
+ON_DEVICE := $(addprefix tests/integration/test_,results_unchanged.py cleanup.py bug_cases.py \
+	bug_variants.py gradient_findings.py optimizer_findings.py faults_at_hook_points.py)
+test-device: native accelerator $(VENV)/.developing ## results, findings and faults with tensors on a device: four minutes
+	AUTOGRADVIZ_TEST_DEVICE=$(DEVICE) $(PYTEST) -m "not slow" $(ON_DEVICE)
+	AUTOGRADVIZ_TEST_DEVICE=$(DEVICE) AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not ci" \
+		$(ON_DEVICE)
 
 test-integrations: $(VENV)/.made ## Lightning, transformers, accelerate, W&B, MLflow, TensorBoard, Dask, Ray: six minutes
 	@[ -x .venv-integrations/bin/python ] || $(BIN)/python -m venv .venv-integrations

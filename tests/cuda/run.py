@@ -7,6 +7,7 @@ The report, ``test-output/cuda.md``, can be pasted into an issue.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import statistics
 import subprocess
@@ -237,6 +238,21 @@ def tests_for_cuda(device):
     need_cuda(device)
     command = [sys.executable, "-m", "pytest", "-q", "tests/integration/test_cuda.py"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    return ran.stdout.strip().splitlines()[-1]
+
+
+@check
+def tests_on_the_device(device):
+    """Results, cleanup, findings and faults of the programs, with tensors on the device."""
+    need_cuda(device)
+    names = ("results_unchanged", "cleanup", "bug_cases", "bug_variants", "faults_at_hook_points")
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow and not ci"]
+    command += [f"tests/integration/test_{name}.py" for name in names]
+    chosen = {**os.environ, "AUTOGRADVIZ_TEST_DEVICE": "cuda"}
+    ran = subprocess.run(
+        command, cwd=ROOT, env=chosen, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stdout[-4000:]
     return ran.stdout.strip().splitlines()[-1]
 
