@@ -250,9 +250,7 @@ def tests_on_the_device(device):
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow and not ci"]
     command += [f"tests/integration/test_{name}.py" for name in names]
     chosen = {**os.environ, "AUTOGRADVIZ_TEST_DEVICE": "cuda"}
-    ran = subprocess.run(
-        command, cwd=ROOT, env=chosen, capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run(command, cwd=ROOT, env=chosen, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-4000:]
     return ran.stdout.strip().splitlines()[-1]
 

@@ -42,11 +42,11 @@ WORK = (
     "version_is_raised",
 )
 GUARDED = {
-    "backward", "checkpoint", "compile", "custom functions", "hooks", "increment_version",
-    "leaves", "modes", "nodes", "owners", "random", "ranks", "release", "saved tensors",
+    "backward", "checkpoint", "compile", "copies", "custom functions", "hooks",
+    "increment_version", "leaves", "modes", "nodes", "owners", "random", "ranks", "release", "saved tensors",
     "selective checkpoint", "state", "steps", "tensors",
 }  # fmt: skip
-AT_THE_END = {"error", "failures", "file", "remove"}
+AT_THE_END = {"error", "failures", "file", "remove", "threads"}
 """The hook points that end a recording, which ``test_faults_at_hook_points.py`` reaches."""
 
 EVERY = 0

@@ -23,6 +23,7 @@ _CONJUGATED = "its operator makes CloneBackward0 when it runs again"
 """PyTorch copies a lazily conjugated argument after it has created the node."""
 _COPIED = "no recorded operator made it"
 """PyTorch copies what ``clamp_min_`` writes after it has created the node."""
+_OWN = "the derivative of torch_nn::_linear_cross_entropy_batch_chunked{} is the program's own"
 NOT_VERIFIED = {
     "as_strided.partial_views": {"its operator may read memory outside of its input"},
     "fft.hfft": {_CONJUGATED},
@@ -32,6 +33,8 @@ NOT_VERIFIED = {
     "fft.ihfft": {_CONJUGATED},
     "nn.functional.cosine_embedding_loss": {_COPIED},
     "nn.functional.hinge_embedding_loss": {_COPIED},
+    "nn.functional.linear_cross_entropy.chunked": {_OWN.format("")},
+    "nn.functional.linear_cross_entropy.chunked_none": {_OWN.format("_no_reduction")},
     "nn.functional.margin_ranking_loss": {_COPIED},
     "sparse.mm.reduce": {"sparse tensors"},
 }

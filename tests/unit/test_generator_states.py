@@ -22,7 +22,7 @@ def states():
 
 
 def random_state(name):
-    return GlobalStateReader().read()["random"][name,]
+    return GlobalStateReader().read("MainThread")["random"][name,]
 
 
 DRAWS = {
@@ -47,19 +47,19 @@ def test_each_draw_changes_the_state_and_a_seed_restores_it(states, name):
 @pytest.mark.parametrize("name", DRAWS)
 def test_state_is_read_again_only_after_a_draw(states, name):
     reader = GlobalStateReader()
-    before = reader.read()["random"]
-    assert reader.read()["random"] is before
+    before = reader.read("MainThread")["random"]
+    assert reader.read("MainThread")["random"] is before
     DRAWS[name][0]()
-    assert reader.read()["random"][name,] != before[name,]
+    assert reader.read("MainThread")["random"][name,] != before[name,]
 
 
 def test_settings_are_read_again_only_after_a_change():
     reader, default = GlobalStateReader(), torch.get_default_dtype()
-    before = reader.read()["context"]
-    assert reader.read()["context"] is before
+    before = reader.read("MainThread")["context"]
+    assert reader.read("MainThread")["context"] is before
     try:
         torch.set_default_dtype(torch.float64)
-        after = reader.read()["context"]
+        after = reader.read("MainThread")["context"]
     finally:
         torch.set_default_dtype(default)
     assert {path for path in before if before[path] != after[path]} == {("default dtype",)}

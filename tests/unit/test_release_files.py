@@ -29,8 +29,8 @@ def steps(workflow):
     return [step for job in load(workflow)["jobs"].values() for step in job.get("steps", [])]
 
 
-def test_there_are_workflows_for_tests_wheels_docs_and_releases():
-    assert {path.stem for path in WORKFLOWS} == {"docs", "release", "tests", "wheels"}
+def test_there_are_workflows_for_tests_sanitizers_wheels_docs_and_releases():
+    assert {path.stem for path in WORKFLOWS} == {"docs", "release", "sanitizers", "tests", "wheels"}
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
