@@ -43,7 +43,8 @@ WORK = (
 )
 GUARDED = {
     "backward", "checkpoint", "compile", "copies", "custom functions", "hooks",
-    "increment_version", "leaves", "modes", "nodes", "owners", "random", "ranks", "release", "saved tensors",
+    "increment_version", "leaves", "modes", "nodes", "owners", "random", "ranks", "release",
+    "saved tensors",
     "selective checkpoint", "state", "steps", "tensors",
 }  # fmt: skip
 AT_THE_END = {"error", "failures", "file", "remove", "threads"}

@@ -138,6 +138,8 @@ inline bool matches(const Window& window, const c10::TensorImpl& tensor) {
 struct TensorId {
   Window window;
   int64_t id;
+  // Of a tensor on the meta device: a fake tensor of another device has the same storage.
+  int64_t device = 0;
 };
 
 // A weak reference to a storage keeps its C++ header, and thus its address, but not its memory.
@@ -428,10 +430,11 @@ class Recording {
     auto found = storages_.find(address);
     if (found != storages_.end()) {
       Storage& storage = found->second;
+      int64_t device = device_if_meta(impl, *address);
       for (const TensorId& each : storage.tensors)
-        if (matches(each.window, impl)) return each.id;
+        if (matches(each.window, impl) && each.device == device) return each.id;
       int64_t id = add_tensor(storage.id);
-      storage.tensors.push_back({window_of(impl), id});
+      storage.tensors.push_back({window_of(impl), id, device});
       describe(id, storage.id, impl, thread, time_ns, is_result);
       return id;
     }
@@ -441,7 +444,7 @@ class Recording {
     int64_t id = add_tensor(storage_id);
     auto strong = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(address);
     Storage storage{c10::weak_intrusive_ptr<c10::StorageImpl>(strong), storage_id, {}};
-    storage.tensors.push_back({window_of(impl), id});
+    storage.tensors.push_back({window_of(impl), id, device_if_meta(impl, *address)});
     storages_.emplace(address, std::move(storage));
     describe(id, storage_id, impl, thread, time_ns, is_result);
     return id;
@@ -796,6 +799,10 @@ class Recording {
     put_all(impl.strides());
     put(impl.storage_offset());
     end_event(start);
+  }
+
+  static int64_t device_if_meta(const c10::TensorImpl& impl, const c10::StorageImpl& storage) {
+    return storage.device().is_meta() ? device_word(impl) : 0;
   }
 
   static int64_t device_word(const c10::TensorImpl& impl) {
