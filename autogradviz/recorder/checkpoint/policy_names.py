@@ -77,7 +77,9 @@ def _parts(value: Any) -> Iterator[Any]:
     if kind is dict:
         yield from value.keys()
         yield from value.values()
-    elif kind in (set, frozenset, list, tuple):
+    elif kind in (set, frozenset):
+        yield from sorted(value, key=_name_or_nothing)
+    elif kind in (list, tuple):
         yield from value
     elif kind is functools.partial:
         yield from (value.func, *value.args, *value.keywords.values())
@@ -87,6 +89,11 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from _parts_of_function(value)
     elif not issubclass(kind, (type, torch.nn.Module)):
         yield from _parts_of_object(value, kind)
+
+
+def _name_or_nothing(value: Any) -> str:
+    """Return the name of an operator or text, to sort by: the order in a set differs."""
+    return str(value) if isinstance(value, (OpOverload, _PACKET, str)) else ""
 
 
 def _parts_of_object(value: Any, kind: type) -> Iterator[Any]:
