@@ -160,6 +160,7 @@ bench: native programs $(VENV)/.developing ## measure the cost of recording, our
 	$(BIN)/python tests/bench/large_logs.py
 	$(BIN)/python tests/bench/flight_recorder_memory.py
 	$(BIN)/python tests/bench/predicted_time.py
+	$(BIN)/python tests/bench/device_time.py
 
 # MODELS="llama bert" selects models; their names are in tests/zoo/models.py.
 MODELS ?=
