@@ -163,11 +163,14 @@ def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
 
 def _backwards(log: Log, tensors: Tensors, owners: ParameterOwners, end_ns: int) -> Iterator[_Bar]:
     ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
+    threads: dict[int | None, int] = {}  # by backward: a device's thread works for the caller's
     for event in log.of(BackwardStarted):
+        thread = threads.get(event.parent_backward_id, event.thread)
+        threads[event.backward_id] = thread
         interval = event.time_ns, ends.get(event.backward_id, end_ns)
         inputs = [owners.of(tensors[i])[0] for i in event.input_tensor_ids if i != NO_ID]
         label = _backward_label(event, inputs)
-        yield _bar("backward", event.thread, interval, label, event.backward_id, event.stack_id)
+        yield _bar("backward", thread, interval, label, event.backward_id, event.stack_id)
 
 
 def _backward_label(event: BackwardStarted, inputs: Sequence[str]) -> str:

@@ -316,3 +316,13 @@ def test_certificate_verifies_what_it_verifies_on_the_cpu(tmp_path):
     assert found["sim"] == found["cpu"]
     assert found["sim"][0]["node"] > 10
     assert found["sim"][1] == 0
+
+
+def test_nested_backward_is_drawn_inside_the_outer_one(recorded):
+    assert recorded("""
+        w = torch.ones(3, device="sim", requires_grad=True)
+        with autogradviz.record(**OPTIONS) as trace:
+            checkpoint(lambda x: x.sin() * w, w * 2, use_reentrant=True).sum().backward()
+        bars = [span for span in trace.analysis.timeline.spans if span.kind == "backward"]
+        answer([[bar.depth, bar.thread] for bar in bars])
+    """) == [[0, 0], [1, 0]]
