@@ -15,11 +15,25 @@ import torch
 
 NAME = os.environ.get("AUTOGRADVIZ_TEST_DEVICE", "cpu")
 ON_HOST = NAME == "cpu"
+_AUTOCAST = "autocast of the CPU changes nothing on a device"
+_CONTEXT = "PyTorch passes context variables and thread-locals of Python to no thread of a device"
+_NUMPY = "NumPy's memory is the host's"
 ONLY_ON_HOST = {
+    "bw_own_checkpoint_autocast": _AUTOCAST,
     "ck_20_sdpa_backend_context": "the test device has one kernel for attention",
-    "ck_context_fn_one_sided": "autocast of the CPU changes nothing on a device",
-    "ck_threadpool_context": "PyTorch passes context variables to no thread of a device",
-    "ip_numpy_shared": "NumPy's memory is the host's",
+    "ck_context_fn_one_sided": _AUTOCAST,
+    "ck_contextvar_adapter": _CONTEXT,
+    "ck_shared_weight_autocast": _AUTOCAST,
+    "ck_thread_local_scale": _CONTEXT,
+    "ck_threadpool_context": _CONTEXT,
+    "ip_dlpack_exchange": _NUMPY,
+    "ip_env_obs_shared": _NUMPY,
+    "ip_env_one_observation": _NUMPY,
+    "ip_kernel_rows": _NUMPY,
+    "ip_numpy_shared": _NUMPY,
+    "ip_packed_header": _NUMPY,
+    "ip_shuffled_in_place": _NUMPY,
+    "lo_numpy_roundtrip": _NUMPY,
 }
 """Programs that are another program on a device, and the reason."""
 
