@@ -70,8 +70,8 @@ test-native-findings: native $(VENV)/.developing ## findings of all bugs with th
 
 # The device on which `make test-device` creates tensors: the stand-in of the tests, or cuda.
 DEVICE ?= sim
-ON_DEVICE := $(addprefix tests/integration/test_,results_unchanged.py cleanup.py bug_cases.py \
-	bug_variants.py gradient_findings.py optimizer_findings.py faults_at_hook_points.py)
+ON_DEVICE := $(addprefix tests/integration/test_,results_unchanged.py bug_cases.py bug_variants.py \
+	optimizer_findings.py faults_at_hook_points.py)
 test-device: native accelerator $(VENV)/.developing ## results, findings and faults with tensors on a device: four minutes
 	AUTOGRADVIZ_TEST_DEVICE=$(DEVICE) $(PYTEST) -m "not slow" $(ON_DEVICE)
 	AUTOGRADVIZ_TEST_DEVICE=$(DEVICE) AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not ci" \

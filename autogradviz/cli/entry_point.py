@@ -100,7 +100,8 @@ def _build_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         command.add_parser(commands)
     for name, own in commands.choices.items():
-        own.epilog = f"example: {EXAMPLES[name]}"
+        example = f"example: {EXAMPLES[name]}"
+        own.epilog = example if own.epilog is None else f"{own.epilog}\n\n{example}"
     return parser
 
 

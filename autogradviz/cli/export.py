@@ -25,8 +25,9 @@ class _HelpWithFormats(argparse.RawDescriptionHelpFormatter):
     """Lists the formats, those of plug-ins too, which are loaded only then."""
 
     def add_text(self, text: str | None) -> None:
-        if text == _FORMATS:
-            text = "\n  ".join(["formats:", *describe_formats(all_formats())])
+        if text is not None and _FORMATS in text:
+            formats = "\n  ".join(["formats:", *describe_formats(all_formats())])
+            text = text.replace(_FORMATS, formats)
         super().add_text(text)
 
 

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 
+from autogradviz.support import pause_gc
 from autogradviz.support.pause_gc import collector_paused, collector_waiting
 
 
@@ -16,8 +17,9 @@ class Ring:
 
 
 @pytest.fixture
-def no_frozen_objects():
+def no_frozen_objects(monkeypatch):
     gc.unfreeze()  # Python 3.12 begins with frozen objects of its own
+    monkeypatch.setattr(pause_gc, "_was_frozen", False)
     yield
     gc.unfreeze()
     gc.enable()

@@ -81,7 +81,9 @@ def _computes_gradient(evidence: Evidence, index: int, read: Op) -> bool:
             return True
         unread -= taken
         made = {graph.memory(each) for each in graph.outputs[at] if each in graph.differentiable}
-        derived |= made | {graph.memory(each) for each in graph.written[at]}
+        # Masks and indices are in no gradient, but what is computed with them may be.
+        results = (*graph.outputs[at], *graph.written[at])
+        derived |= {graph.memory(each) for each in results}
         unread |= {key for key in made if graph.creators.get(key, NO_OP) >= index}
     return bool(unread)
 
