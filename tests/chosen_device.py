@@ -35,6 +35,7 @@ ONLY_ON_HOST = {
     "ip_shuffled_in_place": _NUMPY,
     "ip_offload_one_key": "fingerprints on a device do not depend on the order of entries",
     "lo_numpy_roundtrip": _NUMPY,
+    "operator_without_a_gradient_formula_on_meta": "it sends reads of contents to the meta device",
 }
 """Programs that are another program on a device, or have other findings, and the reason."""
 
