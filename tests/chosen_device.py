@@ -10,7 +10,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 NAME = os.environ.get("AUTOGRADVIZ_TEST_DEVICE", "cpu")
@@ -43,6 +42,8 @@ ONLY_ON_HOST = {
 def skip_if_only_on_host(name: str) -> None:
     """Skip the test of a program that is another one on the chosen device."""
     if not ON_HOST and name in ONLY_ON_HOST:
+        import pytest  # the server of forked interpreters imports this module too
+
         pytest.skip(ONLY_ON_HOST[name])
 
 

@@ -473,7 +473,7 @@ class _Answers:
             best, *rest = facts
             step = _of_fact(best)
             if found and (found[-1].text, found[-1].location) == (step.text, step.location):
-                found.pop()  # what is asked about is all that is known
+                found.pop()  # the graph has nothing but the subject of the question
             found.append(step)
             alternatives = [_another_line(each) for each in best.others]
             alternatives += [_of_fact(fact) for fact in rest if _may_replace(fact, best, target)]

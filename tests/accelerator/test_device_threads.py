@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 
 from tests.accelerator.run_on_device import run_on_device
@@ -32,8 +34,6 @@ def recorded(request, tmp_path):
     before = BEFORE.format(options=RECORDINGS[request.param])
 
     def run(program):
-        from textwrap import dedent
-
         return run_on_device(before + dedent(program), tmp_path, native=True)
 
     return run
