@@ -17,12 +17,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
 import fork_server
 
 SECONDS = 300
+
+_sending = threading.Lock()
 
 
 def run_new(*arguments, cwd=None, env=None, timeout=SECONDS):
@@ -82,10 +85,11 @@ class Forked:
             read, stdout = os.pipe()
             self.stdout = os.fdopen(read)
             closed.append(stdout)
-        connection = _server()
         header = len(content).to_bytes(fork_server.HEADER, "big")
-        socket.send_fds(connection, [header], [closed[1], stdout, stderr, status_end])
-        connection.sendall(content)
+        with _sending:  # requests of two threads do not mix
+            connection = _server()
+            socket.send_fds(connection, [header], [closed[1], stdout, stderr, status_end])
+            connection.sendall(content)
         for descriptor in closed:
             os.close(descriptor)
         self._status = os.fdopen(status)
