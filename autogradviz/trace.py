@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
-from autogradviz.causes import Audit, Certificate, explain_target, find_problems
+from autogradviz.causes import Audit, Certificate, audit_entry, explain_target, find_problems
 from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues
 from autogradviz.errors import MissingExtraError, RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.analysis.selective_policies import SelectivePolicy
     from autogradviz.causes import Explanation
-    from autogradviz.causes.entry import Fact
     from autogradviz.diagnose import Finding
     from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger
+    from autogradviz.diagnose.fact import Fact
     from autogradviz.event_log import Log
     from autogradviz.memory_snapshots import MemoryReconciliation
     from autogradviz.render.live_widget import LiveWidget
@@ -186,7 +186,7 @@ class Trace:
             >>> [(entry.mechanism, entry.statement) for entry in recorded.audit()]
             [('cut', 'scale = x.sum().detach()')]
         """
-        return Audit([fact.entry() for fact in self._facts])
+        return Audit([audit_entry(fact, self.analysis) for fact in self._facts])
 
     def certificate(self) -> Certificate:
         """Return the result of the verification of gradients: the first wrong one, if any.

@@ -166,6 +166,10 @@ class Analysis:
         """All names of parameters and buffers, by tensor id."""
         return read_parameter_names(self.log)
 
+    def leaf_name(self, tensor_id: int) -> str:
+        """Return the first parameter or buffer name of a tensor, "a leaf" if it has none."""
+        return (self.parameters.get(tensor_id) or ("a leaf",))[0]
+
     @cached_property
     def source_lines(self) -> dict[tuple[str, int], str]:
         """Source text by file and line, with indentation."""

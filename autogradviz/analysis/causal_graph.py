@@ -257,9 +257,8 @@ class CausalGraph:
         if not wanted:  # no module was called: the inputs of autograd.grad
             requested = log.column(BackwardStarted, "input_tensor_ids")
             wanted = {each: True for ids in requested for each in ids if each != NO_ID}
-        names = self.analysis.parameters
         return {
-            tensor_id: (names.get(tensor_id) or ("a parameter without a name",))[0]
+            tensor_id: self.analysis.leaf_name(tensor_id)
             for tensor_id, required in wanted.items()
             if required and (tensor_id in held or self.memory(tensor_id) not in self._computed)
         }

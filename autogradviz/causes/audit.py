@@ -1,4 +1,4 @@
-"""The audit: facts of all mechanisms, and findings of the rules, as one list of lines."""
+"""The audit: facts of all mechanisms, those of the rules among them, as one list of lines."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from autogradviz.causes.changes import find_changes
 from autogradviz.causes.cuts import find_cuts
 from autogradviz.causes.exception_operands import find_refusal
-from autogradviz.causes.findings_as_facts import facts_of_findings
 from autogradviz.causes.gradient_lifetimes import find_lifetimes
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.not_finite import find_not_finite
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
 from autogradviz.causes.precision import find_lost_precision
+from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, RULE_BELOW_CUT, weight_of_rule
 from autogradviz.causes.writes import find_writes
 from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.support.pause_gc import collector_paused
@@ -21,22 +21,21 @@ from autogradviz.support.pause_gc import collector_paused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from autogradviz.causes.entry import Fact
-    from autogradviz.diagnose import Finding
+    from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.fact import Fact
 
 
 @collector_paused()
-def ranked_facts(evidence: Evidence, findings: Sequence[Finding]) -> list[Fact]:
+def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
     """Return the facts of a recording, one for each line and mechanism, largest effect first.
 
     Args:
         evidence: the recording.
-        findings: what the rules found in it; they are facts as well.
+        of_rules: what the rules found in it, in their order.
     """
     analysis, graph = evidence.analysis, evidence.causal_graph
-    is_explained = any(finding.confidence != "hint" for finding in findings)
-    of_rules = list(facts_of_findings(findings, graph.parameters.values()))
+    is_explained = any(fact.confidence != "hint" for fact in of_rules)
     searches: tuple[Callable[[], Iterable[Fact]], ...] = (
         lambda: find_refusal(graph, evidence, is_explained=is_explained),
         lambda: find_cuts(graph, evidence),
@@ -50,17 +49,42 @@ def ranked_facts(evidence: Evidence, findings: Sequence[Finding]) -> list[Fact]:
     )
     found: dict[object, Fact] = {}
     for fact in sorted((fact for search in searches for fact in search()), key=_by_weight):
-        found.setdefault((fact.mechanism, fact.location), fact)
-    if analysis.error is not None and failed_op(graph) is None:  # a backward raised, or user code
+        found.setdefault((fact.mechanism, fact.culprit), fact)
+    backward_raised = analysis.error is not None and failed_op(graph) is None  # or code of the user
+    if backward_raised and not is_explained:
         for place, fact in found.items():
-            if fact.mechanism == "cut" and fact.weight > 1:
-                found[place] = replace(fact, weight=fact.weight + 1.2)
-    for number, fact in enumerate(_after_slices(of_rules, found)):
-        own = found.get((fact.mechanism, fact.location)) if fact.location is not None else None
+            if fact.mechanism == "cut" and fact.weight > LOST:
+                found[place] = replace(fact, weight=fact.weight + CUT_BEFORE_ERROR)
+    weighed = [_with_effect(graph, fact, place) for place, fact in enumerate(of_rules)]
+    for number, fact in enumerate(_after_slices(weighed, found)):
+        own = None
+        if fact.culprit is not None:
+            own = found.pop((fact.mechanism, fact.culprit), None)
         found[number] = fact if own is None else _merged(fact, own)
-        if own is not None:
-            del found[fact.mechanism, fact.location]
     return sorted(found.values(), key=_by_weight)
+
+
+def _with_effect(graph: CausalGraph, fact: Fact, place: int) -> Fact:
+    """Return a fact of a rule with its weight, the parameters concerned and their share."""
+    leaves = fact.parameters or tuple(sorted(_leaves(graph, fact)))
+    trained = [leaf for leaf in leaves if leaf in graph.parameters]
+    return replace(
+        fact,
+        weight=weight_of_rule(fact.confidence, place),
+        parameters=leaves,
+        others=(fact.victim,) if fact.victim not in {None, fact.culprit} else (),
+        share=graph.size(trained) / graph.trained_elements,
+    )
+
+
+def _leaves(graph: CausalGraph, fact: Fact) -> set[int]:
+    """Return the parameters whose gradients flow through a fact's nodes, or that its region has."""
+    if fact.nodes or fact.region_id is None:
+        return {leaf for node in fact.nodes for leaf in graph.reached_leaves(node)}
+    [region] = (each for each in graph.analysis.regions if each.region_id == fact.region_id)
+    ops = [*region.ops, *(op for again in region.recomputations for op in again.ops)]
+    read = {graph.memory(each.tensor_id) for op in ops for each in op.inputs}
+    return {leaf for memory, leaf in graph.parameter_memory.items() if memory in read}
 
 
 def _after_slices(of_rules: list[Fact], found: dict[object, Fact]) -> Iterator[Fact]:
@@ -69,13 +93,13 @@ def _after_slices(of_rules: list[Fact], found: dict[object, Fact]) -> Iterator[F
     A cut was followed from a loss. A rule follows a parameter, and may end at a line whose results
     reach no loss, such as one that logs.
     """
-    cuts = [fact for fact in found.values() if fact.mechanism == "cut" and fact.weight > 1]
+    cuts = [each for each in found.values() if each.mechanism == "cut" and each.weight > LOST]
     for fact in of_rules:
-        names = set(fact.parameters)
-        better = [each.weight for each in cuts if not names.isdisjoint(each.parameters)]
-        is_hint = fact.confidence == "hint" and (fact.mechanism, fact.location) not in found
+        leaves = set(fact.parameters)
+        better = [each.weight for each in cuts if not leaves.isdisjoint(each.parameters)]
+        is_hint = fact.confidence == "hint" and (fact.mechanism, fact.culprit) not in found
         if fact.mechanism == "cut" and is_hint and better:
-            yield replace(fact, weight=min(fact.weight, max(better) - 0.001))
+            yield replace(fact, weight=min(fact.weight, max(better) - RULE_BELOW_CUT))
         else:
             yield fact
 
@@ -84,13 +108,17 @@ def _by_weight(fact: Fact) -> float:
     return -fact.weight
 
 
-def _merged(of_rule: Fact, own: Fact) -> Fact:
-    """Return one fact of two about a line: the effect with numbers, unless a rule is sure."""
-    if of_rule.confidence != "hint":
-        return replace(
-            of_rule,
-            parameters=own.parameters or of_rule.parameters,
-            share=own.share,
-            others=tuple(dict.fromkeys((*of_rule.others, *own.others))),
-        )
-    return replace(own, finding=of_rule.finding)  # its weight says whether it has an effect
+def _merged(fact: Fact, own: Fact) -> Fact:
+    """Return one fact of a rule's and the graph's about a line: the effect with numbers.
+
+    Unless the rule is sure, the weight is that of the graph: it says whether there is an effect.
+    """
+    merged = replace(
+        fact,
+        parameters=own.parameters or fact.parameters,
+        share=own.share,
+        others=tuple(dict.fromkeys((*fact.others, *own.others))),
+    )
+    if fact.confidence != "hint":
+        return merged
+    return replace(merged, effect=own.effect, title=fact.effect, weight=own.weight)

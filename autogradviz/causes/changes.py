@@ -7,7 +7,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.cuts import final_norms
-from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.causes.entry import count, percent
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.import_graph import is_installed
 from autogradviz.events import FrameSeen, GradientFactsChecked
@@ -58,14 +60,17 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
         zero = _zero(graph, leaves)
         yield Fact(
             mechanism="change",
-            location=place,
+            culprit=place,
             effect=f"a hook changes the gradient in {changed} of {count(runs, 'run')}; "
             f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
             f"{'gets' if len(leaves) == 1 else 'get'} gradients through it{zero}",
-            weight=0.45 + 0.2 * share + (0.5 if zero else 0),
-            lines=["A hook was registered here, and returned another gradient than it got:", place],
+            weight=weight("hook that gives zeros" if zero else "hook that changes", share),
+            explanation=[
+                "A hook was registered here, and returned another gradient than it got:",
+                place,
+            ],
             confidence="hint",
-            parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
+            parameters=tuple(sorted(leaves)),
             share=share,
             events=(),
             fix="# return None from the hook to leave the gradient as it is",
@@ -94,24 +99,25 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
         if verified and not zero:
             continue
         # Of a formula in an installed package, its authors are to check it.
-        weight = 0.01 if is_installed(place.filename) else 0.021 + 0.008 * share
+        of_package = is_installed(place.filename)
+        formula = "formula of an installed package" if of_package else "formula"
         yield Fact(
             mechanism="change",
-            location=place,
+            culprit=place,
             effect=f"the hand-written backward of {name.removesuffix('Backward')} gives "
             f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
             f"gradients, {count(len(nodes), 'time')}; the recording does not check its formula"
             f"{zero}",
             # That a formula is not checked is no evidence against it: an entry, not a finding.
-            weight=0.5 + 0.1 * share if zero else weight,
-            lines=[
+            weight=weight("formula that gives zeros" if zero else formula, share),
+            explanation=[
                 "A custom Function computes gradients here:",
                 place,
                 "torch.autograd.gradcheck compares them with finite differences, "
                 "record(verify=True) with the derivative of its forward.",
             ],
             confidence="hint",
-            parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
+            parameters=tuple(sorted(leaves)),
             share=share,
             events=(),
             fix="torch.autograd.gradcheck(Function.apply, inputs)  # in float64",

@@ -15,8 +15,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP, ZERO_DERIVATIVE
-from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.causes.entry import count, percent
+from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.statement_names import names_assigned, names_read
 from autogradviz.diagnose.text_formatting import join_names
@@ -436,10 +438,10 @@ class _Cuts:
             effect += f"; {count(len(ops), 'time')}"
         return Fact(
             mechanism="cut",
-            location=line.location,
+            culprit=line.location,
             effect=effect,
             weight=self._weight(line, behind, share, lost),
-            lines=[
+            explanation=[
                 "The gradient path ends here:",
                 line.location,
                 REASONS[line.kind],
@@ -447,7 +449,7 @@ class _Cuts:
                 used,
             ],
             confidence="likely" if without and line.kind != "numbers" else "hint",
-            parameters=tuple(names),
+            parameters=tuple(sorted(without or behind)),
             share=max(lost, share if not without else lost),
             others=tuple(line.others),
             events=tuple(seqs),
@@ -458,15 +460,17 @@ class _Cuts:
     def _weight(self, line: _Line, behind: set[int], share: float, lost: float) -> float:
         """Return the weight: lost gradients count most, what would have no effect least."""
         if line.passed or not line.effective or self._is_of_other_optimizer(line, behind):
-            return 0.02 * share
+            return weight("cut without effect", share)
         if lost:
-            return 1.0 + lost + (0.02 if line.kind == "leaf" else 0)
+            return weight(
+                "lost gradient of a leaf" if line.kind == "leaf" else "lost gradient", lost
+            )
         if line.kind in {"integers", "backward"}:
-            return 0.025 * share
+            return weight("one way cut by integers", share)
         if line.kind == "numbers" and line.single:
-            # A coefficient that is computed from a detached number is meant.
-            return (0.02 if "detach(" in line.location.text else 0.1) * share
-        return 0.03 + 0.47 * share
+            is_meant = "detach(" in line.location.text
+            return weight(f"one way cut by a {'detached ' if is_meant else ''}number", share)
+        return weight("one way cut", share)
 
     def _is_of_other_optimizer(self, line: _Line, behind: set[int]) -> bool:
         """Return whether the steps after the losses update nothing that the cut concerns."""

@@ -5,36 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Final, overload
 
 from autogradviz.causes.answer_cards import card
-from autogradviz.diagnose.text_formatting import quote_source
+from autogradviz.diagnose.text_formatting import excerpts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.diagnose.finding import Confidence, Finding
-
-Mechanism: TypeAlias = Literal[
-    "cut", "write", "drop", "mix", "keep", "free", "change", "value", "diverge", "own", "order",
-    "refuse",
-]  # fmt: skip
-"""A way in which a gradient, or the memory that it needs, can differ from what was meant:
-
-- ``cut``: a value that depends on parameters goes on without its gradient.
-- ``write``: memory is written that is read afterwards.
-- ``drop``: a gradient is computed and never used.
-- ``mix``: one gradient has parts of several losses or steps.
-- ``keep``: a graph or a tensor outlives its step.
-- ``free``: a backward needs a graph that was freed.
-- ``change``: a hook or a custom Function decides on a gradient.
-- ``value``: NaN or infinity.
-- ``diverge``: a recomputation or a compiled region does something else than the original.
-- ``own``: no optimizer has a parameter, or no module.
-- ``order``: calls are in another order than their effects need.
-- ``refuse``: PyTorch raised an exception.
-"""
+    from autogradviz.diagnose.fact import Fact, Mechanism
+    from autogradviz.diagnose.finding import Confidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,54 +130,26 @@ class Audit(Sequence[AuditEntry]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """An entry before it is merged with others of its line, and the weight of its effect."""
+def audit_entry(fact: Fact, analysis: Analysis) -> AuditEntry:
+    """Return the entry of a fact.
 
-    mechanism: Mechanism
-    location: SourceLocation | None
-    effect: str
-    weight: float  # larger is earlier in the audit
-    lines: Sequence[str | SourceLocation | None] = ()  # of the explanation
-    confidence: Confidence = "hint"
-    parameters: tuple[str, ...] = ()
-    share: float = 0.0
-    others: tuple[SourceLocation, ...] = ()
-    events: tuple[int, ...] = ()
-    fix: str = ""
-    slug: str = ""  # of the finding, if it is not the mechanism's
-    finding: Finding | None = None  # of the rule that found it
-
-    def entry(self) -> AuditEntry:
-        """Return the entry."""
-        return AuditEntry(
-            mechanism=self.mechanism,
-            location=self.location,
-            statement=self.location.text if self.location is not None else "",
-            effect=self.effect,
-            explanation="\n".join(excerpts(self.lines)),
-            confidence=self.confidence,
-            parameters=self.parameters,
-            share=self.share,
-            others=self.others,
-            events=self.events,
-            fix=self.fix,
-        )
-
-
-def excerpts(lines: Iterable[str | SourceLocation | None]) -> list[str]:
-    """Return sentences and source lines as text, each once.
-
-    A sentence that announces lines, with a colon, is left out if none of them is left.
+    Args:
+        fact: the fact.
+        analysis: of the recording, for the names of parameters.
     """
-    texts = (each if isinstance(each, str) else quote_source(each) for each in lines)
-    parts = list(dict.fromkeys(text for text in texts if text))
-    following = [*parts[1:], ""]
-    return [
-        part
-        for part, after in zip(parts, following, strict=True)
-        if not part.endswith(":") or after.startswith(" ")
-    ]
+    return AuditEntry(
+        mechanism=fact.mechanism,
+        location=fact.culprit,
+        statement=fact.culprit.text if fact.culprit is not None else "",
+        effect=fact.effect,
+        explanation="\n".join(excerpts(fact.explanation)),
+        confidence=fact.confidence,
+        parameters=tuple(analysis.leaf_name(each) for each in fact.parameters),
+        share=fact.share,
+        others=fact.others,
+        events=fact.events,
+        fix=fact.fix,
+    )
 
 
 _ONE_PERCENT: Final = 0.01

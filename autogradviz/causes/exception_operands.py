@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.causes.entry import Fact
+from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
     operand_origins,
     raised_by_pytorch,
     suspected,
 )
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source.statement_names import names_assigned, names_read
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
 from autogradviz.events import NO_ID, BackwardStarted, RequiresGradChanged
@@ -63,10 +64,10 @@ def find_refusal(
     seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
     yield Fact(
         mechanism="refuse",
-        location=error.location,
+        culprit=error.location,
         effect=f"{kind}: {message}",
-        weight=2.0 if of_torch else 0.01,
-        lines=lines,
+        weight=weight("line that raised" if of_torch else "raised by the user's code"),
+        explanation=lines,
         confidence="likely",
         others=others,
         events=seqs,
@@ -79,11 +80,11 @@ def find_refusal(
         tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][position]])
         yield Fact(
             mechanism="refuse",
-            location=place,
+            culprit=place,
             effect=f"gives operand {position + 1} ({tensor}) of {graph.op_names[failed or 0]} its "
             f"{why}; the op raised at {short_location(error.location)}",
-            weight=2.1 if rank == 0 else 1.5,
-            lines=[
+            weight=weight("maker of another operand" if rank else "maker of the operand"),
+            explanation=[
                 f"The operand has its {why} from this line:",
                 place,
                 "It raised here:",
@@ -117,10 +118,15 @@ def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterato
         role = "the root" if tensor_id in roots else "an input"
         yield Fact(
             mechanism="refuse",
-            location=line,
+            culprit=line,
             effect=f"makes {role} ({what}) of the backward that raised at {short_location(place)}",
-            weight=2.1 if len(made_at) == 1 else 1.9,
-            lines=["The tensor is made here:", line, "Backward needed its gradient here:", place],
+            weight=weight("maker of the operand" if len(made_at) == 1 else "one of several makers"),
+            explanation=[
+                "The tensor is made here:",
+                line,
+                "Backward needed its gradient here:",
+                place,
+            ],
             confidence="hint",
             events=(start.seq, graph.op_seqs[made]),
         )
@@ -148,11 +154,11 @@ def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iter
                 shown = f" ({tensor})" if len(assigned) == 1 else ""
                 yield Fact(
                     mechanism="refuse",
-                    location=frame,
+                    culprit=frame,
                     effect=f"computes {', '.join(sorted(found))}{shown}, which the statement "
                     f"that raised at {short_location(place)} reads",
-                    weight=1.6,
-                    lines=["The variable is computed here:", frame, "It raised here:", place],
+                    weight=weight("variable that it reads"),
+                    explanation=["The variable is computed here:", frame, "It raised here:", place],
                     confidence="hint",
                     events=(graph.op_seqs[index],),
                 )

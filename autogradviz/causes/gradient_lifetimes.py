@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.causes.entry import count, percent
+from autogradviz.causes.weights import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     gradient_adds,
     gradient_storages,
     gradients_in_use,
 )
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.events import BackwardStarted, GradAccumulated, OptimizerStepped
 
@@ -181,17 +183,20 @@ class _Lives:
         step = next((s for s in self.steps if s.seq > parts[0][1].seq), self.steps[-1])
         stepped = analysis.location(step.stack_id)
         fraction = min(1.0, len(parts) / max(1, total))
-        weight = share * (0.12 if other_loss else 0.9 * fraction)
-        names = [graph.parameters[leaf] for leaf in sorted(leaves)]
+        weighs = (
+            weight("dropped, of a loss that others use", share)
+            if other_loss
+            else weight("dropped", share * fraction)
+        )
         return Fact(
             mechanism="drop",
-            location=cleared or line,
+            culprit=cleared or line,
             effect=f"{count(len(parts), 'gradient')} of {count(len(leaves), 'parameter')} "
             f"({percent(share)} of the elements) computed at {short_location(line)} "
             f"{'is' if len(parts) == 1 else 'are'} cleared before a step uses "
             f"{'it' if len(parts) == 1 else 'them'}",
-            weight=weight if not used_lines else weight * 0.9,
-            lines=[
+            weight=weighs * ALSO_USED if used_lines else weighs,
+            explanation=[
                 "This backward computes gradients:",
                 line,
                 "They are cleared here, and no optimizer has used them:"
@@ -207,7 +212,7 @@ class _Lives:
                 ),
             ],
             confidence="likely" if not used_lines and cleared is not None else "hint",
-            parameters=tuple(names),
+            parameters=tuple(sorted(leaves)),
             share=share,
             others=tuple(each for each in (line, stepped) if each is not None),
             events=(parts[0][1].seq, step.seq),
@@ -234,18 +239,18 @@ class _Lives:
             stepped = analysis.location(before[-1].stack_id) if before else None
             yield Fact(
                 mechanism="mix",
-                location=stepped or line,
+                culprit=stepped or line,
                 effect=f"the gradients of {count(len(leaves), 'parameter')} ({percent(share)} of "
                 f"the elements) contain those of earlier steps, {count(len(parts), 'time')}",
-                weight=0.95 * share,
-                lines=[
+                weight=weight("mixed steps", share),
+                explanation=[
                     "A step used the gradients here:",
                     stepped,
                     "They were not cleared, and this backward added the next ones to them:",
                     line,
                 ],
                 confidence="likely",
-                parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
+                parameters=tuple(sorted(leaves)),
                 share=share,
                 others=(line,) if line is not None and line != stepped else (),
                 events=(parts[0][1].seq, *([before[-1].seq] if before else [])),
@@ -276,13 +281,20 @@ class _Lives:
             several = len({event.tensor_ids for event in self.steps}) > 1
             yield Fact(
                 mechanism="mix",
-                location=lines[-1],
+                culprit=lines[-1],
                 effect=f"the gradients of {count(len(leaves), 'parameter')} ({percent(share)} of "
                 f"the elements) are sums over {what} when a step uses them",
-                weight=share * (0.9 if twice else 0.3 if several else 0.1),
-                lines=["These backwards add to the same gradients before one step:", *lines],
+                weight=weight(
+                    "sum over the same twice"
+                    if twice
+                    else "sum over several losses"
+                    if several
+                    else "sum over micro-batches",
+                    share,
+                ),
+                explanation=["These backwards add to the same gradients before one step:", *lines],
                 confidence="hint",
-                parameters=tuple(graph.parameters[leaf] for leaf in sorted(leaves)),
+                parameters=tuple(sorted(leaves)),
                 share=share,
                 others=lines[:-1],
                 events=tuple(part.seq for part in parts[:4]),
@@ -314,19 +326,21 @@ class _Lives:
             every = sum(s.tensor_ids == step.tensor_ids for s in self.steps)
             yield Fact(
                 mechanism="order",
-                location=stepped,
+                culprit=stepped,
                 effect=f"{empty} of {count(every, 'step')} of {step.optimizer_name} "
                 f"{'finds' if empty == 1 else 'find'} no gradient: the first step is before the "
                 "first backward",
-                weight=0.9 if empty == every else 0.5,
-                lines=[
+                weight=weight(
+                    "no step finds a gradient" if empty == every else "first step finds no gradient"
+                ),
+                explanation=[
                     "The step:",
                     stepped,
                     "The first backward that reaches them is later:",
                     line,
                 ],
                 confidence="likely",
-                parameters=tuple(graph.parameters[leaf] for leaf in leaves),
+                parameters=tuple(leaves),
                 share=share,
                 others=(line,) if line is not None else (),
                 events=(step.seq, first.seq),

@@ -8,8 +8,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.causes.entry import Fact, count
+from autogradviz.causes.entry import count
+from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import OptimizerStepped, TensorsAlive
 
@@ -79,12 +81,12 @@ def _fact(
     is_log = not with_graph and graph.size(tensors.values()) == len(tensors)
     fact = Fact(
         mechanism="keep",
-        location=stored or place,
+        culprit=stored or place,
         effect=f"{count(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
         f"{count(len(steps), 'earlier step')} {'is' if len(tensors) == 1 else 'are'} alive at the "
         f"end{'; they were computed with a graph' if with_graph else ''}",
-        weight=0.7 if with_graph else 0.25,
-        lines=[
+        weight=weight("kept with its graph" if with_graph else "kept"),
+        explanation=[
             "Tensors that were made here are alive after the steps that made them:",
             place,
             "This statement stores the variable:" if stored is not None else "",

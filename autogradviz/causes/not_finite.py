@@ -11,7 +11,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.cuts import final_norms
-from autogradviz.causes.entry import Fact, count
+from autogradviz.causes.entry import count
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import LossRead, NormRead
 
@@ -84,10 +86,10 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         why = _SINGULAR.get(name, "it may overflow")
         yield Fact(
             mechanism="value",
-            location=place,
+            culprit=place,
             effect=f"{name} may have given the first NaN or infinity: {why}",
-            weight=(2.2 if refused else 1.25) + 0.1 * dangers[place],
-            lines=[
+            weight=weight("NaN that raised" if refused else "NaN", dangers[place]),
+            explanation=[
                 f"Of the values that were read, {count(len(bad), 'gradient')} and the losses of "
                 f"{count(len(bad_loss), 'backward')} are not finite.",
                 "An op on every path to them, and on none to a finite gradient, is here:",
@@ -99,7 +101,7 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
                 "record(fingerprints=True) records which op gave the first such value.",
             ],
             confidence="hint",
-            parameters=tuple(graph.parameters.get(leaf, "a leaf") for leaf in sorted(bad))[:9],
+            parameters=tuple(sorted(bad)),
             events=tuple(graph.op_seqs[i] for i in found[:2]),
             fix="# keep the argument away from the singular point, for example by clamp_min",
         )

@@ -7,7 +7,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.causes.entry import count, percent
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
 from autogradviz.diagnose.text_formatting import describe_tensor, join_names
@@ -60,23 +62,21 @@ def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]
             groups[forgotten[0]] += groups.pop(place)
     total = graph.trained_elements
     for made, leaves in groups.items():
-        names = [
-            (analysis.parameters.get(leaf) or ("a leaf without a name",))[0] for leaf in leaves
-        ]
+        names = list(map(analysis.leaf_name, leaves))
         extra = graph.size(each for each in leaves if each not in graph.parameters)
         share = graph.size(leaves) / (total + extra)
         registered = all(_is_registered(evidence, leaf) for leaf in leaves)
         place = optimizers[0] if registered and len(optimizers) == 1 else made
         yield Fact(
             mechanism="own",
-            location=place,
+            culprit=place,
             effect=f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
             f"{'gets a gradient' if len(leaves) == 1 else 'get gradients'}, and no optimizer that "
             f"stepped has {'it' if len(leaves) == 1 else 'them'}: {join_names(names)}",
-            weight=0.6 + share,
-            lines=["They were made here:", made, "Optimizers are made here:", *optimizers],
+            weight=weight("not optimized", share),
+            explanation=["They were made here:", made, "Optimizers are made here:", *optimizers],
             confidence="hint",
-            parameters=tuple(names),
+            parameters=tuple(leaves),
             share=share,
             others=tuple(each for each in (made, *optimizers) if each != place),
             events=(steps[0].seq,),
@@ -143,12 +143,12 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         shapes = join_names([describe_tensor(analysis.tensors[t]) for t in tensors])
         yield Fact(
             mechanism="own",
-            location=place,
+            culprit=place,
             effect=f"makes {count(len(tensors), 'tensor')} ({shapes}) in a constructor that "
             f"{'is' if len(tensors) == 1 else 'are'} neither parameter nor buffer; "
             f"{count(len(reads), 'op')} of the losses read {'it' if len(tensors) == 1 else 'them'}",
-            weight=0.35 + 0.3 * share,
-            lines=[
+            weight=weight("not registered", share),
+            explanation=[
                 "The tensor is made here:",
                 place,
                 "It is read here, and gets no gradient:",

@@ -7,7 +7,9 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.causes.entry import count, percent
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 
 if TYPE_CHECKING:
@@ -53,18 +55,18 @@ def _fact(
     share = graph.size(behind) / graph.trained_elements
     return Fact(
         mechanism="value",
-        location=place,
+        culprit=place,
         effect=f"a sum with {number} rounds {dtype} values to multiples of {step}, "
         f"{count(len(ops), 'time')}; {count(len(behind), 'parameter')} ({percent(share)} of the "
         "elements) are behind it",
-        weight=0.4 + 0.2 * share,
-        lines=[
+        weight=weight("rounded sum", share),
+        explanation=[
             "A large number is added to a value that the loss is computed from:",
             place,
             f"Next to {number}, neighboring numbers of {dtype} are {step} apart: smaller "
             "differences are lost, also if the number is subtracted again.",
         ],
-        parameters=tuple(graph.parameters[each] for each in sorted(behind)),
+        parameters=tuple(sorted(behind)),
         share=share,
         events=(graph.op_seqs[ops[0]],),
         slug="precision-lost",

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.causes.cuts import final_norms
-from autogradviz.causes.entry import Fact, count
+from autogradviz.causes.entry import count
 from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
 from autogradviz.causes.kept import find_kept
+from autogradviz.causes.weights import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.diagnose.finding import Finding
 from autogradviz.errors import UnknownTargetError
 from autogradviz.events import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.diagnose.fact import Fact
 
 NO_GRADIENT: Final = "no gradient"
 ZERO: Final = "the gradient is zero"
@@ -47,8 +49,6 @@ _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
 
 _MAX_ALTERNATIVES: Final = 4
 _CUTTING: Final = frozenset({"cut"})
-_LEAST_WEIGHT: Final = 0.0205  # of a fact that may have an effect
-_LARGE_WEIGHT: Final = 0.03  # of a fact that changes what every parameter gets
 _MEANT: Final[dict[str, frozenset[str]]] = {
     ZERO: frozenset({"cut", "change", "drop"}),
     NOT_FINITE: frozenset({"value"}),
@@ -181,7 +181,7 @@ class _Answers:
         question = question or self._state(tensor_id)
         if question == NO_GRADIENT:
             return self._no_gradient(tensor_id, name)
-        own = [fact for fact in self._facts if name in fact.parameters]
+        own = [fact for fact in self._facts if tensor_id in fact.parameters]
         symptom = {
             ZERO: f"the last gradient of {name} is zero",
             NOT_FINITE: f"the last gradient of {name} is NaN or infinite",
@@ -197,11 +197,13 @@ class _Answers:
             and (fact in own or not fact.parameters or question == NOT_FINITE)
         ]
         if not chosen or wanted is None:
-            chosen = self._effective_on(name)
+            chosen = self._effective_on(tensor_id)
         missing = ""
         if question in {ZERO, NOT_FINITE} and "fingerprints" not in self._options:
             missing = "record(fingerprints=True) records which op gave the first such value"
-        return self._chain(name, question, [first, *self._use(tensor_id)], chosen, missing)
+        return self._chain(
+            name, question, [first, *self._use(tensor_id)], chosen, missing, tensor_id
+        )
 
     def _symptom(self, text: str, tensor_id: int) -> ExplanationStep:
         """Return the first step: the backward that reached a leaf last, or the last one of all."""
@@ -296,8 +298,7 @@ class _Answers:
         cutting = [
             fact
             for fact in self._facts
-            if fact.mechanism in _CUTTING
-            and (name in fact.parameters or name in "\n".join(_texts(fact)))
+            if fact.mechanism in _CUTTING and tensor_id in fact.parameters
         ]
         steps = [first, *use]
         if not cutting:
@@ -309,7 +310,7 @@ class _Answers:
                     "a backward started from reads its result"
                 )
                 steps.append(_step(text, place, (graph.op_seqs[last],)))
-        return self._chain(name, NO_GRADIENT, steps, cutting, "")
+        return self._chain(name, NO_GRADIENT, steps, cutting, "", tensor_id)
 
     def _last_use(self, tensor_id: int) -> int | None:
         """Return the last forward op that is computed from a parameter."""
@@ -331,9 +332,9 @@ class _Answers:
     @property
     def _effective(self) -> list[Fact]:
         """The facts that may concern any parameter, as the training changes all of them."""
-        return [f for f in self._facts if f.weight >= _LEAST_WEIGHT and f.location is not None]
+        return [f for f in self._facts if f.weight >= LEAST_EFFECT and f.culprit is not None]
 
-    def _effective_on(self, name: str) -> list[Fact]:
+    def _effective_on(self, tensor_id: int) -> list[Fact]:
         """Return the facts that may concern a parameter, of those of little weight its own first.
 
         The last resort are writes to values that nothing else has read.
@@ -341,11 +342,11 @@ class _Answers:
         writes = [
             f
             for f in self._facts
-            if f.mechanism == "write" and f.weight < _LEAST_WEIGHT and f.location is not None
+            if f.mechanism == "write" and f.weight < LEAST_EFFECT and f.culprit is not None
         ]
-        strong = [f for f in self._effective if f.weight >= _LARGE_WEIGHT]
+        strong = [f for f in self._effective if f.weight >= LEAST_FINDING]
         weak = self._effective[len(strong) :]
-        own = [f for f in (*weak, *writes) if name in f.parameters]
+        own = [f for f in (*weak, *writes) if tensor_id in f.parameters]
         return [*strong, *own, *(f for f in weak if f not in own)]
 
     def _of_memory(self) -> Explanation:
@@ -395,7 +396,7 @@ class _Answers:
             if f.confidence == "certain" or (f.confidence == "likely" and f.mechanism != "refuse")
         ]
         refusals = [f for f in self._facts if f.mechanism in {"refuse", "value"}]
-        chosen = [*findings, *(f for f in refusals if f.location not in {None, error.location})]
+        chosen = [*findings, *(f for f in refusals if f.culprit not in {None, error.location})]
         chosen = chosen or refusals
         return self._chain(kind, RAISED, [first], chosen, "")
 
@@ -408,12 +409,12 @@ class _Answers:
         same = [
             fact
             for fact in self._facts
-            if fact.location == finding.culprit
+            if fact.culprit == finding.culprit
             and (fact.effect == finding.title or not events.isdisjoint(fact.events))
         ]
         others = [_another_line(each) for fact in same for each in fact.others]
         if finding.culprit is None:
-            others = [_of_fact(fact) for fact in self._facts if fact.location == finding.victim]
+            others = [_of_fact(fact) for fact in self._facts if fact.culprit == finding.victim]
         missing = "" if finding.culprit is not None else "record(fingerprints=True)"
         return Explanation(
             target=finding.slug,
@@ -432,11 +433,11 @@ class _Answers:
         if node.location is not None:
             made = f"{node.op.name} made it" if node.op is not None else "it was made here"
             steps.append(_step(made, node.location, (node.op.seq,) if node.op is not None else ()))
-        leaves = {graph.parameters[each] for each in graph.reached_leaves(node_id)}
+        leaves = graph.reached_leaves(node_id)
         cut = [
             f
             for f in self._facts
-            if node.location is not None and node.location in {f.location, *f.others}
+            if node.location is not None and node.location in {f.culprit, *f.others}
         ]
         # What ran is in its place; of what did not run, a cut may be the reason.
         mechanisms = frozenset() if node.runs else _CUTTING
@@ -465,6 +466,7 @@ class _Answers:
         steps: Sequence[ExplanationStep],
         facts: Sequence[Fact],
         missing: str,
+        leaf: int = NO_ID,
     ) -> Explanation:
         """Return an explanation that ends at the line of the first fact."""
         found = list(steps)
@@ -476,7 +478,7 @@ class _Answers:
                 found.pop()  # the graph has nothing but the subject of the question
             found.append(step)
             alternatives = [_another_line(each) for each in best.others]
-            alternatives += [_of_fact(fact) for fact in rest if _may_replace(fact, best, target)]
+            alternatives += [_of_fact(fact) for fact in rest if _may_replace(fact, best, leaf)]
         return Explanation(
             target=target,
             question=question,
@@ -486,11 +488,11 @@ class _Answers:
         )
 
 
-def _may_replace(fact: Fact, best: Fact, target: str) -> bool:
+def _may_replace(fact: Fact, best: Fact, leaf: int) -> bool:
     """Return whether a fact may be the cause instead: of the same kind, or about the same."""
     return (
         fact.mechanism == best.mechanism
-        or target in fact.parameters
+        or leaf in fact.parameters
         or not set(best.parameters).isdisjoint(fact.parameters)
     )
 
@@ -500,13 +502,9 @@ def _another_line(place: SourceLocation) -> ExplanationStep:
 
 
 def _of_fact(fact: Fact) -> ExplanationStep:
-    return _step(fact.effect, fact.location, fact.events)
+    return _step(fact.effect, fact.culprit, fact.events)
 
 
 def _step(text: str, place: SourceLocation | None, seqs: Iterable[int]) -> ExplanationStep:
     statement = place.text if place is not None else ""
     return ExplanationStep(text=text, location=place, statement=statement, events=tuple(seqs))
-
-
-def _texts(fact: Fact) -> list[str]:
-    return [part for part in fact.lines if isinstance(part, str)]

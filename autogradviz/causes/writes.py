@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.causes.entry import Fact, count
+from autogradviz.causes.entry import count
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import BackwardStarted
 
@@ -125,9 +127,12 @@ def _weight(graph: CausalGraph, writes: list[_Write], *, before: bool, foreign: 
 
     Most of all a sum, as ``out += x``.
     """
+    if before and foreign:
+        return weight("written after a read, in memory of others")
     if before or foreign:
-        return 0.5 if before and foreign else 0.2
-    return 0.01 if all(graph.op_names[each.at] in _SUMS for each in writes) else 0.02
+        return weight("written after a read")
+    sums = all(graph.op_names[each.at] in _SUMS for each in writes)
+    return weight("summed in place" if sums else "written before any read")
 
 
 def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) -> Fact | None:
@@ -152,17 +157,17 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
         effect += f"; {count(len(writes), 'time')}"
     return Fact(
         mechanism="write",
-        location=location,
+        culprit=location,
         effect=effect,
         weight=_weight(graph, writes, before=before, foreign=foreign),
-        lines=[
+        explanation=[
             "This line writes in place:",
             location,
             "The new values are read here:" if reader is not None else "",
             reader,
         ],
         confidence="hint",
-        parameters=tuple(graph.parameters[each] for each in sorted(behind)),
+        parameters=tuple(sorted(behind)),
         share=share,
         events=tuple(graph.op_seqs[index] for index in (first.at, *first.after[:1])),
         fix="# write out of place, or clone() the tensor first",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.callers_of_installed_code import users_lines_first
 from autogradviz.diagnose.culprit_op_call import add_culprit_runs
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.finding import Confidence, CulpritRun, Finding
+from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.finding import CONFIDENCES, Confidence, CulpritRun, Finding
 from autogradviz.diagnose.notebook_cell_names import with_cell_names
 from autogradviz.diagnose.rule import Rule, all_rules
 from autogradviz.diagnose.source import source_index as source
@@ -20,16 +21,21 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, SourceLocation
 
-__all__ = ["Confidence", "CulpritRun", "Finding", "diagnose", "with_runs_and_cells"]
+__all__ = [
+    "Confidence",
+    "CulpritRun",
+    "Fact",
+    "Finding",
+    "diagnose",
+    "facts_of_rules",
+    "with_runs_and_user_lines",
+]
 
-_RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
-
-@collector_paused()
 def diagnose(
     analysis: Analysis, rules: Sequence[Rule] | None = None, *, evidence: Evidence | None = None
 ) -> tuple[Finding, ...]:
-    """Return the problems in a recording, the most certain first.
+    """Return the problems that rules find in a recording, the most certain first.
 
     Args:
         analysis: the recording.
@@ -39,43 +45,54 @@ def diagnose(
     Warns:
         AutogradvizWarning: if a rule fails; the findings of the other rules are returned.
     """
+    facts = facts_of_rules(evidence or Evidence(analysis), rules)
+    return tuple(with_cell_names(fact, analysis.cells).finding() for fact in facts)
+
+
+@collector_paused()
+def facts_of_rules(evidence: Evidence, rules: Sequence[Rule] | None = None) -> list[Fact]:
+    """Return the facts that rules find in a recording, the most certain first.
+
+    Args:
+        evidence: the recording.
+        rules: the rules to run, by default all.
+
+    Warns:
+        AutogradvizWarning: if a rule fails; the facts of the other rules are returned.
+    """
     source.forget_changed_files()
-    analysis.log.decode()  # the rules read all kinds of events
-    evidence = evidence or Evidence(analysis)
+    evidence.analysis.log.decode()  # the rules read all kinds of events
     rules = all_rules() if rules is None else rules
-    found = [(rule, finding) for rule in rules for finding in _run_rule(rule, evidence)]
+    found = [(rule, fact) for rule in rules for fact in _run_rule(rule, evidence)]
     if any(not rule.fallback for rule, _ in found):
-        found = [(rule, finding) for rule, finding in found if not rule.fallback]
-    found.sort(key=lambda pair: _RANK[pair[1].confidence])
-    return with_runs_and_cells(analysis, tuple(_drop_superseded(found)))
+        found = [(rule, fact) for rule, fact in found if not rule.fallback]
+    found.sort(key=lambda pair: CONFIDENCES.index(pair[1].confidence))
+    return with_runs_and_user_lines(evidence.analysis, list(_drop_superseded(found)))
 
 
-def with_runs_and_cells(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return findings with op calls of culprits, lines of the user, and names of notebook cells."""
-    found = tuple(users_lines_first(analysis, add_culprit_runs(analysis, tuple(findings))))
-    if analysis.cells:
-        return tuple(with_cell_names(finding, analysis.cells) for finding in found)
-    return found
+def with_runs_and_user_lines(analysis: Analysis, facts: Sequence[Fact]) -> list[Fact]:
+    """Return facts with the op calls of their culprits, and the user's lines as culprits."""
+    return list(users_lines_first(analysis, add_culprit_runs(analysis, facts)))
 
 
-def _run_rule(rule: Rule, evidence: Evidence) -> list[Finding]:
-    """Return the findings of one rule; if it fails, warn and return none."""
+def _run_rule(rule: Rule, evidence: Evidence) -> list[Fact]:
+    """Return the facts of one rule; if it fails, warn and return none."""
     try:
-        return list(rule.findings(evidence))
+        return list(rule.facts(evidence))
     except (Exception, SystemExit) as error:  # noqa: BLE001
         message = f"{rule.full_name} failed: {type(error).__name__}: {error}"
         warnings.warn(message, AutogradvizWarning, stacklevel=2)
         return []
 
 
-def _drop_superseded(found: Iterable[tuple[Rule, Finding]]) -> Iterator[Finding]:
-    """Yield the findings that no other one replaces; see ``Rule.supersedes``."""
+def _drop_superseded(found: Iterable[tuple[Rule, Fact]]) -> Iterator[Fact]:
+    """Yield the facts that no other one replaces; see ``Rule.supersedes``."""
     found = tuple(found)
-    superseded = {(slug, finding.region_id) for rule, finding in found for slug in rule.supersedes}
+    superseded = {(slug, fact.region_id) for rule, fact in found for slug in rule.supersedes}
     named: set[tuple[int | None, SourceLocation | None]] = set()
-    for rule, finding in found:
-        place = (finding.region_id, finding.culprit)
+    for rule, fact in found:
+        place = (fact.region_id, fact.culprit)
         repeats = rule.only_new_lines and place in named
-        if not repeats and (finding.slug, finding.region_id) not in superseded:
-            yield finding
+        if not repeats and (fact.slug, fact.region_id) not in superseded:
+            yield fact
         named.add(place)

@@ -1,4 +1,4 @@
-"""The user's line before a line of an installed package, in findings."""
+"""The user's line before a line of an installed package, in facts."""
 
 from __future__ import annotations
 
@@ -6,34 +6,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.source.import_graph import is_installed
-from autogradviz.diagnose.text_formatting import paragraphs, quote_source
 from autogradviz.events import FrameSeen, StackSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, SourceLocation
-    from autogradviz.diagnose.finding import Finding
+    from autogradviz.diagnose.fact import Fact
 
 
-def users_lines_first(analysis: Analysis, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield findings whose culprit is a line of the user's program, if one called the code.
+def users_lines_first(analysis: Analysis, facts: Sequence[Fact]) -> Iterator[Fact]:
+    """Yield facts whose culprit is a line of the user's program, if one called the code.
 
     The files of a program that is an installed package itself have no other caller.
     """
-    for finding in findings:
-        culprit = finding.culprit
+    for fact in facts:
+        culprit = fact.culprit
         caller = _caller(analysis, culprit) if culprit and is_installed(culprit.filename) else None
         if caller is None:
-            yield finding
+            yield fact
         else:
-            called = [
-                "This line called installed code, which is where it happens:",
-                quote_source(culprit),
-            ]
-            yield replace(
-                finding, culprit=caller, explanation=paragraphs([*called, finding.explanation])
-            )
+            called = "This line called installed code, which is where it happens:"
+            yield replace(fact, culprit=caller, explanation=(called, culprit, *fact.explanation))
 
 
 def _caller(analysis: Analysis, line: SourceLocation) -> SourceLocation | None:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.analysis import Analysis, Op, SourceLocation
-    from autogradviz.diagnose.finding import Finding
+    from autogradviz.diagnose.fact import Fact
 
 
-def add_culprit_runs(analysis: Analysis, findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings with the operator call at fault, where one ran on the culprit's line."""
-    lines = {each.culprit for each in findings if each.culprit is not None}
+def add_culprit_runs(analysis: Analysis, facts: Sequence[Fact]) -> list[Fact]:
+    """Return facts with the operator call at fault, where one ran on the culprit's line."""
+    lines = {each.culprit for each in facts if each.culprit is not None}
     if not lines:
-        return list(findings)
+        return list(facts)
     ops: dict[SourceLocation, list[Op]] = defaultdict(list)
     for op in analysis.ops:
         if op.location in lines:
@@ -31,7 +31,7 @@ def add_culprit_runs(analysis: Analysis, findings: Sequence[Finding]) -> list[Fi
         each
         if each.culprit is None or each.culprit not in ops
         else replace(each, culprit_run=_run(analysis, each, ops[each.culprit], steps))
-        for each in findings
+        for each in facts
     ]
 
 
@@ -51,14 +51,14 @@ class _Steps:
         return self._ended[place].step if place < len(self._ended) else self._ended[-1].step + 1
 
 
-def _run(analysis: Analysis, finding: Finding, ops: Sequence[Op], steps: _Steps) -> CulpritRun:
-    events = {*finding.events}
+def _run(analysis: Analysis, fact: Fact, ops: Sequence[Op], steps: _Steps) -> CulpritRun:
+    events = {*fact.events}
     writes = {
         each.op_seq
         for each in analysis.log.of(VersionBumped)
         if not events.isdisjoint((each.seq, each.op_seq))
     }
-    nodes = {*finding.nodes}
+    nodes = {*fact.nodes}
     op = (
         [op for op in ops if op.seq in writes]  # not the save, if both are on one line
         or [op for op in ops if op.seq in events]

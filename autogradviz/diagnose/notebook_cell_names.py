@@ -1,4 +1,4 @@
-"""Notebook cells in findings: "In [3], line 2" instead of IPython's file names."""
+"""Notebook cells in facts: "In [3], line 2" instead of IPython's file names."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.finding import Finding
+    from autogradviz.diagnose.fact import Fact
 
 
-def with_cell_names(finding: Finding, cells: dict[str, int]) -> Finding:
-    """Return a finding with "In [3], line 2" instead of IPython's file names.
+def with_cell_names(fact: Fact, cells: dict[str, int]) -> Fact:
+    """Return a fact with "In [3], line 2" instead of IPython's file names.
 
     Args:
-        finding: a finding.
+        fact: a fact.
         cells: the number of each cell, by file name.
     """
+    if not cells:
+        return fact
     return replace(
-        finding,
-        title=_rename(finding.title, cells),
-        explanation=_rename(finding.explanation, cells),
-        fix=_rename(finding.fix, cells),
-        culprit=_relocate(finding.culprit, cells),
-        victim=_relocate(finding.victim, cells),
+        fact,
+        title=_rename(fact.title, cells),
+        effect=_rename(fact.effect, cells),
+        explanation=[
+            _rename(part, cells) if isinstance(part, str) else _relocate(part, cells)
+            for part in fact.explanation
+        ],
+        fix=_rename(fact.fix, cells),
+        culprit=_relocate(fact.culprit, cells),
+        victim=_relocate(fact.victim, cells),
+        others=tuple(filter(None, (_relocate(each, cells) for each in fact.others))),
     )
 
 

@@ -5,13 +5,13 @@ How to add a rule:
 1. Create ``diagnose/rules/<name>.py``; every module in that package is imported, so there is no
    list to edit. If a finding of the same kind exists, reuse its slug and skip step 3.
 2. Write a generator function that takes an ``Evidence`` and yields a ``Draft`` for each problem.
-   Decorate it with ``@rule(slug, when=..., group=...)``. State the conditions under which the
-   rule applies in ``when``, not in the function: ``NoError()`` for gradients that are wrong
-   without an exception, ``ErrorMessage("part of PyTorch's message")`` for an exception.
+   Decorate it with ``@rule(slug, mechanism=..., when=..., group=...)``. State the conditions under
+   which the rule applies in ``when``, not in the function: ``NoError()`` for gradients that are
+   wrong without an exception, ``ErrorMessage("part of PyTorch's message")`` for an exception.
    ``diagnose/rule_order.py`` lists the groups in their order. Within a group rules are in the
    order of their files; where that is wrong, name a neighbor: ``after="other-slug"``.
-3. Write its page, ``pages/findings/<slug>.md``. A test runs the page's example and expects the
-   slug first, with the marked line as culprit.
+3. Write its page, ``explanations/findings/<slug>.md``. A test runs the page's example and expects
+   the slug first, with the marked line as culprit.
 4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.
 5. Add its slug at the end of a list in ``explanations/codes.py``, which gives it a code.
 6. Run ``make pictures``, which writes the page in docs/findings/, and add a line to CHANGELOG.md.
@@ -34,6 +34,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
+from autogradviz.diagnose.fact import Fact, Mechanism
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.rule_order import Group, in_order, inserted
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source
@@ -41,7 +42,7 @@ from autogradviz.entry_points import failures_reported, plugins
 from autogradviz.explanations.read_pages import pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis import Analysis, HistoryEntry, Op, RaisedError, Unpack
     from autogradviz.diagnose.change import Change
@@ -130,7 +131,7 @@ class HasLocation(Protocol):
 Place: TypeAlias = "SourceLocation | HasLocation | None"
 """A source line, or something that has one."""
 
-Fact: TypeAlias = (
+Shown: TypeAlias = (
     "Node | Op | SavedTensor | Unpack | Region | Recomputation | RaisedError | HistoryEntry | "
     "Event | int | None"
 )
@@ -155,6 +156,8 @@ class Draft:
             recomputations.
         slug: one of the rule's slugs; "" is the first.
         changes: the fix for programs to read, with predicted effects.
+        parameters: the tensor ids of the parameters concerned; without any, those to which
+            gradients flow from the nodes in ``evidence``.
     """
 
     title: str
@@ -162,11 +165,12 @@ class Draft:
     victim: Place
     explanation: Sequence[str | Place]
     fix: str
-    evidence: Sequence[Fact] = ()
+    evidence: Sequence[Shown] = ()
     confidence: Confidence | None = None
     region_id: int | None = None
     slug: str = ""
     changes: tuple[Change, ...] = ()
+    parameters: Iterable[int] = ()
 
 
 def _location(place: Place) -> SourceLocation | None:
@@ -177,7 +181,7 @@ def _paragraph(part: str | Place) -> str:
     return part if isinstance(part, str) else quote_source(_location(part))
 
 
-def _seq(fact: Fact) -> int | None:
+def _seq(fact: Shown) -> int | None:
     if fact is None or isinstance(fact, (Node, int)):
         return fact if isinstance(fact, int) else None
     if isinstance(fact, SavedTensor):
@@ -213,6 +217,7 @@ class Rule:
         only_new_lines: drop a finding whose culprit and region an earlier finding names already.
         at_most: the number of findings after which ``find`` is stopped; None is no limit.
         fallback: keep its findings only if no other rule finds anything.
+        mechanism: how a line has its effect: of all its kinds, or by slug.
         origin: the plug-in that it comes from, "" if autogradviz; not an argument of ``rule``.
     """
 
@@ -227,6 +232,7 @@ class Rule:
     only_new_lines: bool = False
     at_most: int | None = 1
     fallback: bool = False
+    mechanism: Mechanism | Mapping[str, Mechanism] = "other"
     origin: str = ""
 
     @property
@@ -243,14 +249,26 @@ class Rule:
         """Return whether the rule applies to a recording that has what it needs."""
         return self.when.holds(evidence.analysis) and self.needs <= evidence.recorded
 
-    def findings(self, evidence: Evidence) -> Iterator[Finding]:
-        """Yield the findings of the rule in a recording that it applies to."""
+    def facts(self, evidence: Evidence) -> Iterator[Fact]:
+        """Yield the facts of the rule in a recording that it applies to."""
         if self.applies(evidence):
             for draft in islice(self.find(evidence), self.at_most):
-                yield self.finding(draft)
+                yield self.fact(draft)
 
-    def finding(self, draft: Draft) -> Finding:
-        """Return the finding that a draft describes.
+    def findings(self, evidence: Evidence) -> Iterator[Finding]:
+        """Yield the findings of the rule in a recording that it applies to."""
+        return (fact.finding() for fact in self.facts(evidence))
+
+    def mechanism_of(self, slug: str) -> Mechanism:
+        """Return the mechanism of one of the rule's kinds of problems.
+
+        Raises:
+            KeyError: the rule names mechanisms by slug, and none for this one.
+        """
+        return self.mechanism if isinstance(self.mechanism, str) else self.mechanism[slug]
+
+    def fact(self, draft: Draft) -> Fact:
+        """Return the fact that a draft describes.
 
         Raises:
             ValueError: the draft's slug is none of the rule's, or its confidence is unknown.
@@ -276,18 +294,22 @@ class Rule:
         ):
             message = "title and fix of a draft are texts, places have lines, a region has a number"
             raise TypeError(message)
-        return Finding(
+        return Fact(
             slug=slug,
-            title=draft.title,
+            mechanism=self.mechanism_of(slug),
+            effect=draft.title,
             culprit=culprit,
             victim=victim,
-            explanation=paragraphs([_paragraph(part) for part in draft.explanation]),
+            weight=0.0,
+            explanation=(paragraphs([_paragraph(part) for part in draft.explanation]),),
             fix=draft.fix,
             confidence=draft.confidence or ("likely" if culprit is None else "certain"),
             events=_unique(map(_seq, draft.evidence)),
             nodes=_unique(nodes),
             region_id=region_id,
             changes=draft.changes,
+            parameters=_unique(draft.parameters),
+            of_rule=True,
         )
 
 
@@ -302,6 +324,7 @@ def rule(
     only_new_lines: bool = False,
     at_most: int | None = 1,
     fallback: bool = False,
+    mechanism: Mechanism | Mapping[str, Mechanism] = "other",
 ) -> Callable[[Callable[[Evidence], Iterator[Draft]]], Rule]:
     """Return a decorator that makes a ``Rule`` of a generator function.
 
@@ -322,6 +345,7 @@ def rule(
             only_new_lines=only_new_lines,
             at_most=at_most,
             fallback=fallback,
+            mechanism=mechanism,
         )
 
     return decorate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from autogradviz.analysis import Op, Region, SavedTensor, SourceLocation, Tensor
 
@@ -28,10 +28,25 @@ def quote_source(location: SourceLocation | None) -> str:
     if location is None:
         return ""
     text = location.text or "(source not available)"
-    place = (
-        f"{_relative(location.filename)}:{location.lineno}, in {location.function or '<module>'}"
-    )
-    return f"    {place}\n        {text}"
+    place = f"{_relative(location.filename)}:{location.lineno}"
+    if location.cell is not None:
+        place = str(location)
+    return f"    {place}, in {location.function or '<module>'}\n        {text}"
+
+
+def excerpts(lines: Iterable[str | SourceLocation | None]) -> list[str]:
+    """Return sentences and source lines as text, each once.
+
+    A sentence that announces lines, with a colon, is left out if none of them is left.
+    """
+    texts = (each if isinstance(each, str) else quote_source(each) for each in lines)
+    parts = list(dict.fromkeys(text for text in texts if text))
+    following = [*parts, ""][1:]
+    return [
+        part
+        for part, after in zip(parts, following, strict=True)
+        if not part.endswith(":") or "\n" in part or after.startswith(" ")
+    ]
 
 
 def _relative(filename: str) -> str:

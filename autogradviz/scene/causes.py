@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import source_line
+from autogradviz.causes.entry import audit_entry
 from autogradviz.causes.explanation import ANOTHER_LINE
 from autogradviz.causes.why import HOW, explain_targets
 from autogradviz.diagnose.evidence.facts import Evidence
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, SourceLocation
     from autogradviz.causes import AuditEntry, Explanation
-    from autogradviz.causes.entry import Fact
+    from autogradviz.diagnose.fact import Fact
     from autogradviz.diagnose.finding import Finding
     from autogradviz.events import Event
     from autogradviz.scene.schema import Scene
@@ -75,11 +76,11 @@ MARKS: Final = {
         "M3.5 7.5h9v6h-9ZM5.5 7.5V5a2.5 2.5 0 0 1 5 0v2.5",
     ),
     "free": (
-        "needs a graph that a backward freed",
+        "needs a graph, or saved tensors, that were freed",
         "M3.5 7.5h9v6h-9ZM5.5 7.5V4a2.5 2.5 0 0 1 5-.6",
     ),
     "change": (
-        "changes gradients, with a hook or a custom Function",
+        "changes gradients: a hook, a custom Function, a factor",
         "M3 5.5h10l-3-3M13 10.5H3l3 3",
     ),
     "value": ("may have given the first NaN or infinity", "M8 2 14.5 13.5h-13ZM8 6v3.5M8 11.4v.2"),
@@ -99,6 +100,11 @@ MARKS: Final = {
         "raised an exception of PyTorch, or made its operand",
         "M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0ZM5.7 5.7l4.6 4.6M10.3 5.7l-4.6 4.6",
     ),
+    "cost": (
+        "takes time or memory that the step does not need",
+        "M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0ZM8 4.5V8l2.5 1.5",
+    ),
+    "other": ("does what a rule of another package looks for", "M3.5 8h.1M8 8h.1M12.4 8h.1"),
 }
 """By mechanism, what a line with its mark does, and the mark."""
 
@@ -122,7 +128,7 @@ def with_causes(
         findings: those that the scene has.
     """
     steps = _Steps(scene, analysis)
-    entries = tuple(steps.audit_entry(fact.entry()) for fact in facts)
+    entries = tuple(steps.audit_entry(audit_entry(fact, analysis)) for fact in facts)
     questions = list(_questions(scene, analysis, findings))
     answered = explain_targets(analysis, facts, (target for _, target in questions))
     answers = tuple(

@@ -3,18 +3,17 @@
 import pytest
 
 from autogradviz.analysis import SourceLocation
-from autogradviz.diagnose import Finding
+from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.notebook_cell_names import with_cell_names
 
 FILE = "/tmp/ipykernel_7/456.py"
 
 
-def finding(explanation):
+def fact(explanation):
     place = SourceLocation(filename=FILE, lineno=2, function="f", text="x = 1")
-    return Finding(
-        slug="graph-lost", title="lost", culprit=place, victim=None, explanation=explanation,
-        fix="", confidence="certain", events=(),
-    )  # fmt: skip
+    return Fact(
+        mechanism="cut", effect="lost", culprit=place, weight=1.0, explanation=(explanation, place)
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,6 +29,6 @@ def finding(explanation):
     ],
 )
 def test_file_of_a_cell_is_named_as_the_cell(text, expected):
-    named = with_cell_names(finding(text), {FILE: 3})
-    assert named.explanation == expected
+    named = with_cell_names(fact(text), {FILE: 3}).finding()
+    assert named.explanation == f"{expected}\n    In [3], line 2, in f\n        x = 1"
     assert str(named.culprit) == "In [3], line 2"

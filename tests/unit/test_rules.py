@@ -115,7 +115,7 @@ def a_rule(*drafts, slugs=("a",), when=Always(), **options):  # noqa: B008
 
 
 def finding(draft):
-    return a_rule().finding(draft)
+    return a_rule().fact(draft).finding()
 
 
 def a_region():
@@ -163,10 +163,10 @@ def test_finding_without_a_culprit_line_is_at_most_likely():
 
 def test_draft_has_one_of_the_slugs_of_its_rule():
     several = a_rule(slugs=("a", "b"))
-    assert several.finding(draft()).slug == "a"
-    assert several.finding(draft(slug="b")).slug == "b"
+    assert several.fact(draft()).slug == "a"
+    assert several.fact(draft(slug="b")).slug == "b"
     with pytest.raises(ValueError, match="not declared to yield 'c'"):
-        several.finding(draft(slug="c"))
+        several.fact(draft(slug="c"))
 
 
 # --- running rules ------------------------------------------------------------------------------

@@ -280,11 +280,7 @@ class Evidence:
     def name_of(self, storage_id: int) -> str:
         """Return the first parameter or buffer name of a storage, "" if it has none."""
         owners = self._owners.get(storage_id)
-        return self.leaf_name(owners[0]) if owners else ""
-
-    def leaf_name(self, tensor_id: int) -> str:
-        """Return the first parameter or buffer name of a tensor, "a leaf" if it has none."""
-        return (self.analysis.parameters.get(tensor_id) or ("a leaf",))[0]
+        return self.analysis.leaf_name(owners[0]) if owners else ""
 
     def named_memory(self, tensor: Tensor) -> str:
         """Return the parameter or buffer that a tensor is or a view of, "" if that is not certain.
@@ -294,7 +290,7 @@ class Evidence:
         if names := self.analysis.parameters.get(tensor.tensor_id):
             return names[0]
         owners = self._owners.get(tensor.storage_id, ()) if tensor.storage_id is not None else ()
-        return self.leaf_name(owners[0]) if len(owners) == 1 else ""
+        return self.analysis.leaf_name(owners[0]) if len(owners) == 1 else ""
 
     @cached_property
     def _owners(self) -> defaultdict[int, list[int]]:

@@ -19,6 +19,7 @@ _DIMENSIONS: Final = 2  # of a weight; gradients of biases and scales differ in 
 class WeightGradient:
     """The size of one weight's gradient."""
 
+    tensor_id: int
     name: str
     size: float  # root mean square of the entries
     first: Op  # the first op that takes the weight
@@ -39,5 +40,5 @@ def weight_gradients(evidence: Evidence) -> list[WeightGradient]:
         weight = event.place == "gradient" and len(tensor.shape) >= _DIMENSIONS
         if weight and names and user is not None and event.norm is not None:
             size = event.norm / sqrt(prod(tensor.shape))
-            found.append(WeightGradient(names[0], size, user, event.seq))
+            found.append(WeightGradient(event.tensor_id, names[0], size, user, event.seq))
     return sorted(found, key=lambda gradient: gradient.first.seq)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @rule(
     "mutation-context-left",
+    mechanism="free",
     when=ErrorMessage("'allow_mutation_on_saved_tensors' context"),
     group="backward raised",
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 @rule(
     "graph-freed",
+    mechanism="free",
     when=ErrorMessage("Trying to backward through the graph a second time"),
     group="backward raised",
     after="reentrant-captured-graph",

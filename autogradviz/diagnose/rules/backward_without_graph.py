@@ -30,6 +30,7 @@ _SHOWN: Final = 4  # ends of gradient paths per tensor
 
 @rule(
     "graph-lost",
+    mechanism="cut",
     when=ErrorMessage("does not require grad and does not have a grad_fn"),
     group="operation refused",
 )

@@ -21,6 +21,7 @@ _BROAD: Final = frozenset({"Exception", "BaseException"})
 
 @rule(
     "checkpoint-early-stop-caught",
+    mechanism="diverge",
     when=ErrorMessage(_MESSAGE),
     group="recomputation raised",
     after="checkpoint-different-number",

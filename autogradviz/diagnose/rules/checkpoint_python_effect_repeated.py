@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 @rule(
     "checkpoint-effect-repeated",
+    mechanism="diverge",
     when=NoError(),
     group="region",
     after="gradient-counted-twice",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @rule(
     "checkpoint-random-not-restored",
     "checkpoint-random-state",
+    mechanism="diverge",
     when=NoError(),
     group="region",
     after="checkpoint-captured-tensor-mutated",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 @rule(
     "checkpoint-captured-tensor-mutated",
+    mechanism="write",
     when=Always(),
     group="region",
     after="shared-gradient-written",

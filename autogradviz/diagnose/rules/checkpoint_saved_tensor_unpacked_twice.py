@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @rule(
     "saved-tensors-read-twice",
+    mechanism="free",
     when=ErrorMessage(
         "already unpacked once", without="Performing two backward calls that overlap"
     ),

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 @rule(
-    "checkpoint-saves-shifted", when=NoError(), group="region", after="compiled-recompute-differs"
+    "checkpoint-saves-shifted",
+    mechanism="diverge",
+    when=NoError(),
+    group="region",
+    after="compiled-recompute-differs",
 )
 def checkpoint_saves_misaligned(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose recomputed saves came from different ops."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @rule(
     "checkpoint-effect-repeated",
+    mechanism="diverge",
     when=Always(),
     group="region",
     after="shared-gradient-written",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @rule(
     "checkpoint-different-values",
     "checkpoint-effect-repeated",
+    mechanism="diverge",
     when=NoError(),
     group="region",
     after="shared-gradient-written",

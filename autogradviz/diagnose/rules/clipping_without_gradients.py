@@ -21,6 +21,7 @@ _MAKE_ZERO: Final = frozenset({"lift_fresh", "detach_"})
 
 @rule(
     "clip-without-gradients",
+    mechanism="order",
     when=NoError(),
     group="optimizer",
     after="step-without-gradients",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 @rule(
     "compiled-buffers-donated",
+    mechanism="free",
     when=ErrorMessage("compiled with non-empty donated buffers"),
     group="backward raised",
 )

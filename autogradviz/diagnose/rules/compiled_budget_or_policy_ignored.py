@@ -33,7 +33,13 @@ _LARGE: Final = 1 << 20  # bytes
 _MOST: Final = 0.5  # of the computed values that a region saves
 
 
-@rule("compiled-budget-ignored", when=Always(), group="compilation", after="recompute_at_once")
+@rule(
+    "compiled-budget-ignored",
+    mechanism="cost",
+    when=Always(),
+    group="compilation",
+    after="recompute_at_once",
+)
 def compiled_budget_ignored(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose budget made the partitioner repeat nothing."""
     for region in evidence.analysis.compiled_regions:
@@ -108,7 +114,13 @@ def _is_expensive(slot: CompiledSlot) -> bool:
     return slot.op is not None and op_name(slot.op).startswith(_EXPENSIVE)
 
 
-@rule("compiled-policy-ignored", when=Always(), group="compilation", after="recompute_at_once")
+@rule(
+    "compiled-policy-ignored",
+    mechanism="cost",
+    when=Always(),
+    group="compilation",
+    after="recompute_at_once",
+)
 def compiled_policy_ignored(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose policy wanted nothing saved."""
     for region in evidence.analysis.compiled_regions:
@@ -138,7 +150,13 @@ def compiled_policy_ignored(evidence: Evidence) -> Iterator[Draft]:
         )
 
 
-@rule("compiled-value-expensive", when=Always(), group="compilation", after="recompute_at_once")
+@rule(
+    "compiled-value-expensive",
+    mechanism="cost",
+    when=Always(),
+    group="compilation",
+    after="recompute_at_once",
+)
 def compiled_value_expensive(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the largest saved value, if it is most of what its region saves."""
     found = [

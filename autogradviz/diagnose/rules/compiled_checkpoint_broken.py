@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("compiled-checkpoint-eager", when=Always(), group="compilation", at_most=3)
+@rule("compiled-checkpoint-eager", mechanism="cost", when=Always(), group="compilation", at_most=3)
 def checkpoint_broken(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each graph break inside a checkpointed function that then ran eagerly."""
     named = set()

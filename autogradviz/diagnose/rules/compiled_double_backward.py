@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 @rule(
     "compiled-double-backward",
+    mechanism="free",
     when=ErrorMessage("does not currently support double backward"),
     group="backward raised",
 )

@@ -33,7 +33,13 @@ _KERNEL: Final = re.compile(r"\b(?:cpp|triton)_\w*?fused_(?P<ops>\w+?)_\d+\b")
 _EXTERN: Final = re.compile(r"\b(?:extern_kernels|aten|torch\.ops\.aten)\.(?P<op>\w+)")
 
 
-@rule("compiled-op-failed", when=ErrorMessage(), group="region", after="reentrant-no-grad-input")
+@rule(
+    "compiled-op-failed",
+    mechanism="refuse",
+    when=ErrorMessage(),
+    group="region",
+    after="reentrant-no-grad-input",
+)
 def compiled_op_failed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the op that failed, or for the line that the compiler could not trace."""
     error = evidence.analysis.error

@@ -18,6 +18,7 @@ _WRAPPER: Final = ("OptimizedModule", "_orig_mod")
 
 @rule(
     "compiled-hook-ignored",
+    mechanism="change",
     when=NoError(),
     group="saved tensor",
     after="backward_read_modified",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FEWEST: Final = 2  # saved tensors for which the order of unpacking matters
 
 
-@rule("compiled-hooks-not-inlined", when=Always(), group="compilation")
+@rule("compiled-hooks-not-inlined", mechanism="cost", when=Always(), group="compilation")
 def hooks_not_inlined(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the pair of hooks that packed the most bytes of one run."""
     found = []

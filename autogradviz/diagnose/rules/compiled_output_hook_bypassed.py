@@ -20,6 +20,7 @@ _KINDS: Final = {"tensor", "retain_grad", "multi_grad"}
 
 @rule(
     "compiled-output-bypassed",
+    mechanism="change",
     when=Always(),
     group="saved tensor",
     after="backward_read_modified",

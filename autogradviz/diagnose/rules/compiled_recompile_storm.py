@@ -23,7 +23,7 @@ _MISMATCH: Final = re.compile(r"^tensor '.+' (\w+) mismatch")
 _FEWEST: Final = 2  # of one value; Dynamo makes a number dynamic at its first recompilation
 
 
-@rule("recompile-storm", when=Always(), group="compilation")
+@rule("recompile-storm", mechanism="cost", when=Always(), group="compilation")
 def recompile_storm(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the value whose guard failed most often."""
     groups: dict[tuple[str, str, str], list[Recompile]] = {}

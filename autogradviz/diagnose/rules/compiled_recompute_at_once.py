@@ -29,7 +29,7 @@ class _Peak(NamedTuple):
     total: int
 
 
-@rule("compiled-recompute-at-once", when=Always(), group="compilation")
+@rule("compiled-recompute-at-once", mechanism="cost", when=Always(), group="compilation")
 def recompute_at_once(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the region whose backward holds the most recomputed bytes."""
     found = []

@@ -26,6 +26,7 @@ _SWITCHES: Final = (
 
 @rule(
     "compiled-recompute-differs",
+    mechanism="diverge",
     when=Always(),
     group="region",
     after="reentrant-no-grad-input",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 @rule(
     "compiled-region-backward-twice",
+    mechanism="free",
     when=ErrorMessage("Trying to backward through the graph a second time"),
     group="backward raised",
     after="reentrant-captured-graph",

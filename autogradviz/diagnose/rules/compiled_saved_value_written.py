@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 @rule(
     "compiled-saved-value-written",
+    mechanism="write",
     when=NoError(),
     group="saved tensor",
     after="hooks-mix-up",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("ctx-attribute-written", when=NoError(), group="saved tensor")
+@rule("ctx-attribute-written", mechanism="write", when=NoError(), group="saved tensor")
 def ctx_attribute_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first ctx attribute that was written before backward read it."""
     nodes = evidence.analysis.graph.nodes

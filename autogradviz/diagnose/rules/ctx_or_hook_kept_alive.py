@@ -23,6 +23,7 @@ _MIN_HOOKS: Final = 3  # hooks of one line that ran in one backward
 @rule(
     "context-keeps-tensor",
     "hooks-pile-up",
+    mechanism="keep",
     when=NoError(),
     group="waste",
     after="step-without-gradients",

@@ -21,7 +21,9 @@ _MOST: Final = 3
 """Findings of this kind."""
 
 
-@rule("device-waited", when=NoError(), group="waste", needs={"ops"}, at_most=_MOST)
+@rule(
+    "device-waited", mechanism="cost", when=NoError(), group="waste", needs={"ops"}, at_most=_MOST
+)
 def device_waited(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each line that makes the host wait inside modules, or many times a step."""
     steps = max(1, len(evidence.analysis.log.of(StepEnded)))

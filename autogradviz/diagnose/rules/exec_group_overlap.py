@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @rule(
     "exec-group-overlap",
+    mechanism="free",
     when=ErrorMessage("Performing two backward calls that overlap"),
     group="backward raised",
 )

@@ -22,6 +22,7 @@ _FSDP: Final = "torch/distributed/fsdp/"
 
 @rule(
     "fsdp-recompute-dtype",
+    mechanism="diverge",
     when=ErrorMessage(),
     group="recomputation raised",
     at_most=1,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("fsdp-recompute-regathers", when=NoError(), group="waste", at_most=3)
+@rule("fsdp-recompute-regathers", mechanism="cost", when=NoError(), group="waste", at_most=3)
 def fsdp_recompute_regathers(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each checkpoint whose recomputation gathered parameters again."""
     analysis = evidence.analysis

@@ -36,6 +36,7 @@ class _Written(NamedTuple):
 
 @rule(
     "function-input-written",
+    mechanism="write",
     when=NoError(),
     group="saved tensor",
     after="sparse_parts_written",

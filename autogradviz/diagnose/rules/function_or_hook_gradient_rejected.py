@@ -22,6 +22,7 @@ _ONCE: Final = "once_differentiable"
 
 @rule(
     "gradient-refused",
+    mechanism="change",
     when=ErrorMessage(
         (
             "returned an incorrect number of gradients",
@@ -68,6 +69,7 @@ def function_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
 
 @rule(
     "gradient-refused",
+    mechanism="change",
     when=ErrorMessage(("hook returned", "has changed the size", "has changed the type")),
     group="backward raised",
 )
@@ -98,7 +100,9 @@ def hook_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-@rule("gradient-refused", when=ErrorMessage(f"@{_ONCE}"), group="backward raised")
+@rule(
+    "gradient-refused", mechanism="change", when=ErrorMessage(f"@{_ONCE}"), group="backward raised"
+)
 def once_differentiable_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the decorator ``once_differentiable`` of a backward."""
     graphs = [e for e in evidence.analysis.log.of(BackwardStarted) if e.create_graph]

@@ -21,7 +21,12 @@ _ROWS: Final = 6  # layers listed
 
 
 @rule(
-    "gradient-exploding", "gradient-vanishing", when=NoError(), after="leaf_frozen", needs={"ops"}
+    "gradient-exploding",
+    "gradient-vanishing",
+    mechanism="value",
+    when=NoError(),
+    after="leaf_frozen",
+    needs={"ops"},
 )
 def gradient_magnitude(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if gradients explode or vanish from the last layer to the first."""
@@ -64,4 +69,5 @@ def _draft(layers: list[WeightGradient], worst: WeightGradient, *, huge: bool) -
         "# initial weights of the right scale",
         confidence="hint",
         evidence=(worst.seq,),
+        parameters=[layer.tensor_id for layer in layers],
     )

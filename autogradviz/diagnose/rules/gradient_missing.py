@@ -16,7 +16,7 @@ from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import accumulations
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.evidence.storage_uses_and_gradient_ends import Reach, find_reach
-from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, Fact, NoError, Place, rule
+from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location
 from autogradviz.events import (
@@ -66,13 +66,14 @@ class _Cause:
     culprit: SourceLocation | None
     victim: SourceLocation | None
     fix: str
-    evidence: tuple[Fact, ...] = ()
+    evidence: tuple[Shown, ...] = ()
     region: Region | None = None  # a reentrant region without an input that requires a gradient
 
 
 @rule(
     "gradient-missing",
     "reentrant-no-grad-input",
+    mechanism="cut",
     # A test that asserts on gradients, and DDP, which waits for each gradient, raise because of it.
     when=AnyOf((NoError(), ErrorMessage(type="AssertionError"), _UNFINISHED_REDUCTION)),
     after="loss-term-constant",
@@ -84,15 +85,16 @@ def gradient_missing(evidence: Evidence) -> Iterator[Draft]:
     if not started or any(event.input_tensor_ids for event in started):
         return
     missing = _missing(evidence)
-    groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, list[str]]] = {}
-    for cause, name in _Causes(evidence, missing).all():
-        groups.setdefault((cause.title, cause.culprit), (cause, []))[1].append(name)
+    groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, dict[int, str]]] = {}
+    for cause, tensor_id in _Causes(evidence, missing).all():
+        group = groups.setdefault((cause.title, cause.culprit), (cause, {}))
+        group[1][tensor_id] = missing[tensor_id]
     is_awaited = _UNFINISHED_REDUCTION.holds(evidence.analysis)
     for cause, names in sorted(groups.values(), key=_sort_key):
         yield _draft(cause, names, is_awaited=is_awaited)
 
 
-def _sort_key(group: tuple[_Cause, list[str]]) -> tuple[bool, int]:
+def _sort_key(group: tuple[_Cause, dict[int, str]]) -> tuple[bool, int]:
     """Sort causes with a line first, then those of many parameters."""
     cause, names = group
     return cause.culprit is None, -len(names)
@@ -171,8 +173,9 @@ def _before_data_was_set(evidence: Evidence, parameters: Collection[int]) -> set
     return found
 
 
-def _draft(cause: _Cause, names: list[str], *, is_awaited: bool) -> Draft:
+def _draft(cause: _Cause, concerned: dict[int, str], *, is_awaited: bool) -> Draft:
     """Return the draft of one cause; ``is_awaited`` if DDP raised because it got no gradient."""
+    names = list(concerned.values())
     subject = f"{names[0]} got" if len(names) == 1 else f"{len(names)} parameters got"
     return Draft(
         slug="gradient-missing" if cause.region is None else "reentrant-no-grad-input",
@@ -187,6 +190,7 @@ def _draft(cause: _Cause, names: list[str], *, is_awaited: bool) -> Draft:
         fix=_FIX_AWAITED if is_awaited else cause.fix,
         confidence="likely" if is_awaited or cause.region is not None else "hint",
         evidence=cause.evidence,
+        parameters=concerned,
     )
 
 
@@ -211,11 +215,11 @@ class _Causes:
             if node.parameter is not None
         }
 
-    def all(self) -> Iterator[tuple[_Cause, str]]:
-        """Yield the cause for each parameter, with the parameter's name."""
+    def all(self) -> Iterator[tuple[_Cause, int]]:
+        """Yield the cause for each parameter, with the parameter's tensor id."""
         if self._missing:
             self._reach = self._find_reach()
-        for tensor_id, name in self._missing.items():
+        for tensor_id in self._missing:
             storage_id = self._evidence.analysis.tensors[tensor_id].storage_id
             copied = self._distributed.get(tensor_id)
             if storage_id is None or (storage_id in self._flow.gathered and copied is None):
@@ -226,7 +230,7 @@ class _Causes:
                 else _distributed(self._evidence.analysis.location(copied.stack_id))
             )
             if cause is not None:
-                yield cause, name
+                yield cause, tensor_id
 
     def _find_reach(self) -> dict[int, Reach]:
         tensors = self._evidence.analysis.tensors

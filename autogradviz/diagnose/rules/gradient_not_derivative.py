@@ -29,6 +29,7 @@ _MOST_NAMES: Final = 6
 
 @rule(
     "gradient-not-derivative",
+    mechanism="change",
     when=NoError(),
     group="saved tensor",
     after="silent-write",

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("gradient-of-non-leaf", when=ErrorMessage("NoneType"), group="operation refused")
+@rule(
+    "gradient-of-non-leaf",
+    mechanism="cut",
+    when=ErrorMessage("NoneType"),
+    group="operation refused",
+)
 def gradient_of_non_leaf(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a line failed that reads ``.grad``, and a tensor replaced a leaf."""
     line = evidence.raised_at()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("gradient-on-other-stream", when=NoError(), group="waste", needs={"ops"})
+@rule("gradient-on-other-stream", mechanism="cost", when=NoError(), group="waste", needs={"ops"})
 def gradient_on_other_stream(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first leaf whose node for accumulation has another stream."""
     analysis = evidence.analysis

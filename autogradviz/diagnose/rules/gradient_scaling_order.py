@@ -38,6 +38,7 @@ class _Clip(NamedTuple):
 @rule(
     "clip-before-unscale",
     "clip-after-step",
+    mechanism="order",
     when=NoError(),
     group="optimizer",
     after="step-without-gradients",
@@ -141,7 +142,7 @@ def _late_draft(line: SourceLocation, clips: list[_Clip]) -> Draft:
     )
 
 
-@rule("scaler-without-scale", when=NoError(), group="optimizer", needs={"ops"})
+@rule("scaler-without-scale", mechanism="order", when=NoError(), group="optimizer", needs={"ops"})
 def scaler_without_scale(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if a scaler divides gradients whose backward started from no product."""
     analysis = evidence.analysis

@@ -37,6 +37,7 @@ class _Backward(NamedTuple):
 
 @rule(
     "gradients-discarded",
+    mechanism="drop",
     when=NoError(),
     group="optimizer",
     after="step-without-gradients",
@@ -136,4 +137,5 @@ def _draft(
         fix="optimizer.step()\noptimizer.zero_grad()  # once for each step",
         confidence="hint",
         evidence=(next(iter(later.reached.values())), step),
+        parameters=earlier.reached,
     )

@@ -38,6 +38,7 @@ class _Sum(NamedTuple):
 
 @rule(
     "gradients-not-cleared",
+    mechanism="mix",
     when=NoError(),
     group="optimizer",
     after="step-without-gradients",
@@ -127,8 +128,8 @@ def _draft(evidence: Evidence, found: dict[int, list[_Sum]]) -> Draft:
         culprit=computed if closure else stepped,
         victim=stepped if closure else computed,
         explanation=[
-            f"{join_names([evidence.leaf_name(each) for each in found])}: the optimizer used the "
-            "gradient here:",
+            f"{join_names([evidence.analysis.leaf_name(each) for each in found])}: "
+            "the optimizer used the gradient here:",
             stepped,
             "It was still there when "
             + ("the closure of this step" if closure else "backward")
@@ -141,4 +142,5 @@ def _draft(evidence: Evidence, found: dict[int, list[_Sum]]) -> Draft:
         else "optimizer.step()\noptimizer.zero_grad()",
         confidence="hint",
         evidence=(first.used, first.gradient, first.again),
+        parameters=found,
     )

@@ -31,7 +31,7 @@ class _Kept:
     node_ids: frozenset[int]  # that saved them
 
 
-@rule("graph-kept", when=NoError(), group="waste", needs={"ops"})
+@rule("graph-kept", mechanism="keep", when=NoError(), group="waste", needs={"ops"})
 def graph_kept(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if the graph of each step continues that of earlier ones, or is kept."""
     ends = _ends(evidence)

@@ -30,7 +30,11 @@ _DTYPE: Final = re.compile(r"\bdtype\b")
 
 
 @rule(
-    "handmade-checkpoint-differs", when=NoError(), group="region", after="shared-gradient-written"
+    "handmade-checkpoint-differs",
+    mechanism="diverge",
+    when=NoError(),
+    group="region",
+    after="shared-gradient-written",
 )
 def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first custom Function whose recomputation returned other results."""

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 _STORES: Final = re.compile(r"\w+(\.\w+|\[[^\]]*\])+ = ")  # self.cache = ..., table[n] = ...
 
 
-@rule("inference-tensor", when=ErrorMessage("nference tensor"), group="operation refused")
+@rule(
+    "inference-tensor",
+    mechanism="refuse",
+    when=ErrorMessage("nference tensor"),
+    group="operation refused",
+)
 def inference_tensor(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the line that stored such a tensor, or that enabled inference mode."""
     flow = Flow(evidence)

@@ -48,7 +48,12 @@ _REASONS: Final = {  # by a fragment of PyTorch's message
 _VIEW_OF: Final = re.compile(r"Output \d+ of (\w+?)(?:Backward\d*)? is a view")
 
 
-@rule("inplace-refused", when=ErrorMessage(tuple(_REASONS)), group="operation refused")
+@rule(
+    "inplace-refused",
+    mechanism="refuse",
+    when=ErrorMessage(tuple(_REASONS)),
+    group="operation refused",
+)
 def inplace_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for an in-place op that raised immediately."""
     error, culprit = evidence.analysis.error, evidence.raised_at()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("silent-write", when=NoError(), group="saved tensor", after="silent-write")
+@rule("silent-write", mechanism="write", when=NoError(), group="saved tensor", after="silent-write")
 def data_reassigned(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first saved leaf whose ``.data`` was replaced before backward."""
     nodes = evidence.analysis.graph.nodes.values()
@@ -114,7 +114,7 @@ def _assigned(evidence: Evidence, op: Op, read: Op, tensor_id: int) -> SourceLoc
 
 def _draft(evidence: Evidence, node: Node, saved: SavedTensor, found: _Replaced) -> Draft:
     op, read, differs = found
-    named = evidence.leaf_name(saved.tensor.tensor_id)
+    named = evidence.analysis.leaf_name(saved.tensor.tensor_id)
     culprit = _assigned(evidence, op, read, saved.tensor.tensor_id)
     return Draft(
         title=f"{slot_name(saved, node.name)} was given other memory after it was saved",

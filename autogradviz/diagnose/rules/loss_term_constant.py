@@ -25,7 +25,7 @@ class _Constant(NamedTuple):
     reduced: Op | None  # the op that made one number of them
 
 
-@rule("loss-term-constant", when=NoError(), after="not-finite", needs={"ops"})
+@rule("loss-term-constant", mechanism="cut", when=NoError(), after="not-finite", needs={"ops"})
 def loss_term_constant(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for each ``autograd.grad`` whose result was added to a loss as a constant."""
     started = sorted(evidence.analysis.log.of(BackwardStarted), key=lambda event: event.seq)

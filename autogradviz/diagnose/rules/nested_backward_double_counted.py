@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("gradient-counted-twice", when=NoError(), group="region", after="shared-gradient-written")
+@rule(
+    "gradient-counted-twice",
+    mechanism="mix",
+    when=NoError(),
+    group="region",
+    after="shared-gradient-written",
+)
 def gradient_double_counted(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each leaf to which a node and a backward inside that node accumulate."""
     log = evidence.analysis.log
@@ -66,7 +72,7 @@ def _draft(
     first: GradAccumulated,
     second: GradAccumulated,
 ) -> Draft:
-    name = evidence.leaf_name(first.tensor_id)
+    name = evidence.analysis.leaf_name(first.tensor_id)
     culprit = evidence.analysis.location(inner.stack_id)
     victim = applied_at(evidence, node) or node.location
     return Draft(

@@ -43,7 +43,7 @@ _FIXES: Final = {
 }
 
 
-@rule("not-finite", when=ErrorMessage("returned nan values in its"))
+@rule("not-finite", mechanism="value", when=ErrorMessage("returned nan values in its"))
 def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the node at which anomaly detection stopped the backward."""
     analysis, error = evidence.analysis, evidence.analysis.error
@@ -67,7 +67,7 @@ def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-@rule("not-finite", when=NoError())
+@rule("not-finite", mechanism="value", when=NoError())
 def not_finite(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a loss or a gradient is NaN or infinite."""
     log = evidence.analysis.log
@@ -229,7 +229,7 @@ def _entries(content: NotFiniteSeen | None) -> str:
 def _subject(evidence: Evidence, bad: list[_Read]) -> str:
     if not all(map(_is_gradient, bad)):
         return "The loss is"
-    names = list(dict.fromkeys(evidence.leaf_name(event.tensor_id) for event in bad))
+    names = list(dict.fromkeys(evidence.analysis.leaf_name(event.tensor_id) for event in bad))
     return f"The gradient of {join_names(names)} is"
 
 

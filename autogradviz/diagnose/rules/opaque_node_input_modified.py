@@ -40,7 +40,13 @@ class _Seen(NamedTuple):
     content: int
 
 
-@rule("silent-write", when=NoError(), group="saved tensor", after="sparse_parts_written")
+@rule(
+    "silent-write",
+    mechanism="write",
+    when=NoError(),
+    group="saved tensor",
+    after="sparse_parts_written",
+)
 def backward_read_modified(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first tensor whose content changed between forward and backward."""
     ran: dict[int, list[Op]] = defaultdict(list)

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("operation-refused", when=ErrorMessage(), group="operation refused", fallback=True)
+@rule(
+    "operation-refused",
+    mechanism="refuse",
+    when=ErrorMessage(),
+    group="operation refused",
+    fallback=True,
+)
 def operation_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for an exception that an op, a backward or a function of PyTorch raised."""
     analysis, error = evidence.analysis, evidence.analysis.error

@@ -37,7 +37,7 @@ class _Lost(NamedTuple):
     reached: int  # parameters that had got a gradient
 
 
-@rule("step-without-gradients", when=NoError(), group="optimizer", needs={"ops"})
+@rule("step-without-gradients", mechanism="drop", when=NoError(), group="optimizer", needs={"ops"})
 def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each optimizer that had no gradients in any step that follows a backward.
 
@@ -50,7 +50,7 @@ def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
             yield _draft(evidence, lost[0], len(lost))
 
 
-@rule("step-without-gradients", when=NoError(), group="waste", needs={"ops"})
+@rule("step-without-gradients", mechanism="drop", when=NoError(), group="waste", needs={"ops"})
 def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for each optimizer for whose tensors no backward ever computed a gradient.
 
@@ -140,6 +140,7 @@ def _idle_draft(evidence: Evidence, events: list[OptimizerStepped]) -> Draft:
         else "# pass the parameters that the loss is computed from to the optimizer",
         confidence="hint",
         evidence=(events[0], copy),
+        parameters=events[0].tensor_ids,
     )
 
 
@@ -215,6 +216,7 @@ def _draft(evidence: Evidence, lost: _Lost, count: int) -> Draft:
         fix="optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
         confidence="likely",
         evidence=(lost.gradient, lost.zeroed, lost.step),
+        parameters=lost.step.tensor_ids,
     )
 
 

@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[HeldKind, str], ...] = (
 )
 
 
-@rule("out-of-memory", when=Always(), group="operation refused")
+@rule("out-of-memory", mechanism="cost", when=Always(), group="operation refused")
 def out_of_memory(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a failed allocation ended the block."""
     memory = memory_at_failure(evidence.analysis)
@@ -40,7 +40,7 @@ def out_of_memory(evidence: Evidence) -> Iterator[Draft]:
         yield _draft(evidence, memory)
 
 
-@rule("out-of-memory", when=Always(), group="waste")
+@rule("out-of-memory", mechanism="cost", when=Always(), group="waste")
 def out_of_memory_caught(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if the program handled a failed allocation."""
     memory = memory_at_failure(evidence.analysis)

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("hook-memory-reused", when=Always(), group="saved tensor", after="hidden-write")
+@rule(
+    "hook-memory-reused",
+    mechanism="write",
+    when=Always(),
+    group="saved tensor",
+    after="hidden-write",
+)
 def hook_buffer_reused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first packed tensor whose memory was written before its unpack."""
     written = sorted(evidence.analysis.log.of(PackedWritten), key=lambda event: event.saved_id)

@@ -26,7 +26,13 @@ Changes: TypeAlias = dict[int, list[RequiresGradChanged]]
 _NOT_RECORDED: Final = "    (on a line that was not recorded)"
 
 
-@rule("leaf-frozen-early", "leaf-never-thawed", when=NoError(), after="parameter-not-updated")
+@rule(
+    "leaf-frozen-early",
+    "leaf-never-thawed",
+    mechanism="cut",
+    when=NoError(),
+    after="parameter-not-updated",
+)
 def leaf_frozen(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for gradients of frozen leaves, else for leaves that stayed frozen."""
     changes: Changes = defaultdict(list)
@@ -65,7 +71,7 @@ def _discarded_gradients(
 def _frozen_early(
     evidence: Evidence, discarded: list[tuple[Node, RequiresGradChanged, int]]
 ) -> Draft:
-    names = [evidence.leaf_name(event.tensor_id) for _, event, _ in discarded]
+    names = [evidence.analysis.leaf_name(event.tensor_id) for _, event, _ in discarded]
     node, event, reached_seq = discarded[0]
     culprit = _line(evidence, event)
     started = [e for e in evidence.analysis.log.of(BackwardStarted) if e.seq < reached_seq]
@@ -90,6 +96,7 @@ def _frozen_early(
         fix="# call backward() first, and freeze the parameters afterwards",
         confidence="hint",
         evidence=(event, node),
+        parameters=[event.tensor_id for _, event, _ in discarded],
     )
 
 
@@ -135,11 +142,12 @@ def _left_frozen(
             f"{len(thawed)} of them were unfrozen:",
             _line(evidence, thaw) or _NOT_RECORDED,
             "These were not, and have not learned since: "
-            f"{join_names([evidence.leaf_name(t) for t in frozen])}.",
+            f"{join_names([evidence.analysis.leaf_name(t) for t in frozen])}.",
         ],
         fix="for parameter in model.parameters():\n    parameter.requires_grad_(True)",
         confidence="hint",
         evidence=(freeze, thaw),
+        parameters=frozen,
     )
 
 

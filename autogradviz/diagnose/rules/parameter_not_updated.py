@@ -54,7 +54,7 @@ class _Unused(NamedTuple):
     gradient: GradAccumulated  # the last one before a step
 
 
-@rule("parameter-not-updated", when=NoError(), needs={"ops"})
+@rule("parameter-not-updated", mechanism="own", when=NoError(), needs={"ops"})
 def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the parameters whose gradients no optimizer and no operator uses."""
     log = evidence.analysis.log
@@ -102,7 +102,9 @@ def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unus
             if op.name not in _COPIES
         ]
         if tensor.storage_id in read and not written and not memory.get(tensor_id, set()) & used:
-            yield _Unused(evidence.leaf_name(tensor_id), tensor.nbytes, tensor_id, gradient)
+            yield _Unused(
+                evidence.analysis.leaf_name(tensor_id), tensor.nbytes, tensor_id, gradient
+            )
 
 
 def _made_in_each_step(evidence: Evidence, got: dict[int, list[GradAccumulated]]) -> set[int]:
@@ -115,7 +117,7 @@ def _made_in_each_step(evidence: Evidence, got: dict[int, list[GradAccumulated]]
     for tensor_id, events in got.items():
         creator = (
             _creator(analysis, analysis.tensors[tensor_id])
-            if unregistered_in(analysis, evidence.leaf_name(tensor_id))
+            if unregistered_in(analysis, evidence.analysis.leaf_name(tensor_id))
             else None
         )
         if creator is not None:
@@ -171,6 +173,7 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
         "# or, if they are not to be trained: parameter.requires_grad_(False)",
         confidence="hint",
         evidence=(unused[0].gradient, steps[-1]),
+        parameters=[each.tensor_id for each in unused],
     )
 
 

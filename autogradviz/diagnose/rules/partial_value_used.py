@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from autogradviz.events import DistributedTensorSeen
 
 
-@rule("partial-value-used", when=NoError(), group="gradient", at_most=3, needs={"ops"})
+@rule(
+    "partial-value-used",
+    mechanism="change",
+    when=NoError(),
+    group="gradient",
+    at_most=3,
+    needs={"ops"},
+)
 def partial_value_used(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each line that takes a term of a sum over ranks for the sum."""
     named: set[SourceLocation | None] = set()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 @rule(
     "hidden-write",
+    mechanism="write",
     when=NoError(),
     group="saved tensor",
     after="hidden-write",

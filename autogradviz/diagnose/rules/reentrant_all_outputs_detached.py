@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 @rule(
     "reentrant-detached-output",
+    mechanism="cut",
     when=ErrorMessage("none of output has requires_grad=True"),
     group="backward raised",
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @rule(
     "reentrant-captured-graph",
+    mechanism="free",
     when=ErrorMessage("Trying to backward through the graph a second time"),
     group="backward raised",
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @rule(
     "reentrant-needs-backward",
+    mechanism="cut",
     when=ErrorMessage(
         ("incompatible with .grad()", "Checkpointing is not compatible with .grad()")
     ),

@@ -30,6 +30,7 @@ _REASONS: Final = {
 @rule(
     "reentrant-no-grad-input",
     "reentrant-nested-results",
+    mechanism="cut",
     when=Always(),
     group="region",
     needs={"ops"},

@@ -25,7 +25,7 @@ _REDUCER: Final = "mark a variable ready only once"
 _EVENTS: Final = 8  # runs of a hook that a finding refers to
 
 
-@rule("reentrant-hook-repeated", when=ErrorMessage(), group="reentrant")
+@rule("reentrant-hook-repeated", mechanism="diverge", when=ErrorMessage(), group="reentrant")
 def repeated_accumulation_raised(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if a hook or DDP raised at a leaf's second accumulation."""
     in_hook = _leaf_of_repeated_hook(evidence)
@@ -40,7 +40,7 @@ def repeated_accumulation_raised(evidence: Evidence) -> Iterator[Draft]:
         return
     region, use = uses[-1]
     count = len({region.region_id for region, _ in uses})
-    name = evidence.leaf_name(tensor_id)
+    name = evidence.analysis.leaf_name(tensor_id)
     yield Draft(
         title=f"{name} accumulated its gradient more than once in one backward: reentrant regions "
         "share it",
@@ -61,10 +61,17 @@ def repeated_accumulation_raised(evidence: Evidence) -> Iterator[Draft]:
         # A hook may raise for reasons of its own.
         confidence="likely" if in_hook is not None else "certain",
         evidence=(region, use),
+        parameters=[tensor_id],
     )
 
 
-@rule("reentrant-hook-repeated", when=NoError(), group="reentrant", after="reentrant-side-channel")
+@rule(
+    "reentrant-hook-repeated",
+    mechanism="diverge",
+    when=NoError(),
+    group="reentrant",
+    after="reentrant-side-channel",
+)
 def repeated_hook(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each leaf hook that ran once per region instead of once per backward."""
     log = evidence.analysis.log
@@ -113,7 +120,7 @@ def _leaf_of_repeated_hook(evidence: Evidence) -> int | None:
 
 
 def _repeated(evidence: Evidence, region: Region, hook: Hook, events: list[HookRan]) -> Draft:
-    name = evidence.leaf_name(hook.tensor_id or 0)
+    name = evidence.analysis.leaf_name(hook.tensor_id or 0)
     return Draft(
         title=f"{hook.name} ran {len(events)} times in one backward, with partial gradients",
         culprit=region,
@@ -132,6 +139,7 @@ def _repeated(evidence: Evidence, region: Region, hook: Hook, events: list[HookR
         confidence="likely" if hook.kind == "post_accumulate_grad" or hook.changed else "hint",
         evidence=events[:_EVENTS],
         region_id=region.region_id,
+        parameters=[] if hook.tensor_id is None else [hook.tensor_id],
     )
 
 

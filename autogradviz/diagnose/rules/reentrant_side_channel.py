@@ -34,7 +34,7 @@ _IN_NO_GRAD: Final = (
 )
 
 
-@rule("reentrant-side-channel", when=NoError(), group="reentrant", needs={"ops"})
+@rule("reentrant-side-channel", mechanism="cut", when=NoError(), group="reentrant", needs={"ops"})
 def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each loss computed from a tensor that a region did not return."""
     regions = _regions_with_graph(evidence)
@@ -78,7 +78,7 @@ def _regions_with_graph(evidence: Evidence) -> dict[int | None, Region]:
     }
 
 
-@rule("reentrant-side-channel", when=NoError(), group="reentrant", needs={"ops"})
+@rule("reentrant-side-channel", mechanism="cut", when=NoError(), group="reentrant", needs={"ops"})
 def side_channel_to_region(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each tensor that a region took from another one past its arguments."""
     regions = [region for region in evidence.analysis.regions if region.reentrant]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("silent-write", when=NoError(), group="saved tensor", after="silent_write")
+@rule("silent-write", mechanism="write", when=NoError(), group="saved tensor", after="silent_write")
 def sparse_parts_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write to the values of a saved sparse tensor."""
     made = {t.tensor_id: op for op in evidence.analysis.ops if op.name.startswith("_sparse_")

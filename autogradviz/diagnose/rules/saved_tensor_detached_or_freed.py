@@ -21,7 +21,12 @@ _DETACHED: Final = "has been detached in-place"
 _FREED: Final = "out of bounds for storage of size 0"
 
 
-@rule("saved-tensor-detached", when=ErrorMessage(_DETACHED), group="saved tensor lost")
+@rule(
+    "saved-tensor-detached",
+    mechanism="cut",
+    when=ErrorMessage(_DETACHED),
+    group="saved tensor lost",
+)
 def saved_tensor_detached(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the ``detach_`` of a tensor that backward still needed."""
     error, node = _error_and_node(evidence)
@@ -51,7 +56,7 @@ def saved_tensor_detached(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-@rule("saved-memory-freed", when=ErrorMessage(_FREED), group="saved tensor lost")
+@rule("saved-memory-freed", mechanism="write", when=ErrorMessage(_FREED), group="saved tensor lost")
 def saved_memory_freed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the line that freed memory which backward still needed."""
     error, node = _error_and_node(evidence)

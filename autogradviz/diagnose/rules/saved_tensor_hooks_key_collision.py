@@ -21,7 +21,9 @@ _KEYS: Final = (("storage", "_cdata"), ("id",), ("data_ptr", "hash"))
 _LAST: Final = 1 << 30
 
 
-@rule("hooks-mix-up", when=NoError(), group="saved tensor", after="hidden-write")
+@rule(
+    "hooks-mix-up", mechanism="change", when=NoError(), group="saved tensor", after="hidden-write"
+)
 def hooks_wrong_tensor(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first saved tensor that was unpacked with another one's content."""
     saves = [s for s in evidence.analysis.saved.values() if s.packed_by == "user"]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 @rule(
     "saved-tensor-mutated",
     "checkpoint-argument-mutated",
+    mechanism="write",
     when=ErrorMessage("modified by an inplace operation"),
     group="saved tensor lost",
     at_most=None,

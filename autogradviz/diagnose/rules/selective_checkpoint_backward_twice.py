@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @rule(
     "selective-backward-twice",
+    mechanism="free",
     when=ErrorMessage("Trying to backward an extra time"),
     group="backward raised",
 )

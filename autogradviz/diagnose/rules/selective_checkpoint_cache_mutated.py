@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 _MESSAGE: Final = "cached during selective activation checkpoint has been mutated"
 
 
-@rule("selective-cache-mutated", when=ErrorMessage(_MESSAGE), group="operation refused")
+@rule(
+    "selective-cache-mutated",
+    mechanism="write",
+    when=ErrorMessage(_MESSAGE),
+    group="operation refused",
+)
 def selective_cache_mutated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the write to a tensor that the policy saved."""
     error = evidence.analysis.error

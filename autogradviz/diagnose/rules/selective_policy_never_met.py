@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("selective-policy-never-met", when=Always(), group="waste")
+@rule("selective-policy-never-met", mechanism="cost", when=Always(), group="waste")
 def selective_policy_never_met(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each policy whose names have no effect, or that keeps nothing."""
     drafted = set()

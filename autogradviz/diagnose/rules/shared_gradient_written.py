@@ -33,7 +33,7 @@ _ADDS: Final = ("AddBackward0", "AddBackward")
 _seq: Final = attrgetter("seq")
 
 
-@rule("shared-gradient-written", when=Always(), group="region")
+@rule("shared-gradient-written", mechanism="write", when=Always(), group="region")
 def shared_gradient_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write, in backward, to a gradient that another node receives.
 

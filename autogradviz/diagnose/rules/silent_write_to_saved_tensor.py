@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Confidence
 
 
-@rule("silent-write", when=NoError(), group="saved tensor", after="hidden-write")
+@rule("silent-write", mechanism="write", when=NoError(), group="saved tensor", after="hidden-write")
 def silent_write(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write that bypassed the version counter."""
     computed = None

@@ -17,8 +17,8 @@ _MOST: Final = 5
 
 
 @rule(
-    "stream-not-waited", when=NoError(), group="saved tensor", needs={"ops"}, only_new_lines=True,
-    at_most=_MOST,
+    "stream-not-waited", mechanism="order", when=NoError(), group="saved tensor", needs={"ops"},
+    only_new_lines=True, at_most=_MOST,
 )  # fmt: skip
 def stream_not_waited(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each line that reads what another stream may not have written yet."""

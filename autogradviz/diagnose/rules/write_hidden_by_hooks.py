@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @rule(
     "hidden-write",
+    mechanism="write",
     when=NoError(),
     group="saved tensor",
     needs={"ops", "fingerprints"},

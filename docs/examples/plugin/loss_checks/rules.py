@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from autogradviz.plugins import Evidence
 
 
-@rule("softmax-applied-twice", when=NoError(), needs={"ops"})
+@rule("softmax-applied-twice", mechanism="change", when=NoError(), needs={"ops"})
 def softmax_applied_twice(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first loss whose logits are the result of a softmax."""
     softmaxes = {}

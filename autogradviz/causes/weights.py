@@ -1,0 +1,113 @@
+"""The order of facts: the weight of each situation, in one table, with the reason.
+
+A larger weight is earlier in the audit. Weights above 1 are those of lost gradients and of
+exceptions; those of rules that are sure are above all others. Below ``LEAST_FINDING`` a fact is an
+entry of the audit and no finding: removing the line would change nothing, or is how code computes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from autogradviz.diagnose.finding import Confidence
+
+
+class Weight(NamedTuple):
+    """The weight of a situation: ``base``, and ``of_amount`` times an amount."""
+
+    base: float
+    of_amount: float
+    reason: str
+
+
+TABLE: Final[dict[str, Weight]] = {
+    # what rules find
+    "certain rule": Weight(3.0, 0, "recorded events prove it"),
+    "likely rule": Weight(2.5, 0, "one other line could be the cause"),
+    "hinting rule": Weight(1.2, 0, "may be meant, but a rule looked at more than one line"),
+    # exceptions
+    "maker of the operand": Weight(2.1, 0, "who made the operand is where a change is possible"),
+    "line that raised": Weight(2.0, 0, "it says what was refused, and is rarely what to change"),
+    "one of several makers": Weight(1.9, 0, "another line may have made the operand"),
+    "variable that it reads": Weight(1.6, 0, "known by its name only"),
+    "maker of another operand": Weight(1.5, 0, "less suspect than the first"),
+    "raised by the user's code": Weight(0.01, 0, "its author decided to raise it"),
+    # values
+    "NaN that raised": Weight(2.2, 0.1, "the exception says that the value is not finite"),
+    "NaN": Weight(1.25, 0.1, "every later value depends on it"),
+    "rounded sum": Weight(0.4, 0.2, "small differences are lost, which is rarely meant"),
+    # gradients that do not arrive
+    "lost gradient": Weight(1.0, 1.0, "parameters that stay as they are"),
+    "lost gradient of a leaf": Weight(1.02, 1.0, "the new leaf is the statement to change"),
+    "one way cut": Weight(0.03, 0.47, "other ways have a gradient: it may be meant"),
+    "one way cut by a number": Weight(0, 0.1, "a coefficient"),
+    "one way cut by a detached number": Weight(0, 0.02, "detach() says that it is meant"),
+    "one way cut by integers": Weight(0, 0.025, "an index, a mask or a count"),
+    "cut without effect": Weight(0, 0.02, "no optimizer step depends on it"),
+    # lifetimes of gradients
+    "mixed steps": Weight(0, 0.95, "each step uses gradients of earlier ones"),
+    "dropped": Weight(0, 0.9, "computed for nothing, in this share of the steps"),
+    "dropped, of a loss that others use": Weight(0, 0.12, "only one loss reached them"),
+    "sum over the same twice": Weight(0, 0.9, "a gradient that counts twice"),
+    "sum over several losses": Weight(0, 0.3, "may be one objective in parts"),
+    "sum over micro-batches": Weight(0, 0.1, "gradient accumulation"),
+    "no step finds a gradient": Weight(0.9, 0, "nothing is trained"),
+    "first step finds no gradient": Weight(0.5, 0, "one step is lost, and the order is wrong"),
+    # gradients that are changed
+    "hook that gives zeros": Weight(0.95, 0.2, "what is below it is not trained"),
+    "hook that changes": Weight(0.45, 0.2, "a hook is meant, its formula may not be"),
+    "formula that gives zeros": Weight(0.5, 0.1, "what is below it is not trained"),
+    "formula": Weight(0.021, 0.008, "that it is not checked is no evidence against it"),
+    "formula of an installed package": Weight(0.01, 0, "its authors are to check it"),
+    # parameters
+    "not optimized": Weight(0.6, 1.0, "gets gradients, and never changes"),
+    "not registered": Weight(0.35, 0.3, "may be a constant"),
+    # memory
+    "kept with its graph": Weight(0.7, 0, "memory grows with each step"),
+    "kept": Weight(0.25, 0, "results of earlier steps may be wanted"),
+    "written after a read, in memory of others": Weight(0.5, 0, "what was read is gone"),
+    "written after a read": Weight(0.2, 0, "state, or a buffer that is used again"),
+    "written before any read": Weight(0.02, 0, "a way to compute a value"),
+    "summed in place": Weight(0.01, 0, "the most common way to compute a sum"),
+}  # fmt: skip
+
+LOST: Final = 1.0
+"""A cut with a larger weight keeps parameters from getting any gradient."""
+CUT_BEFORE_ERROR: Final = 1.2
+"""Added to such a cut, if backward or the user's code raised: it explains the exception."""
+EACH_LATER_RULE: Final = 0.01
+"""Between the findings of rules of one confidence, so that they stay in their order."""
+ALSO_USED: Final = 0.9
+"""Of the weight of gradients that are dropped, if other steps use theirs."""
+RULE_BELOW_CUT: Final = 0.001
+"""By which a rule's hint about a lost gradient comes after the cut that explains it."""
+
+LEAST_EFFECT: Final = 0.0205
+"""Of a fact that may have an effect on a parameter."""
+LEAST_UNCHECKED: Final = 0.02
+"""Of a line that computes what a recording cannot check, if nothing else was found."""
+LEAST_FINDING: Final = 0.03
+"""Of a fact that becomes a finding, and of one that changes what every parameter gets."""
+LEAST_SHARE_OF_FIRST: Final = 0.25
+"""Of the weight of the first hint, that later ones have."""
+LEAST_ELEMENTS: Final = 0.1
+"""Of all trained parameters, that an unchecked line concerns."""
+
+
+def weight(situation: str, amount: float = 0.0) -> float:
+    """Return the weight of a situation.
+
+    Args:
+        situation: a row of ``TABLE``.
+        amount: the share of the parameters, from 0 to 1; of a NaN, the ways in which its op can
+            give one.
+    """
+    row = TABLE[situation]
+    return row.base + row.of_amount * amount
+
+
+def weight_of_rule(confidence: Confidence, place: int) -> float:
+    """Return the weight of a rule's finding, by its place among those of all rules."""
+    situation = {"certain": "certain rule", "likely": "likely rule", "hint": "hinting rule"}
+    return weight(situation[confidence]) - EACH_LATER_RULE * place

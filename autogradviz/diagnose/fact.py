@@ -1,0 +1,109 @@
+"""Facts: what rules and the causal graph say about a recording, in one kind of record.
+
+``diagnose()`` and ``audit()`` are views of one list of facts, and ``why()`` searches it: a
+``Finding`` and an ``AuditEntry`` say the same about a line, with the same confidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.text_formatting import excerpts, paragraphs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.analysis.types import SourceLocation
+    from autogradviz.diagnose.change import Change
+    from autogradviz.diagnose.finding import CulpritRun
+
+Mechanism: TypeAlias = Literal[
+    "cut", "write", "drop", "mix", "keep", "free", "change", "value", "diverge", "own", "order",
+    "refuse", "cost", "other",
+]  # fmt: skip
+"""A way in which a gradient, or the memory that it needs, can differ from what was meant:
+
+- ``cut``: a value that depends on parameters goes on without its gradient.
+- ``write``: memory is written that is read afterwards.
+- ``drop``: a gradient is computed and never used.
+- ``mix``: one gradient has parts of several losses or steps.
+- ``keep``: a graph or a tensor outlives its step.
+- ``free``: a backward needs a graph, or saved tensors, that were freed.
+- ``change``: a hook, a custom Function or a factor decides on a gradient.
+- ``value``: NaN or infinity.
+- ``diverge``: a recomputation or a compiled region does something else than the original.
+- ``own``: no optimizer has a parameter, or no module.
+- ``order``: calls are in another order than their effects need.
+- ``refuse``: PyTorch raised an exception.
+- ``cost``: a step takes time or memory that it does not need.
+- ``other``: a rule of another package, which names no mechanism.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One statement about a line of a recording, and the weight of its effect.
+
+    Attributes:
+        slug: the kind of problem, "" if it is not one by itself.
+        mechanism: see ``Mechanism``.
+        effect: one sentence without a period: what the line changed.
+        culprit: the line to change; None if the recording does not show it.
+        weight: larger is earlier in the audit; see ``causes/weights.py``.
+        explanation: sentences, and source lines of which excerpts are shown.
+        confidence: as of findings.
+        victim: the line whose result, gradient or backward is wrong; None if unknown.
+        parameters: the tensor ids of the parameters concerned.
+        share: of the elements of all trained parameters, from 0 to 1.
+        others: lines that are as good a place for a change.
+        events: the sequence numbers of the events that show it.
+        fix: the change to make if it is not meant; "" if unknown.
+        title: of the finding, if a rule says it in other words than ``effect``.
+        of_rule: a rule found it, so it is a finding whatever its weight.
+        nodes: the ids of the autograd nodes concerned, the victim's first.
+        region_id: the checkpointed region concerned, if any.
+        culprit_run: the operator call at fault on the culprit's line.
+        changes: see ``Finding``.
+    """
+
+    slug: str = ""
+    mechanism: Mechanism
+    effect: str
+    culprit: SourceLocation | None
+    weight: float
+    explanation: Sequence[str | SourceLocation | None] = ()
+    confidence: Confidence = "hint"
+    victim: SourceLocation | None = None
+    parameters: tuple[int, ...] = ()
+    share: float = 0.0
+    others: tuple[SourceLocation, ...] = ()
+    events: tuple[int, ...] = ()
+    fix: str = ""
+    title: str = ""
+    of_rule: bool = False
+    nodes: tuple[int, ...] = ()
+    region_id: int | None = None
+    culprit_run: CulpritRun | None = None
+    changes: tuple[Change, ...] = ()
+
+    def finding(self) -> Finding:
+        """Return the fact as a finding."""
+        parts = self.explanation
+        if not self.of_rule and self.others:
+            parts = [*parts, "The other lines concerned:", *self.others[:2]]
+        return Finding(
+            slug=self.slug,
+            title=self.title or self.effect,
+            culprit=self.culprit,
+            victim=self.victim,
+            explanation=paragraphs(excerpts(parts)),
+            fix=self.fix or "# nothing, if this is meant",
+            confidence=self.confidence,
+            events=self.events,
+            nodes=self.nodes,
+            region_id=self.region_id,
+            culprit_run=self.culprit_run,
+            changes=self.changes,
+        )
