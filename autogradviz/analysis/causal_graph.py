@@ -8,7 +8,7 @@ between autograd nodes. Everything is read from the columns of the log.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ from autogradviz.events import (
     ModuleEntered,
     NodeFinished,
     NodeSeen,
+    NodeStarted,
     OpCalled,
     OptimizerStepped,
     ParameterSeen,
@@ -349,6 +350,30 @@ class CausalGraph:
         """The node that each op made, of those that a backward or the end of a recording saw."""
         return {index: node_id for node_id, index in self.op_of_node.items()}
 
+    @cached_property
+    def predecessors(self) -> Counter[int]:
+        """How many edges lead to each node."""
+        return Counter(each for nodes in self.next_nodes.values() for each in nodes)
+
+    @cached_property
+    def ops_of_node(self) -> dict[int, list[int]]:
+        """The ops that ran inside each node, in backward."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for index, node_id in enumerate(self.backward_nodes):
+            if node_id is not None:
+                found[node_id].append(index)
+        return found
+
+    @cached_property
+    def runs_of_node(self) -> dict[int, list[tuple[int, tuple[int, ...]]]]:
+        """The start of each run of a node, and the gradients that arrived."""
+        found: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+        for node_id, seq, arrived in self.analysis.log.fields(
+            NodeStarted, "node_id", "seq", "inputs"
+        ):
+            found[node_id].append((seq, arrived))
+        return found
+
     def reachable(self, start: Iterable[int]) -> set[int]:
         """Return the nodes to which gradients flow from some nodes, with these."""
         found = {node_id for node_id in start if node_id != NO_ID}
@@ -530,6 +555,11 @@ class CausalGraph:
     def _backward_starts(self) -> tuple[list[int], list[int | None]]:
         rows = list(self.analysis.log.fields(BackwardStarted, "seq", "stack_id"))
         return [seq for seq, _ in rows], [stack for _, stack in rows]
+
+    def backward_started(self, after: int, before: int) -> bool:
+        """Return whether a backward started between two events."""
+        starts = self._backward_starts[0]
+        return bisect_right(starts, after) < bisect_left(starts, before)
 
     def backward_stack(self, index: int) -> int | None:
         """Return the stack that started the backward in which an op ran."""

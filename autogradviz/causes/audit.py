@@ -11,8 +11,10 @@ from autogradviz.causes.exception_operands import find_refusal
 from autogradviz.causes.gradient_lifetimes import find_lifetimes
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.not_finite import find_not_finite
+from autogradviz.causes.operand_shapes import find_wrong_shapes
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
 from autogradviz.causes.precision import find_lost_precision
+from autogradviz.causes.unused_results import find_unused_results
 from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, RULE_BELOW_CUT, weight_of_rule
 from autogradviz.causes.writes import find_writes
 from autogradviz.diagnose.evidence.operand_origins import failed_op
@@ -46,6 +48,8 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_lost_precision(graph),
         lambda: find_kept(graph),
         lambda: find_writes(graph),
+        lambda: find_unused_results(graph),
+        lambda: find_wrong_shapes(graph),
     )
     found: dict[object, Fact] = {}
     for fact in sorted((fact for search in searches for fact in search()), key=_by_weight):

@@ -12,7 +12,7 @@ from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.import_graph import is_installed
-from autogradviz.events import FrameSeen, GradientFactsChecked
+from autogradviz.events import NO_ID, FrameSeen, GradientFactsChecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,10 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             continue
         share = graph.size(leaves) / graph.trained_elements
         zero = _zero(graph, leaves)
-        if verified and not zero:
+        ignoring = [node for node in nodes[:_SAMPLES] if _ignores_incoming(graph, node)]
+        if ignoring:
+            yield _ignored(graph, name.removesuffix("Backward"), place, ignoring, leaves)
+        if ignoring or (verified and not zero):
             continue
         # Of a formula in an installed package, its authors are to check it.
         of_package = is_installed(place.filename)
@@ -122,6 +125,70 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             events=(),
             fix="torch.autograd.gradcheck(Function.apply, inputs)  # in float64",
         )
+
+
+def _ignores_incoming(graph: CausalGraph, node_id: int) -> bool:
+    """Return whether a run of a node gave gradients that it did not compute from what arrived.
+
+    It is not known where a kernel that is no operator may have read or written the memory.
+    """
+    ops = graph.ops_of_node.get(node_id, ())
+    runs = graph.runs_of_node.get(node_id, ())
+    if not runs:
+        return False
+    seq, arrived = runs[0]
+    incoming = {graph.memory(each) for each in arrived if each != NO_ID}
+    read = any(
+        graph.inputs_memory[index][position] in incoming
+        for index in ops
+        for position in graph.value_inputs(index)
+    )
+    if read or not incoming:
+        return False
+    after = [each for each in graph.next_nodes.get(node_id, ()) if each != NO_ID]
+    for each in after:
+        later = [run for run in graph.runs_of_node.get(each, ()) if run[0] > seq]
+        if graph.predecessors[each] != 1 or not later:
+            return False
+        if graph.backward_started(seq, later[0][0]):  # a checkpoint by hand: it used what arrived
+            return False
+        given = {graph.memory(tensor) for tensor in later[0][1] if tensor != NO_ID}
+        makers = [graph.op_names[graph.creators[key]] for key in given if key in graph.creators]
+        if given & incoming or not makers or any(map(_is_unknown, makers)):
+            return False
+    return bool(after)
+
+
+def _is_unknown(name: str) -> bool:
+    """Return whether an op makes memory of which it is not known what fills it, or zeros."""
+    return "empty" in name or "zero" in name
+
+
+def _ignored(
+    graph: CausalGraph, name: str, place: SourceLocation, nodes: list[int], leaves: set[int]
+) -> Fact:
+    share = graph.size(leaves) / graph.trained_elements
+    return Fact(
+        slug="incoming-gradient-ignored",
+        mechanism="change",
+        culprit=place,
+        effect=f"the backward of {name} does not use the gradient that arrives; "
+        f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
+        f"{'gets its' if len(leaves) == 1 else 'get their'} gradients from it",
+        weight=weight("formula without what arrives", share),
+        explanation=[
+            "A custom Function returns gradients here:",
+            place,
+            "No operator of its backward read the incoming gradient, so the result is the same "
+            "whatever the loss is multiplied with: the scale of a GradScaler, the weight of a "
+            "term, the number of accumulated steps.",
+        ],
+        parameters=tuple(sorted(leaves)),
+        share=share,
+        events=tuple(graph.runs_of_node[each][0][0] for each in nodes),
+        nodes=tuple(nodes),
+        fix="# multiply each returned gradient by grad_output",
+    )
 
 
 def _backward_line(analysis: Analysis, name: str) -> SourceLocation | None:

@@ -20,7 +20,7 @@ from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     gradients_in_use,
 )
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.text_formatting import short_location
+from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.events import BackwardStarted, GradAccumulated, OptimizerStepped
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def find_lifetimes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         yield from lives.dropped()
         yield from lives.stale()
         yield from lives.mixed()
+        yield from lives.uneven()
         yield from lives.without_gradient()
 
 
@@ -300,6 +301,52 @@ class _Lives:
                 events=tuple(part.seq for part in parts[:4]),
                 fix="# if the sum is not meant: zero_grad() before each backward",
                 slug="gradients-mixed",
+            )
+
+    def uneven(self) -> Iterator[Fact]:
+        """Yield a fact for each step line whose steps use sums of several numbers of backwards.
+
+        The first steps may belong to a recording that began between two backwards.
+        """
+        graph = self._graph
+        groups: dict[tuple[int, ...], set[int]] = defaultdict(set)
+        for leaf, life in self._by_leaf.items():
+            sizes = tuple(len({part.backward_id for part in window}) for window in life.windows)
+            usual = max(sizes, key=sizes.count, default=0)
+            if usual > 1 and sizes.count(usual) > 1 and min(sizes[1:]) < usual:
+                groups[sizes].add(leaf)
+        for sizes, leaves in groups.items():
+            usual = max(sizes, key=sizes.count)
+            at = next(at for at, size in enumerate(sizes) if at and size < usual)
+            window = self._by_leaf[min(leaves)].windows[at]
+            line = self._line(window[-1].backward_id)
+            later = [event for event in self.steps if event.seq > window[-1].seq]
+            if line is None or not later:
+                continue
+            share = graph.size(leaves) / graph.trained_elements
+            stepped = graph.analysis.location(later[0].stack_id)
+            yield Fact(
+                slug="accumulation-uneven",
+                mechanism="mix",
+                culprit=line,
+                effect=f"a step uses the sum of {count(sizes[at], 'backward')}, where others use "
+                f"that of {usual}: {count(len(leaves), 'parameter')} ({percent(share)} of the "
+                "elements)",
+                weight=weight("uneven accumulation"),
+                explanation=[
+                    "Gradients are accumulated here:",
+                    line,
+                    "and used here:",
+                    stepped,
+                    f"The steps used {join_names([str(each) for each in sizes])} backwards. A loss "
+                    "that is divided by the same number each time is too small in a step with "
+                    "fewer.",
+                ],
+                parameters=tuple(sorted(leaves)),
+                share=share,
+                others=(stepped,) if stepped is not None else (),
+                events=(window[-1].seq, later[0].seq),
+                fix="# divide by the number of backwards, or of tokens, of this step",
             )
 
     def without_gradient(self) -> Iterator[Fact]:

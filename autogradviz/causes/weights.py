@@ -60,6 +60,11 @@ TABLE: Final[dict[str, Weight]] = {
     "formula that gives zeros": Weight(0.5, 0.1, "what is below it is not trained"),
     "formula": Weight(0.021, 0.008, "that it is not checked is no evidence against it"),
     "formula of an installed package": Weight(0.01, 0, "its authors are to check it"),
+    "formula without what arrives": Weight(0.6, 0.2, "it ignores factors of the loss, as a scale"),
+    "loss of all pairs": Weight(0.7, 0.2, "targets of other samples are compared"),
+    "constant result": Weight(0.6, 0.3, "the parameters behind it get zeros"),
+    "uneven accumulation": Weight(0.35, 0, "a step with fewer parts weighs each part alike"),
+    "dropped result": Weight(0.8, 0, "a statement without an effect"),
     # parameters
     "not optimized": Weight(0.6, 1.0, "gets gradients, and never changes"),
     "not registered": Weight(0.35, 0.3, "may be a constant"),

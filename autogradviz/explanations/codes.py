@@ -42,16 +42,17 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "gradient-of-non-leaf", "gradient-refused", "gradient-vanishing", "gradient-zero",
         "gradients-discarded", "gradients-mixed", "gradients-not-cleared", "leaf-frozen-early",
         "leaf-never-thawed", "loss-term-constant", "not-finite", "operation-refused",
-        "partial-value-used", "precision-lost",
+        "partial-value-used", "precision-lost", "loss-broadcast", "result-constant",
+        "result-discarded",
     ),
     500: (  # optimizers
         "clip-after-step", "clip-before-unscale", "clip-without-gradients",
         "parameter-not-updated", "scaler-without-scale", "step-without-gradients",
-        "tensor-not-registered",
+        "tensor-not-registered", "accumulation-uneven",
     ),
     600: (  # custom Functions and hooks
         "context-keeps-tensor", "ctx-attribute-written", "function-input-written",
-        "hooks-pile-up",
+        "hooks-pile-up", "incoming-gradient-ignored",
     ),
     700: (  # memory
         "graph-kept", "tensors-kept", "out-of-memory",

@@ -1,0 +1,242 @@
+"""Shapes, dropped results, formulas and sums that are legal, and rarely what was meant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+import autogradviz
+
+
+@pytest.fixture(params=["python", "native"])
+def engine(request):
+    if request.param == "native":
+        request.getfixturevalue("native")
+    return request.param
+
+
+def net(outputs=1):
+    torch.manual_seed(0)
+    return torch.nn.Linear(3, outputs)
+
+
+def found(step, engine, outputs=1):
+    """Return the slugs of the findings of a step, and the text of their lines."""
+    model = net(outputs)
+    plain = net(outputs)
+    torch.manual_seed(1)
+    step(plain)
+    torch.manual_seed(1)
+    with autogradviz.record(model, engine=engine) as trace:
+        step(model)
+    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a.grad, b.grad) if b.grad is not None else a.grad is None
+    return [(each.slug, each.culprit.text) for each in trace.diagnose()]
+
+
+# --- losses of all pairs ------------------------------------------------------------------------
+
+
+def subtract(model):
+    ((model(torch.rand(8, 3)) - torch.rand(8)) ** 2).mean().backward()
+
+
+def loss_function(model):
+    functional.huber_loss(model(torch.rand(8, 3)), torch.rand(8)).backward()
+
+
+def batch_of_one(model):
+    ((model(torch.rand(1, 3)) - torch.rand(1)) ** 2).mean().backward()
+
+
+def same_shape(model):
+    ((model(torch.rand(8, 3)).squeeze(-1) - torch.rand(8)) ** 2).mean().backward()
+
+
+def ranking(model):
+    scores = model(torch.rand(8, 3)).squeeze(-1)
+    torch.relu(1 - (scores[:, None] - scores)).mean().backward()
+
+
+def distances(model):
+    points = model(torch.rand(8, 3))
+    (-(points - points.detach().t()).square()).exp().mean().backward()
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("step", [subtract, loss_function])
+def test_loss_of_all_pairs(step, engine):
+    [(slug, line)] = found(step, engine)
+    assert slug == "loss-broadcast"
+    assert "torch.rand(8)" in line
+
+
+@pytest.mark.parametrize("step", [batch_of_one, same_shape, ranking, distances])
+def test_pairs_that_are_meant_are_not_reported(step, engine):
+    assert "loss-broadcast" not in dict(found(step, engine))
+
+
+# --- results that cannot vary -------------------------------------------------------------------
+
+
+def one_class(model):
+    functional.log_softmax(model(torch.rand(8, 3)), dim=-1).mean().backward()
+
+
+def one_key(model):
+    x = model(torch.rand(1, 1, 3))
+    (torch.softmax(x @ x.transpose(1, 2), dim=-1) @ x).sum().backward()
+
+
+def over_the_batch(model):
+    functional.log_softmax(model(torch.rand(8, 3)), dim=0).mean().backward()
+
+
+def test_softmax_over_one_element(engine):
+    assert [slug for slug, _ in found(one_class, engine)] == ["result-constant"]
+
+
+@pytest.mark.parametrize("step", [one_key, over_the_batch])
+def test_other_softmaxes_are_not_reported(step, engine):
+    assert "result-constant" not in dict(found(step, engine))
+
+
+# --- dropped results ----------------------------------------------------------------------------
+
+
+def clamp_without_underscore(model):
+    model(torch.rand(8, 3)).sum().backward()
+    model.weight.grad.clamp(-1, 1)
+
+
+def moved_but_not_assigned(model):
+    x = torch.rand(8, 3)
+    x.to(torch.float64)
+    model(x).sum().backward()
+
+
+def in_place(model):
+    model(torch.rand(8, 3)).sum().backward()
+    model.weight.grad.clamp_(-1, 1)
+
+
+def stored(model):
+    kept = []
+    y = model(torch.rand(8, 3))
+    kept.append(y.detach())
+    repr(y.mean())
+    y.sum().backward()
+
+
+@pytest.mark.parametrize("step", [clamp_without_underscore, moved_but_not_assigned])
+def test_dropped_result(step, engine):
+    [(slug, line)] = found(step, engine)
+    assert slug == "result-discarded"
+    assert line in {"model.weight.grad.clamp(-1, 1)", "x.to(torch.float64)"}
+
+
+@pytest.mark.parametrize("step", [in_place, stored])
+def test_results_that_are_used_are_not_reported(step, engine):
+    assert "result-discarded" not in dict(found(step, engine))
+
+
+# --- the gradient that arrives --------------------------------------------------------------------
+
+
+class Ignoring(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(2 * x)
+        return x.square().sum()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (gradient,) = ctx.saved_tensors
+        return gradient
+
+
+class Scaling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(2 * x)
+        return x.square().sum()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad_output
+
+
+class Looking(Ignoring):
+    @staticmethod
+    def backward(ctx, grad_output):
+        (gradient,) = ctx.saved_tensors
+        return gradient if bool(grad_output == 1) else gradient * grad_output
+
+
+class Checkpoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.detach()
+        return ctx.x.tanh()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.x.requires_grad_()
+        with torch.enable_grad():
+            y = x.tanh()
+        torch.autograd.backward(y, grad_output)
+        return x.grad
+
+
+class Passing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+def apply(function):
+    def step(model):
+        (0.5 * function.apply(model(torch.rand(8, 3))).sum()).backward()
+
+    return step
+
+
+def test_backward_that_ignores_the_incoming_gradient(engine):
+    [(slug, line)] = found(apply(Ignoring), engine)
+    assert (slug, line) == ("incoming-gradient-ignored", "return gradient")
+
+
+@pytest.mark.parametrize("function", [Scaling, Looking, Checkpoint, Passing])
+def test_backwards_that_use_the_incoming_gradient_are_not_reported(function, engine):
+    assert "incoming-gradient-ignored" not in dict(found(apply(function), engine))
+
+
+# --- accumulation -------------------------------------------------------------------------------
+
+
+def accumulate(model, batches, *, rest):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in range(batches):
+        (model(torch.rand(2, 3)).square().mean() / 4).backward()
+        if (batch + 1) % 4 == 0 or (rest and batch == batches - 1):
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_step_with_fewer_backwards(engine):
+    [(slug, line)] = found(lambda model: accumulate(model, 10, rest=True), engine)
+    assert slug == "accumulation-uneven"
+    assert "backward" in line
+
+
+@pytest.mark.parametrize("batches", [8, 10])
+def test_steps_with_the_same_number_of_backwards_are_not_reported(batches, engine):
+    slugs = dict(found(lambda model: accumulate(model, batches, rest=False), engine))
+    assert "accumulation-uneven" not in slugs
