@@ -14,9 +14,9 @@ from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.types import Module, Op, SavedTensor
     from autogradviz.event_log import Log
+    from autogradviz.event_log.stacks import Stacks
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.causes.entry import Fact, count
 from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import OptimizerStepped, TensorsAlive
+from autogradviz.events import TensorsAlive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
         for ids in graph.analysis.log.column(TensorsAlive, "tensor_ids")
         for tensor_id in ids
     } - graph.registered_memory
-    ends = sorted(graph.analysis.log.column(OptimizerStepped, "seq"))
+    ends = graph.analysis.steps.ends
     if not alive or len(ends) <= _STEPS:
         return
     groups: dict[int | None, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))

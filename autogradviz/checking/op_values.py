@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.analysis.types import SourceLocation
+from autogradviz.checking.user_line import line_of_frame
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
@@ -26,10 +26,11 @@ from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadab
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.kept_tensors import tensors_in
-from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from autogradviz.analysis.types import SourceLocation
 
 _PROJECTIONS: Final = 8
 _BLOCK: Final = 1 << 14
@@ -186,7 +187,7 @@ def _user_line() -> tuple[SourceLocation | None, SourceLocation | None]:
     while frame is not None:
         code = frame.f_code
         if first is None and is_user_code(code):
-            first = _location(frame)
+            first = line_of_frame(frame)
         if code.co_name == _ENGINE:
             within = first
             if first is not None:
@@ -203,12 +204,6 @@ def _in_engine(frame: Any) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _location(frame: Any) -> SourceLocation:
-    name, line = frame.f_code.co_filename, frame.f_lineno
-    text = source_line(name, line).strip()
-    return SourceLocation(filename=name, lineno=line, function=frame.f_code.co_name, text=text)
 
 
 @dataclass(frozen=True, slots=True)

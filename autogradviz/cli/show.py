@@ -11,7 +11,6 @@ from autogradviz.analysis.phase_times import measure_phases
 from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.distributed_runs import Run, load
-from autogradviz.events import StepEnded
 from autogradviz.render.terminal_text import (
     engine_text,
     format_duration,
@@ -96,7 +95,7 @@ def overview(trace: Trace) -> RenderableType:
 
 
 def _steps(analysis: Analysis) -> str:
-    steps = [event.step for event in analysis.log.of(StepEnded)]
+    steps = [step.number for step in analysis.steps.ended]
     depths = [span.depth for span in analysis.timeline.spans if span.kind == "backward"]
     backwards = plural(depths.count(0), "backward")
     if any(depths):

@@ -20,7 +20,6 @@ from autogradviz.events import (
     LeafGradientRead,
     OutputNormRead,
     ParameterSeen,
-    StepEnded,
 )
 
 if TYPE_CHECKING:
@@ -83,8 +82,7 @@ class Recorded:
             if each.op_seq is not None
         }
         self._modules = _module_names(analysis)
-        ends = [each.end_seq for each in log.of(StepEnded)]
-        self._end = min(ends, default=None)
+        self._end = next((step.end_seq for step in analysis.steps.ended), None)
         memory = Uninitialized()
         self.groups: dict[tuple[str, str], list[Op]] = defaultdict(list)
         """The ops of the first step that are compared, by phase and module."""

@@ -38,7 +38,7 @@ def build_op_differences(
 
 def compare_ops(file: RankFile, reference: RankFile, step: int) -> OpDifference | None:
     """Return the ops around the first one that differs, None if all are equal or not recorded."""
-    ours, theirs = RankOps(file.path, step), RankOps(reference.path, step)
+    ours, theirs = RankOps(file, step), RankOps(reference, step)
     first, second = ([op[:2] for op in each.ops] for each in (ours, theirs))
     shared = min(len(first), len(second))
     at = next((k for k in range(shared) if first[k] != second[k]), shared)
