@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.analysis.align_ops import is_allocation
 from autogradviz.checking.user_line import line_of_frame
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import (
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 _PROJECTIONS: Final = 8
 _BLOCK: Final = 1 << 14
 _ENGINE: Final = "_engine_run_backward"
-_ALLOCATES: Final = ("aten.empty", "aten.new_empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         alias = func.is_view or (
             not func._schema.is_mutable and all(_address(each) in given for each in results)  # noqa: SLF001
         )
-        kept = [] if alias or name.startswith(_ALLOCATES) else results
+        kept = [] if alias or is_allocation(name) else results
         sketches = tuple(sketch(r) for r in kept if r.dtype in TOLERANCES and r.numel())
         line, in_engine = _user_line()
         created = get_sequence_nr() - 1
@@ -219,7 +219,7 @@ class Parting:
     error: float | None
 
 
-def first_difference(
+def first_missing_value(
     right: Sequence[OpValue], other: Sequence[OpValue], wrong: Sequence[Sketch]
 ) -> Parting | None:
     """Return the first operator whose result another run lacks, although it has what it took.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz import event_log
+from autogradviz.analysis import align_ops
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
 from autogradviz.distributed_runs.source_lines_of_stacks import Lines
@@ -135,9 +136,8 @@ def first_difference(file: RankFile, reference: RankFile, step: int) -> FirstDif
     """
     ours, theirs = RankOps(file, step), RankOps(reference, step)
     first, second = ([op[:2] for op in each.ops] for each in (ours, theirs))
-    shared = min(len(first), len(second))
-    at = next((k for k in range(shared) if first[k] != second[k]), shared)
-    if at == len(first) == len(second):
+    at = align_ops.first_difference(first, second)
+    if at is None:
         return None
     is_extra = _is_extra(first[at:], second[at:])
     return FirstDifference(
@@ -159,9 +159,9 @@ def branch_at_difference(file: RankFile, other: RankFile, step: int) -> SourceLo
         step: a step in which their ops differ.
     """
     ours, theirs = RankOps(file, step), RankOps(other, step)
-    pairs = enumerate(zip(ours.ops, theirs.ops, strict=False))
-    at = next((k for k, (mine, its) in pairs if mine[:2] != its[:2]), None)
-    if at is None or at == 0:
+    first, second = ([op[:2] for op in each.ops] for each in (ours, theirs))
+    at = align_ops.first_difference(first, second)
+    if not at or at == min(len(ours.ops), len(theirs.ops)):
         return None
     ran = {*theirs.stack(at - 1), *theirs.stack(at)}
     return find_branch_not_taken(ours.stack(at), ran, innermost=True)
