@@ -133,7 +133,7 @@ def test_steps_are_the_first_level_of_groups():
     scene = train(3)._scene
     assert [step.number for step in scene.steps] == [0, 1, 2]
     assert all(a.end_ns == b.start_ns for a, b in zip(scene.steps, scene.steps[1:], strict=False))
-    assert [step.loss_norm is not None for step in scene.steps] == [True] * 3
+    assert [step.loss is not None for step in scene.steps] == [True] * 3
     top = [(group.kind, group.label) for group in scene.groups if group.depth == 1]
     assert top == [("repeat", "steps 0–2")] or ("step", "step 0") in {
         (group.kind, group.label) for group in scene.groups
