@@ -6,8 +6,9 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.cuts import final_norms
-from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.causes.entry import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.import_graph import is_installed
 from autogradviz.events import FrameSeen, GradientFactsChecked
@@ -33,7 +34,7 @@ def _zero(graph: CausalGraph, leaves: set[int]) -> str:
     zero = {leaf for leaf in leaves if norms.get(leaf) == 0}
     if not zero:
         return ""
-    return f"; the final gradient of {count(len(zero), 'of them')} is zero".replace(
+    return f"; the final gradient of {plural(len(zero), 'of them')} is zero".replace(
         "of thems", "of them"
     )
 
@@ -59,8 +60,8 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
         yield Fact(
             mechanism="change",
             location=place,
-            effect=f"a hook changes the gradient in {changed} of {count(runs, 'run')}; "
-            f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
+            effect=f"a hook changes the gradient in {changed} of {plural(runs, 'run')}; "
+            f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) "
             f"{'gets' if len(leaves) == 1 else 'get'} gradients through it{zero}",
             weight=0.45 + 0.2 * share + (0.5 if zero else 0),
             lines=["A hook was registered here, and returned another gradient than it got:", place],
@@ -99,8 +100,8 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             mechanism="change",
             location=place,
             effect=f"the hand-written backward of {name.removesuffix('Backward')} gives "
-            f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
-            f"gradients, {count(len(nodes), 'time')}; the recording does not check its formula"
+            f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
+            f"gradients, {plural(len(nodes), 'time')}; the recording does not check its formula"
             f"{zero}",
             # That a formula is not checked is no evidence against it: an entry, not a finding.
             weight=0.5 + 0.1 * share if zero else weight,

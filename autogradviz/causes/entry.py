@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from autogradviz.causes.answer_cards import card
 from autogradviz.diagnose.text_formatting import quote_source
@@ -198,16 +198,3 @@ def excerpts(lines: Iterable[str | SourceLocation | None]) -> list[str]:
         for part, after in zip(parts, following, strict=True)
         if not part.endswith(":") or after.startswith(" ")
     ]
-
-
-_ONE_PERCENT: Final = 0.01
-
-
-def count(number: int, noun: str) -> str:
-    """Return "1 parameter", "3 parameters"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def percent(share: float) -> str:
-    """Return "43 %", "under 1 %"."""
-    return "under 1 %" if 0 < share < _ONE_PERCENT else f"{share:.0%}".replace("%", " %")

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes
-from autogradviz.causes.entry import Fact, count
+from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.causes.entry import Fact
 from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import TensorsAlive
@@ -80,8 +80,8 @@ def _fact(
     fact = Fact(
         mechanism="keep",
         location=stored or place,
-        effect=f"{count(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
-        f"{count(len(steps), 'earlier step')} {'is' if len(tensors) == 1 else 'are'} alive at the "
+        effect=f"{plural(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
+        f"{plural(len(steps), 'earlier step')} {'is' if len(tensors) == 1 else 'are'} alive at the "
         f"end{'; they were computed with a graph' if with_graph else ''}",
         weight=0.7 if with_graph else 0.25,
         lines=[

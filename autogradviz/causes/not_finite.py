@@ -10,8 +10,9 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import plural
 from autogradviz.causes.cuts import final_norms
-from autogradviz.causes.entry import Fact, count
+from autogradviz.causes.entry import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import LossRead, NormRead
 
@@ -88,8 +89,8 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             effect=f"{name} may have given the first NaN or infinity: {why}",
             weight=(2.2 if refused else 1.25) + 0.1 * dangers[place],
             lines=[
-                f"Of the values that were read, {count(len(bad), 'gradient')} and the losses of "
-                f"{count(len(bad_loss), 'backward')} are not finite.",
+                f"Of the values that were read, {plural(len(bad), 'gradient')} and the losses of "
+                f"{plural(len(bad_loss), 'backward')} are not finite.",
                 "An op on every path to them, and on none to a finite gradient, is here:",
                 place,
                 f"{name}: {why}.",

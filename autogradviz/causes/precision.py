@@ -7,7 +7,8 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.causes.entry import Fact, count, percent
+from autogradviz.analysis.formatting import percent, plural
+from autogradviz.causes.entry import Fact
 from autogradviz.diagnose.source import source_index as source
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _fact(
         mechanism="value",
         location=place,
         effect=f"a sum with {number} rounds {dtype} values to multiples of {step}, "
-        f"{count(len(ops), 'time')}; {count(len(behind), 'parameter')} ({percent(share)} of the "
+        f"{plural(len(ops), 'time')}; {plural(len(behind), 'parameter')} ({percent(share)} of the "
         "elements) are behind it",
         weight=0.4 + 0.2 * share,
         lines=[

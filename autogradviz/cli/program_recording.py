@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.cli.import_hook import ImportHook
 from autogradviz.cli.output_path import TraceFile
 from autogradviz.cli.print_shared_findings import RankReport
@@ -19,7 +19,6 @@ from autogradviz.events import NodeSeen, OpCalled
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.scene.display_text import plural
 from autogradviz.support.process_rank import current_rank
 from autogradviz.support.standard_error import print_line, write_stderr
 

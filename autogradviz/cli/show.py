@@ -6,20 +6,19 @@ from collections import defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.analysis.phase_times import measure_phases
 from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.distributed_runs import Run, load
 from autogradviz.render.terminal_text import (
     engine_text,
-    format_duration,
     ops_text,
     print_out,
     saved_rows,
     strip_controls,
 )
-from autogradviz.scene.display_text import block_prefix, merge_numbered_names, plural
+from autogradviz.scene.display_text import block_prefix, merge_numbered_names
 from autogradviz.scene.panels import summarize
 from autogradviz.support.rich_classes import Group, Padding, Table, Text
 

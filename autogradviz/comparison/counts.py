@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.comparison.compiled_regions import only_one_is_compiled
 from autogradviz.comparison.result import Difference
-from autogradviz.scene.display_text import merge_numbered_names, plural
+from autogradviz.scene.display_text import merge_numbered_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.callers_of_installed_code import users_lines_first
 from autogradviz.diagnose.culprit_op_call import add_culprit_runs
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.finding import Confidence, CulpritRun, Finding
+from autogradviz.diagnose.finding import CONFIDENCES, Confidence, CulpritRun, Finding
 from autogradviz.diagnose.notebook_cell_names import with_cell_names
 from autogradviz.diagnose.rule import Rule, all_rules
 from autogradviz.diagnose.source import source_index as source
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis, SourceLocation
 
 __all__ = ["Confidence", "CulpritRun", "Finding", "diagnose", "with_runs_and_cells"]
-
-_RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 
 @collector_paused()
@@ -46,7 +44,7 @@ def diagnose(
     found = [(rule, finding) for rule in rules for finding in _run_rule(rule, evidence)]
     if any(not rule.fallback for rule, _ in found):
         found = [(rule, finding) for rule, finding in found if not rule.fallback]
-    found.sort(key=lambda pair: _RANK[pair[1].confidence])
+    found.sort(key=lambda pair: CONFIDENCES.index(pair[1].confidence))
     return with_runs_and_cells(analysis, tuple(_drop_superseded(found)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from autogradviz.explanations.codes import code_of
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.change import Change
 
 Confidence: TypeAlias = Literal["certain", "likely", "hint"]
+CONFIDENCES: Final[tuple[Confidence, ...]] = get_args(Confidence)
+"""Those of findings, the most certain first."""
 
 _ALLOW: Final = re.compile(r"#.*?\bautogradviz:\s*allow\(([^)]*)\)\s*:\s*(\S.*)")
 

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import Finding
+from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source, short_location
 from autogradviz.distributed_runs.collective_differences import (
     RankCollectives,
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 MOST_DIAGNOSED: Final = 16
 """Ranks whose own recordings are searched."""
-
-_ORDER: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,6 +450,6 @@ def _shared(files: Sequence[RankFile], not_finite_step: int | None) -> Iterator[
                 continue
             key = finding.slug, finding.title, finding.culprit
             by_key.setdefault(key, (finding, []))[1].append(file.rank)
-    ordered = sorted(by_key.values(), key=lambda each: _ORDER[each[0].confidence])
+    ordered = sorted(by_key.values(), key=lambda each: CONFIDENCES.index(each[0].confidence))
     for finding, ranks in ordered:
         yield RunFinding(finding=finding, ranks=tuple(dict.fromkeys(ranks)), searched=len(files))
