@@ -179,7 +179,7 @@
  * @property {number} number from 0; the first one is larger if older steps were dropped
  * @property {number} start_ns
  * @property {number} end_ns
- * @property {number | null} loss_norm L2 norm of the last root of backward; None if not recorded
+ * @property {number | null} loss None if not recorded, or not finite
  */
 
 /**

@@ -29,7 +29,6 @@ from autogradviz.analysis.saved_storage_history import build_histories, find_sto
 from autogradviz.analysis.saved_tensors import build_saved
 from autogradviz.analysis.selective_checkpoint_decisions import add_policy_decisions
 from autogradviz.analysis.selective_policies import SelectivePolicy, build_selective_policies
-from autogradviz.analysis.stacks import Stacks
 from autogradviz.analysis.tensor_and_module_tables import (
     ParameterOwners,
     Tensors,
@@ -44,6 +43,8 @@ from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.user_hooks import build_hooks
 from autogradviz.event_log.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
 from autogradviz.event_log.read_named_tuples import last_ns
+from autogradviz.event_log.stacks import Stacks
+from autogradviz.event_log.training_steps import TrainingSteps
 from autogradviz.events import (
     CellSeen,
     DistributedTensorSeen,
@@ -389,6 +390,11 @@ class Analysis:
     @cached_property
     def _owners(self) -> ParameterOwners:
         return read_owners(self.log, self.tensors, self.modules)
+
+    @cached_property
+    def steps(self) -> TrainingSteps:
+        """The training steps, oldest first."""
+        return TrainingSteps(self.log)
 
     @cached_property
     def _stacks(self) -> Stacks:

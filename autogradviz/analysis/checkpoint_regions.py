@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.acyclic_parents import acyclic
-from autogradviz.analysis.align_recompute_ops import align, first_difference
+from autogradviz.analysis.align_ops import align, first_different_row
 from autogradviz.analysis.types import Recomputation, Region
 from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.types import Module, Op, SavedTensor
     from autogradviz.event_log import Log
+    from autogradviz.event_log.stacks import Stacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _build_recomputations(
                 ops=tuple(ops),
                 saved=tuple(sorted(recomputed_saved[event.recompute_id], key=_position)),
                 pairs=pairs,
-                first_difference=first_difference(pairs),
+                first_difference=first_different_row(pairs),
             )
         )
     return recomputations

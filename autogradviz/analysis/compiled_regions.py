@@ -17,14 +17,13 @@ from autogradviz.analysis.compiled_region_types import (
     SlotRun,
 )
 from autogradviz.analysis.compiled_save_reasons import reason_to_save, remedy_for_save
-from autogradviz.analysis.types import SourceLocation
 from autogradviz.compiled_graphs.compiler_name_patterns import is_packed, unpacked_name
 from autogradviz.compiled_graphs.saved_slots_and_recomputed_ops import is_later_checkpoint
 from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.stacks import Locations
 from autogradviz.events import (
     NO_ID,
     CacheDecided,
-    CellSeen,
     CompiledGraphCaptured,
     CompileStarted,
     HookInlined,
@@ -40,9 +39,9 @@ from autogradviz.support.fast_dataclass_constructor import maker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
+    from autogradviz.event_log.stacks import Stacks
     from autogradviz.events import RecomputeCause
 
 _WHOLE_MODULE: Final = "external_utils.py"
@@ -77,29 +76,6 @@ class _Graphs:
     def users(self, graph: str, name: str) -> list[CompiledOp]:
         """Return the ops that take the result of an op, or an input, in the order of the graph."""
         return self._users.get((graph, name), [])
-
-
-class Locations:
-    """Lines of source that events name by file and number."""
-
-    def __init__(self, log: Log) -> None:
-        self._cells = {event.filename: event.cell for event in log.of(CellSeen)}
-        self._known: dict[tuple[str, int, str, str], SourceLocation] = {}
-
-    def of(
-        self, filename: str, lineno: int, function: str, text: str = ""
-    ) -> SourceLocation | None:
-        """Return the location of a line, None if its file is unknown."""
-        if not filename:
-            return None
-        key = (filename, lineno, function, text)
-        found = self._known.get(key)
-        if found is None:
-            cell = self._cells.get(filename)
-            found = self._known[key] = SourceLocation(
-                filename=filename, lineno=lineno, function=function, text=text, cell=cell
-            )
-        return found
 
 
 def build_compiled_regions(

@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.analysis.formatting import display_op_name, line_name, source_line
+from autogradviz.analysis.formatting import display_op_name, short_location, source_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,7 +112,7 @@ class _Rows:
             return "", "no line"
         found = self._lines.get(id(location))
         if found is None:
-            place = line_name(location)
+            place = short_location(location)
             found = self._lines[id(location)] = location, place, location.text or place
         return found[1:]
 

@@ -1,4 +1,4 @@
-"""Display text for byte counts, shapes, op names and source lines."""
+"""Words for numbers, bytes, times, shapes, op names and source lines: one function for each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,25 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+_ONE_PERCENT: Final = 0.01
+_TEN_SECONDS_NS: Final = 10**10
+
+
+def plural(count: int, word: str) -> str:
+    """Return "1 node", "1,234 nodes"."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def percent(share: float) -> str:
+    """Return "43 %", "under 1 %"."""
+    return "under 1 %" if 0 < share < _ONE_PERCENT else f"{share:.0%}".replace("%", " %")
+
+
+def format_duration(duration_ns: int) -> str:
+    """Return nanoseconds as "12.3 ms", from ten seconds on as "12.3 s"."""
+    if duration_ns >= _TEN_SECONDS_NS:
+        return f"{duration_ns / 1e9:,.1f} s"
+    return f"{duration_ns / 1e6:,.1f} ms"
 
 
 def format_bytes(nbytes: int) -> str:
@@ -47,14 +66,16 @@ def short_path(filename: str) -> str:
     return "/".join(filename.replace("\\", "/").split("/")[-2:])
 
 
-def short_location(location: SourceLocation) -> str:
+def location_in_folder(location: SourceLocation) -> str:
     """Return a source line with the last two parts of its path: "model/gpt.py:31"."""
     return f"{short_path(location.place)}:{location.lineno}"
 
 
-def line_name(location: SourceLocation) -> str:
-    """Return a source line with the name of its file: "gpt.py:31"."""
-    return short_location(location).rpartition("/")[2]
+def short_location(location: SourceLocation | None) -> str:
+    """Return a source line with the name of its file, "gpt.py:31", or "an unknown line"."""
+    if location is None:
+        return "an unknown line"
+    return location_in_folder(location).rpartition("/")[2]
 
 
 def source_line(location: SourceLocation | None) -> tuple[str, int, str]:

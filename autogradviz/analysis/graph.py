@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from autogradviz.analysis.module_call_of_sequence_number import CallIntervals
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
     from autogradviz.event_log.match_ops_nodes import OpNodeMatches
+    from autogradviz.event_log.stacks import Stacks
 
 _make_node = maker(Node)
 _make_edge: Callable[..., Edge] = maker(Edge)

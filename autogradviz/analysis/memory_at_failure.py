@@ -7,7 +7,6 @@ unaccounted for: temporaries inside of operators, and tensors that only C++ or a
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
@@ -19,7 +18,6 @@ from autogradviz.events import (
     OutOfMemory,
     OutOfMemoryLeft,
     ParameterSeen,
-    StepEnded,
 )
 
 if TYPE_CHECKING:
@@ -139,7 +137,6 @@ def memory_at_failure(analysis: Analysis) -> MemoryAtFailure | None:
     node = None
     if op is not None and op.backward_node_id is not None:
         node = analysis.graph.nodes.get(op.backward_node_id)
-    ends = sorted(event.end_seq for event in analysis.log.of(StepEnded))
     estimate = None if op is None else result_nbytes(op)
     requested = failure.requested_nbytes
     return MemoryAtFailure(
@@ -148,23 +145,21 @@ def memory_at_failure(analysis: Analysis) -> MemoryAtFailure | None:
         location=(op.location if op is not None else None) or analysis.location(failure.stack_id),
         node_location=None if node is None else node.location,
         seq=seq,
-        step=bisect_right(ends, seq),
+        step=analysis.steps.at(seq),
         left=failure.seq in left,
         requested=estimate if requested is None else requested,
         is_estimate=requested is None,
-        storages=tuple(_live_storages(analysis, failure, seq, ends)),
+        storages=tuple(_live_storages(analysis, failure, seq)),
         optimizers=tuple(
             each for each in analysis.log.of(OptimizerAlive) if each.failure_seq == failure.seq
         ),
     )
 
 
-def _live_storages(
-    analysis: Analysis, failure: OutOfMemory, seq: int, ends: list[int]
-) -> Iterator[LiveStorage]:
+def _live_storages(analysis: Analysis, failure: OutOfMemory, seq: int) -> Iterator[LiveStorage]:
     live, kinds = _live_tensors(analysis, failure)
     held = _held_saves(analysis, failure.seq, seq)
-    last = bisect_right(ends, seq)
+    last = analysis.steps.at(seq)
     for storage_id, tensor in live.items():
         op, module = analysis.creators.get(storage_id), ""
         first = location = None
@@ -183,7 +178,7 @@ def _live_storages(
             kind=kind,
             saved=saved,
             op=op,
-            step=last if first is None else bisect_right(ends, first),
+            step=last if first is None else analysis.steps.at(first),
             module=module,
             location=location,
         )

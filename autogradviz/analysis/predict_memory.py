@@ -27,7 +27,6 @@ from autogradviz.events import (
     ModuleExited,
     RecomputeStarted,
     RecomputeStopped,
-    StepEnded,
 )
 from autogradviz.support.fast_dataclass_constructor import maker
 
@@ -248,7 +247,6 @@ class SavedMemoryModel:
         inputs: dict[int, dict[int, None]] = defaultdict(dict)
         for op, around in self._forward_ops:
             self._add_inputs(op, around, inputs)
-        step_ends = [ended.end_seq for ended in self._analysis.log.of(StepEnded)]
         copied: dict[int | None, int] = defaultdict(int)
         ends: dict[int, int] = {}  # time of the last save, at which a recomputation stops
         packed: dict[int, int] = defaultdict(int)  # number of saved tensors
@@ -274,7 +272,7 @@ class SavedMemoryModel:
                 call_id=call_id,
                 parent=event.parent_call_id,
                 module=names.get(event.module_id, ""),
-                step=bisect_right(step_ends, event.seq),
+                step=self._analysis.steps.at(event.seq),
                 recompute_ns=durations[call_id] + CHECKPOINT_NS + HOOKS_NS * packed[call_id]
                 if call_id in unpacked
                 else 0,

@@ -22,10 +22,10 @@ from autogradviz.support.fast_dataclass_constructor import maker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import Op, Tensor
     from autogradviz.event_log import Log
+    from autogradviz.event_log.stacks import Stacks
 
 _make_history = maker(TensorHistory)
 _make_entry = maker(HistoryEntry)

@@ -25,10 +25,10 @@ from autogradviz.support.fast_dataclass_constructor import maker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
     from autogradviz.event_log.match_ops_nodes import OpNodeMatches
+    from autogradviz.event_log.stacks import Stacks
 
 _make_saved = maker(SavedTensor)
 _make_unpack: Callable[..., Unpack] = maker(Unpack)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from autogradviz.events import OpServed, PolicyDecided
 
 if TYPE_CHECKING:
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.types import Op
     from autogradviz.event_log import Log
+    from autogradviz.event_log.stacks import Stacks
 
 
 def add_policy_decisions(log: Log, ops: tuple[Op, ...], stacks: Stacks) -> tuple[Op, ...]:

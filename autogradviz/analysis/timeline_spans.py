@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.device_times import DeviceTime
     from autogradviz.analysis.node_runs_and_failures import NodeRun
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
     from autogradviz.analysis.types import Module, Region
     from autogradviz.event_log import Log
+    from autogradviz.event_log.stacks import Stacks
 
 _make_span: Callable[..., Span] = maker(Span)
 

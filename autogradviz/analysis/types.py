@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from autogradviz.event_log.stacks import (  # noqa: TC001 - also a name of this module
+    SourceLocation as SourceLocation,  # noqa: PLC0414
+)
+
 if TYPE_CHECKING:
     from autogradviz.events import HookKind, Outcome, PackedBy, Phase
 
@@ -21,40 +25,6 @@ SpanKind: TypeAlias = Literal[
 ]  # fmt: skip
 """Kind of a span. Of "device" are module calls and nodes, while a stream ran them. Three are events
 without duration: a change of ``requires_grad``, a random draw and a write to a buffer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceLocation:
-    """One line of source code. ``str(location)`` is "train.py:12" or "In [3], line 2".
-
-    Attributes:
-        filename: path of the file.
-        lineno: line number, from 1.
-        function: qualified name of the function, "Block.forward".
-        text: the line without indentation; "" if the source is not known.
-        cell: number of the notebook cell, else None.
-
-    Example:
-        >>> [region] = trace.checkpoints()
-        >>> region.location.text
-        'h = checkpoint(self.up, x, use_reentrant=False)'
-    """
-
-    filename: str
-    lineno: int
-    function: str
-    text: str
-    cell: int | None = None
-
-    @property
-    def place(self) -> str:
-        """The file name, or "In [3]" for a notebook cell."""
-        return self.filename if self.cell is None else f"In [{self.cell}]"
-
-    def __str__(self) -> str:
-        if self.cell is None:
-            return f"{self.filename}:{self.lineno}"
-        return f"{self.place}, line {self.lineno}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

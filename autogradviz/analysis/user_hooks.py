@@ -10,9 +10,9 @@ from autogradviz.events import HookRan, HookRegistered, NodeSeen
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.types import Module, Op
     from autogradviz.event_log import Log
+    from autogradviz.event_log.stacks import Stacks
 
 
 def build_hooks(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-import linecache
 from typing import TYPE_CHECKING, Final
+
+from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,7 +74,7 @@ def source_lines(place: SourceLocation) -> list[tuple[str, bool]]:
     If the file has changed since, or is not there, only the recorded line is known.
     """
     first = max(place.lineno - 1, 1)
-    around = [linecache.getline(place.filename, n).rstrip() for n in range(first, place.lineno + 2)]
+    around = [source_line(place.filename, n).rstrip() for n in range(first, place.lineno + 2)]
     own = place.lineno - first
     if not place.text or around[own].strip() != place.text:
         return [(place.text or "(source not available)", True)]

@@ -6,8 +6,8 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.cuts import final_norms
-from autogradviz.causes.entry import count, percent
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -35,7 +35,7 @@ def _zero(graph: CausalGraph, leaves: set[int]) -> str:
     zero = {leaf for leaf in leaves if norms.get(leaf) == 0}
     if not zero:
         return ""
-    return f"; the final gradient of {count(len(zero), 'of them')} is zero".replace(
+    return f"; the final gradient of {plural(len(zero), 'of them')} is zero".replace(
         "of thems", "of them"
     )
 
@@ -61,8 +61,8 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
         yield Fact(
             mechanism="change",
             culprit=place,
-            effect=f"a hook changes the gradient in {changed} of {count(runs, 'run')}; "
-            f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
+            effect=f"a hook changes the gradient in {changed} of {plural(runs, 'run')}; "
+            f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) "
             f"{'gets' if len(leaves) == 1 else 'get'} gradients through it{zero}",
             weight=weight("hook that gives zeros" if zero else "hook that changes", share),
             explanation=[
@@ -108,8 +108,8 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             mechanism="change",
             culprit=place,
             effect=f"the hand-written backward of {name.removesuffix('Backward')} gives "
-            f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
-            f"gradients, {count(len(nodes), 'time')}; the recording does not check its formula"
+            f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
+            f"gradients, {plural(len(nodes), 'time')}; the recording does not check its formula"
             f"{zero}",
             # That a formula is not checked is no evidence against it: an entry, not a finding.
             weight=weight("formula that gives zeros" if zero else formula, share),
@@ -173,7 +173,7 @@ def _ignored(
         mechanism="change",
         culprit=place,
         effect=f"the backward of {name} does not use the gradient that arrives; "
-        f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
+        f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) "
         f"{'gets its' if len(leaves) == 1 else 'get their'} gradients from it",
         weight=weight("formula without what arrives", share),
         explanation=[

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP, ZERO_DERIVATIVE
-from autogradviz.causes.entry import count, percent
+from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.fact import Fact
@@ -428,14 +428,14 @@ class _Cuts:
         used = self._evidence.analysis.location(graph.stacks[readers[0]])
         result = "zero" if line.kind == "zero" else "no"
         effect = (
-            f"{count(len(without), 'parameter')} ({percent(lost)} of the elements) "
+            f"{plural(len(without), 'parameter')} ({percent(lost)} of the elements) "
             f"{'gets' if len(without) == 1 else 'get'} {result} gradient: {join_names(names)}"
             if without
-            else f"one way of {count(len(behind), 'parameter')} ({percent(share)} of the elements) "
-            "to the loss has no gradient; other ways have one"
+            else f"one way of {plural(len(behind), 'parameter')} ({percent(share)} of the "
+            "elements) to the loss has no gradient; other ways have one"
         )
         if len(ops) > 1:
-            effect += f"; {count(len(ops), 'time')}"
+            effect += f"; {plural(len(ops), 'time')}"
         return Fact(
             mechanism="cut",
             culprit=line.location,

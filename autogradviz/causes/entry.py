@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, overload
 
 from autogradviz.causes.answer_cards import card
 from autogradviz.diagnose.text_formatting import excerpts
@@ -150,16 +150,3 @@ def audit_entry(fact: Fact, analysis: Analysis) -> AuditEntry:
         events=fact.events,
         fix=fact.fix,
     )
-
-
-_ONE_PERCENT: Final = 0.01
-
-
-def count(number: int, noun: str) -> str:
-    """Return "1 parameter", "3 parameters"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def percent(share: float) -> str:
-    """Return "43 %", "under 1 %"."""
-    return "under 1 %" if 0 < share < _ONE_PERCENT else f"{share:.0%}".replace("%", " %")

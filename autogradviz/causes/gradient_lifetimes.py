@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.causes.entry import count, percent
+from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
+    ZEROING,
     gradient_adds,
     gradient_storages,
     gradients_in_use,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _OPTIMIZERS: Final = "/torch/optim/"
-_ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
 
 class _Part(NamedTuple):
@@ -109,7 +109,7 @@ class _Lives:
         leaf_of = {s: leaf for leaf, found in self._memory.items() for s in found}
         found: dict[int, list[int]] = defaultdict(list)
         for index, name in enumerate(graph.op_names):
-            if name in _ZEROING and graph.phases[index] == "forward":
+            if name in ZEROING and graph.phases[index] == "forward":
                 for tensor_id in graph.written[index]:
                     leaf = leaf_of.get(graph.memory(tensor_id))
                     if leaf is not None:
@@ -192,7 +192,7 @@ class _Lives:
         return Fact(
             mechanism="drop",
             culprit=cleared or line,
-            effect=f"{count(len(parts), 'gradient')} of {count(len(leaves), 'parameter')} "
+            effect=f"{plural(len(parts), 'gradient')} of {plural(len(leaves), 'parameter')} "
             f"({percent(share)} of the elements) computed at {short_location(line)} "
             f"{'is' if len(parts) == 1 else 'are'} cleared before a step uses "
             f"{'it' if len(parts) == 1 else 'them'}",
@@ -241,8 +241,8 @@ class _Lives:
             yield Fact(
                 mechanism="mix",
                 culprit=stepped or line,
-                effect=f"the gradients of {count(len(leaves), 'parameter')} ({percent(share)} of "
-                f"the elements) contain those of earlier steps, {count(len(parts), 'time')}",
+                effect=f"the gradients of {plural(len(leaves), 'parameter')} ({percent(share)} of "
+                f"the elements) contain those of earlier steps, {plural(len(parts), 'time')}",
                 weight=weight("mixed steps", share),
                 explanation=[
                     "A step used the gradients here:",
@@ -283,7 +283,7 @@ class _Lives:
             yield Fact(
                 mechanism="mix",
                 culprit=lines[-1],
-                effect=f"the gradients of {count(len(leaves), 'parameter')} ({percent(share)} of "
+                effect=f"the gradients of {plural(len(leaves), 'parameter')} ({percent(share)} of "
                 f"the elements) are sums over {what} when a step uses them",
                 weight=weight(
                     "sum over the same twice"
@@ -329,8 +329,8 @@ class _Lives:
                 slug="accumulation-uneven",
                 mechanism="mix",
                 culprit=line,
-                effect=f"a step uses the sum of {count(sizes[at], 'backward')}, where others use "
-                f"that of {usual}: {count(len(leaves), 'parameter')} ({percent(share)} of the "
+                effect=f"a step uses the sum of {plural(sizes[at], 'backward')}, where others use "
+                f"that of {usual}: {plural(len(leaves), 'parameter')} ({percent(share)} of the "
                 "elements)",
                 weight=weight("uneven accumulation"),
                 explanation=[
@@ -374,7 +374,7 @@ class _Lives:
             yield Fact(
                 mechanism="order",
                 culprit=stepped,
-                effect=f"{empty} of {count(every, 'step')} of {step.optimizer_name} "
+                effect=f"{empty} of {plural(every, 'step')} of {step.optimizer_name} "
                 f"{'finds' if empty == 1 else 'find'} no gradient: the first step is before the "
                 "first backward",
                 weight=weight(

@@ -7,13 +7,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes
-from autogradviz.causes.entry import count
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import OptimizerStepped, TensorsAlive
+from autogradviz.events import TensorsAlive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +38,7 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
         for ids in graph.analysis.log.column(TensorsAlive, "tensor_ids")
         for tensor_id in ids
     } - graph.registered_memory
-    ends = sorted(graph.analysis.log.column(OptimizerStepped, "seq"))
+    ends = graph.analysis.steps.ends
     if not alive or len(ends) <= _STEPS:
         return
     groups: dict[int | None, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -82,8 +81,8 @@ def _fact(
     fact = Fact(
         mechanism="keep",
         culprit=stored or place,
-        effect=f"{count(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
-        f"{count(len(steps), 'earlier step')} {'is' if len(tensors) == 1 else 'are'} alive at the "
+        effect=f"{plural(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
+        f"{plural(len(steps), 'earlier step')} {'is' if len(tensors) == 1 else 'are'} alive at the "
         f"end{'; they were computed with a graph' if with_graph else ''}",
         weight=weight("kept with its graph" if with_graph else "kept"),
         explanation=[

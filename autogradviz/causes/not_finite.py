@@ -10,8 +10,8 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import plural
 from autogradviz.causes.cuts import final_norms
-from autogradviz.causes.entry import count
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -90,8 +90,8 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             effect=f"{name} may have given the first NaN or infinity: {why}",
             weight=weight("NaN that raised" if refused else "NaN", dangers[place]),
             explanation=[
-                f"Of the values that were read, {count(len(bad), 'gradient')} and the losses of "
-                f"{count(len(bad_loss), 'backward')} are not finite.",
+                f"Of the values that were read, {plural(len(bad), 'gradient')} and the losses of "
+                f"{plural(len(bad_loss), 'backward')} are not finite.",
                 "An op on every path to them, and on none to a finite gradient, is here:",
                 place,
                 f"{name}: {why}.",

@@ -9,8 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.analysis.formatting import format_shape
-from autogradviz.causes.entry import count, percent
+from autogradviz.analysis.formatting import format_shape, percent, plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.events import ArgumentsSeen, OpCalled
@@ -128,7 +127,7 @@ def _pairs(graph: CausalGraph, ops: list[int]) -> _Words:
         slug="loss-broadcast",
         mechanism="change",
         effect=f"{graph.op_names[ops[0]]} of shapes {first} and {second} compares each element "
-        f"with every element of the other, {count(len(ops), 'time')}",
+        f"with every element of the other, {plural(len(ops), 'time')}",
         situation="loss of all pairs",
         before="This line compares tensors of the same number of elements and different shapes:",
         after="Both are broadcast to all pairs, and the loss is the mean or sum of them: the "
@@ -176,7 +175,7 @@ def _one(graph: CausalGraph, ops: list[int]) -> _Words:
     return _Words(
         slug="result-constant",
         mechanism="cut",
-        effect=f"a softmax over one element is always {value}, {count(len(ops), 'time')}",
+        effect=f"a softmax over one element is always {value}, {plural(len(ops), 'time')}",
         situation="constant result",
         before=f"This line normalizes {format_shape(shape)} over a dimension of one element:",
         after=f"Whatever the element is, the result is {value}, and the gradient that passes "
@@ -198,7 +197,7 @@ def _fact(
         slug=words.slug,
         mechanism=words.mechanism,
         culprit=place,
-        effect=f"{words.effect}; {count(len(behind), 'parameter')} ({percent(share)} of the "
+        effect=f"{words.effect}; {plural(len(behind), 'parameter')} ({percent(share)} of the "
         "elements) are behind it",
         weight=weight(words.situation, share),
         explanation=[words.before, place, words.after],

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.causes.entry import count, percent
+from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -70,7 +70,7 @@ def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]
         yield Fact(
             mechanism="own",
             culprit=place,
-            effect=f"{count(len(leaves), 'parameter')} ({percent(share)} of the elements) "
+            effect=f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) "
             f"{'gets a gradient' if len(leaves) == 1 else 'get gradients'}, and no optimizer that "
             f"stepped has {'it' if len(leaves) == 1 else 'them'}: {join_names(names)}",
             weight=weight("not optimized", share),
@@ -144,9 +144,10 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         yield Fact(
             mechanism="own",
             culprit=place,
-            effect=f"makes {count(len(tensors), 'tensor')} ({shapes}) in a constructor that "
+            effect=f"makes {plural(len(tensors), 'tensor')} ({shapes}) in a constructor that "
             f"{'is' if len(tensors) == 1 else 'are'} neither parameter nor buffer; "
-            f"{count(len(reads), 'op')} of the losses read {'it' if len(tensors) == 1 else 'them'}",
+            f"{plural(len(reads), 'op')} of the losses read "
+            f"{'it' if len(tensors) == 1 else 'them'}",
             weight=weight("not registered", share),
             explanation=[
                 "The tensor is made here:",

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.causes.entry import count, percent
+from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -57,7 +57,7 @@ def _fact(
         mechanism="value",
         culprit=place,
         effect=f"a sum with {number} rounds {dtype} values to multiples of {step}, "
-        f"{count(len(ops), 'time')}; {count(len(behind), 'parameter')} ({percent(share)} of the "
+        f"{plural(len(ops), 'time')}; {plural(len(behind), 'parameter')} ({percent(share)} of the "
         "elements) are behind it",
         weight=weight("rounded sum", share),
         explanation=[

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.causes.entry import count
+from autogradviz.analysis.formatting import plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -92,7 +92,7 @@ def _fact(graph: CausalGraph, place: SourceLocation, ops: list[int], call: ast.C
         mechanism="drop",
         culprit=place,
         effect=f"the result of {source.last_name(call.func)}() ({describe_tensor(result)}) is "
-        f"dropped, {count(len(ops), 'time')}",
+        f"dropped, {plural(len(ops), 'time')}",
         weight=weight("dropped result"),
         explanation=[
             "This statement calls an operator that returns a new tensor:",

@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import CausalGraph
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.causes.cuts import final_norms
-from autogradviz.causes.entry import count
 from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.weights import LEAST_EFFECT, LEAST_FINDING
@@ -161,7 +160,7 @@ class _Answers:
         worst = min(below, key=lambda t: _WORST.index(states[t]))
         same = sum(state == states[worst] for state in states.values())
         found = self._of_parameter(worst, question)
-        text = f"{same:,} of {count(len(below), 'parameter')} of {target}: {states[worst]}"
+        text = f"{same:,} of {plural(len(below), 'parameter')} of {target}: {states[worst]}"
         return replace(found, target=target, steps=(_step(text, None, ()), *found.steps))
 
     def _state(self, tensor_id: int) -> str:
@@ -186,7 +185,7 @@ class _Answers:
             ZERO: f"the last gradient of {name} is zero",
             NOT_FINITE: f"the last gradient of {name} is NaN or infinite",
             NO_OPTIMIZER: f"{name} gets gradients, and no optimizer that stepped has it",
-        }.get(question, f"{name} got a gradient, {count(len(got), 'time')}")
+        }.get(question, f"{name} got a gradient, {plural(len(got), 'time')}")
         first = self._symptom(symptom, tensor_id)
         wanted = _MEANT.get(question)
         chosen = [
@@ -355,7 +354,7 @@ class _Answers:
         tensors = [self._analysis.tensors[each] for each in alive]
         sizes = {tensor.storage_id: tensor.storage_nbytes for tensor in tensors}
         text = (
-            f"{count(len(sizes), 'storage')} of recorded tensors "
+            f"{plural(len(sizes), 'storage')} of recorded tensors "
             f"({format_bytes(sum(sizes.values()))}) {'was' if len(sizes) == 1 else 'were'} alive "
             "at the end"
             if alive
@@ -371,9 +370,9 @@ class _Answers:
         starts = self._analysis.log.of(BackwardStarted)
         losses = self._analysis.log.of(LossRead)
         bad = sum(event.loss is None for event in losses)
-        text = f"{count(len(starts), 'backward')} started from losses"
+        text = f"{plural(len(starts), 'backward')} started from losses"
         if bad:
-            text = f"{bad} of {count(len(losses), 'loss').replace('losss', 'losses')} not finite"
+            text = f"{bad} of {plural(len(losses), 'loss').replace('losss', 'losses')} not finite"
         place = self._analysis.location(starts[-1].stack_id) if starts else None
         first = _step(text, place, tuple(event.seq for event in starts[-1:]))
         finite = not bad and question != NOT_FINITE
@@ -428,7 +427,7 @@ class _Answers:
         graph, analysis = self._graph, self._analysis
         node = analysis.graph.nodes[node_id]
         label = f"{node.name} #{node_id}"
-        ran = f"ran {count(node.runs, 'time')}" if node.runs else "did not run in any backward"
+        ran = f"ran {plural(node.runs, 'time')}" if node.runs else "did not run in any backward"
         steps = [_step(f"{label} {ran}", None, ())]
         if node.location is not None:
             made = f"{node.op.name} made it" if node.op is not None else "it was made here"
@@ -447,7 +446,7 @@ class _Answers:
         edges = graph.next_nodes.get(node_id, ())
         none = sum(each == NO_ID for each in edges)
         if none:
-            text = f"{count(none, 'input')} of {len(edges)} needs no gradient, or has no graph"
+            text = f"{plural(none, 'input')} of {len(edges)} needs no gradient, or has no graph"
             steps.append(_step(text, node.location, ()))
         return self._chain(label, "its place in the graph", steps, own, "")
 

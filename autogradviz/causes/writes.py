@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.causes.entry import count
+from autogradviz.analysis.formatting import plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import describe_tensor
@@ -144,17 +144,17 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
     share = graph.size(behind) / graph.trained_elements
     reader = graph.analysis.location(graph.stacks[first.after[0]]) if first.after else None
     tensor = graph.analysis.tensors[graph.written[first.at][0]]
-    old = f"{count(first.before, 'op')} had read the old values, " if first.before else ""
+    old = f"{plural(first.before, 'op')} had read the old values, " if first.before else ""
     whose = "a tensor from outside its module call" if foreign else "a tensor"
     effect = f"writes {whose} ({describe_tensor(tensor)}): {old}"
     effect += (
-        f"{count(len(first.after), 'op')} {'reads' if len(first.after) == 1 else 'read'} the new "
+        f"{plural(len(first.after), 'op')} {'reads' if len(first.after) == 1 else 'read'} the new "
         "ones"
         if first.after
         else "a backward starts from the new ones"
     )
     if len(writes) > 1:
-        effect += f"; {count(len(writes), 'time')}"
+        effect += f"; {plural(len(writes), 'time')}"
     return Fact(
         mechanism="write",
         culprit=location,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.analysis.types import SourceLocation
 from autogradviz.checking.op_values import OpValues
 from autogradviz.compiled_graphs.source_lines import innermost_user_line
+from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.torch_internals.inductor_modules import (
     inductor_compiler,
     inductor_config,
@@ -29,6 +29,7 @@ from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.checking.op_values import OpValue
 
 CUSTOM_PASSES: Final = (
@@ -283,9 +284,7 @@ class GraphCompiler:
         line = innermost_user_line(node.meta.get("stack_trace"))
         place = None
         if not line.library:
-            place = SourceLocation(
-                filename=line.filename, lineno=line.lineno, function=line.function, text=line.text
-            )
+            place = line_of_file(line.filename, line.lineno, line.function, line.text)
         backward = self._graph.backward
         return GraphNode(str(original), str(node.target), backward, place, error, alone)
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.analysis.types import SourceLocation
+from autogradviz.analysis.align_ops import is_allocation
+from autogradviz.checking.user_line import line_of_frame
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
@@ -26,15 +27,15 @@ from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadab
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.kept_tensors import tensors_in
-from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from autogradviz.analysis.types import SourceLocation
+
 _PROJECTIONS: Final = 8
 _BLOCK: Final = 1 << 14
 _ENGINE: Final = "_engine_run_backward"
-_ALLOCATES: Final = ("aten.empty", "aten.new_empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         alias = func.is_view or (
             not func._schema.is_mutable and all(_address(each) in given for each in results)  # noqa: SLF001
         )
-        kept = [] if alias or name.startswith(_ALLOCATES) else results
+        kept = [] if alias or is_allocation(name) else results
         sketches = tuple(sketch(r) for r in kept if r.dtype in TOLERANCES and r.numel())
         line, in_engine = _user_line()
         created = get_sequence_nr() - 1
@@ -186,7 +187,7 @@ def _user_line() -> tuple[SourceLocation | None, SourceLocation | None]:
     while frame is not None:
         code = frame.f_code
         if first is None and is_user_code(code):
-            first = _location(frame)
+            first = line_of_frame(frame)
         if code.co_name == _ENGINE:
             within = first
             if first is not None:
@@ -205,12 +206,6 @@ def _in_engine(frame: Any) -> bool:
     return False
 
 
-def _location(frame: Any) -> SourceLocation:
-    name, line = frame.f_code.co_filename, frame.f_lineno
-    text = source_line(name, line).strip()
-    return SourceLocation(filename=name, lineno=line, function=frame.f_code.co_name, text=text)
-
-
 @dataclass(frozen=True, slots=True)
 class Parting:
     """The operator where two runs part.
@@ -224,7 +219,7 @@ class Parting:
     error: float | None
 
 
-def first_difference(
+def first_missing_value(
     right: Sequence[OpValue], other: Sequence[OpValue], wrong: Sequence[Sketch]
 ) -> Parting | None:
     """Return the first operator whose result another run lacks, although it has what it took.

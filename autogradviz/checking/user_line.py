@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autogradviz.analysis.types import SourceLocation
+from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.user_code_frames import is_user_code
-from autogradviz.support.source_lines import source_line
+
+if TYPE_CHECKING:
+    from autogradviz.analysis.types import SourceLocation
 
 
 def user_line() -> SourceLocation | None:
@@ -15,8 +17,10 @@ def user_line() -> SourceLocation | None:
     frame: Any = sys._getframe(1)  # noqa: SLF001
     while frame is not None and not is_user_code(frame.f_code):
         frame = frame.f_back
-    if frame is None:
-        return None
-    name, line = frame.f_code.co_filename, frame.f_lineno
-    text = source_line(name, line).strip()
-    return SourceLocation(filename=name, lineno=line, function=frame.f_code.co_name, text=text)
+    return None if frame is None else line_of_frame(frame)
+
+
+def line_of_frame(frame: Any) -> SourceLocation:
+    """Return the line at which a frame is."""
+    code = frame.f_code
+    return line_of_file(code.co_filename, frame.f_lineno, code.co_name)

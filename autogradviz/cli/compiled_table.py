@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes
-from autogradviz.scene.display_text import plural
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.support.rich_classes import Table, Text
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
 from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.continuous_integration.reported_findings import (
-    RANK,
     describe_states,
     fails,
     read_baseline,
@@ -19,6 +18,7 @@ from autogradviz.continuous_integration.reported_findings import (
     write_baseline,
 )
 from autogradviz.continuous_integration.sarif import to_sarif
+from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.distributed_runs import Run, load
 from autogradviz.render.terminal_text import print_out, render_findings
 from autogradviz.support.rich_classes import Text
@@ -44,7 +44,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     shape.add_argument("--json", action="store_true", help="print the findings as JSON")
     shape.add_argument("--sarif", action="store_true", help="print them as SARIF 2.1.0")
     text = f"exit code {NEGATIVE} if a new finding is at least so sure"
-    parser.add_argument("--fail-on", choices=list(RANK), help=text)
+    parser.add_argument("--fail-on", choices=CONFIDENCES, help=text)
     text = "accept the findings in this file"
     parser.add_argument("--baseline", type=Path, metavar="FILE", help=text)
     text = "also write the findings to a baseline; an earlier one is replaced"

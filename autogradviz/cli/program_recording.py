@@ -7,19 +7,18 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.cli.import_hook import ImportHook
 from autogradviz.cli.output_path import TraceFile
 from autogradviz.cli.print_shared_findings import RankReport
 from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress
 from autogradviz.errors import AutogradvizError, OutputExistsError
-from autogradviz.event_log import matches_module
-from autogradviz.events import NodeSeen, OpCalled, StepEnded
+from autogradviz.event_log import TrainingSteps, matches_module
+from autogradviz.events import NodeSeen, OpCalled
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.scene.display_text import plural
 from autogradviz.support.process_rank import current_rank
 from autogradviz.support.standard_error import print_line, write_stderr
 
@@ -210,7 +209,9 @@ class ProgramRecording(OpenEndedRecording):
 
     def _result(self, trace: Trace, found: list[Finding]) -> str:
         """Return one line: how many steps ran, and what was found in those of the trace."""
-        steps, kept = self._progress.steps, len(trace.log.of(StepEnded))
+        found_steps = TrainingSteps(trace.log)
+        kept, first = len(found_steps.ended), found_steps[0].number if found_steps else 0
+        steps = self._progress.steps if first else kept
         ran = plural(steps, "step") if steps else "no optimizer step"
         where = "" if self._rank is None else f" on rank {self._rank.rank}"
         part = f" in the last {kept:,}" if 0 < kept < steps else ""

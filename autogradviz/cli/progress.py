@@ -6,7 +6,7 @@ import sys
 from time import monotonic
 from typing import Final
 
-from autogradviz.scene.display_text import plural
+from autogradviz.analysis.formatting import plural
 from autogradviz.support.standard_error import is_open, write_stderr
 
 REFRESH_S: Final = 0.25

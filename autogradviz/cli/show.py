@@ -6,21 +6,19 @@ from collections import defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.analysis.phase_times import measure_phases
 from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.distributed_runs import Run, load
-from autogradviz.events import StepEnded
 from autogradviz.render.terminal_text import (
     engine_text,
-    format_duration,
     ops_text,
     print_out,
     saved_rows,
     strip_controls,
 )
-from autogradviz.scene.display_text import block_prefix, merge_numbered_names, plural
+from autogradviz.scene.display_text import block_prefix, merge_numbered_names
 from autogradviz.scene.panels import summarize
 from autogradviz.support.rich_classes import Group, Padding, Table, Text
 
@@ -96,7 +94,7 @@ def overview(trace: Trace) -> RenderableType:
 
 
 def _steps(analysis: Analysis) -> str:
-    steps = [event.step for event in analysis.log.of(StepEnded)]
+    steps = [step.number for step in analysis.steps.ended]
     depths = [span.depth for span in analysis.timeline.spans if span.kind == "backward"]
     backwards = plural(depths.count(0), "backward")
     if any(depths):

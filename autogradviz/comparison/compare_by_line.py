@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
-from autogradviz.analysis.formatting import line_name, source_line
+from autogradviz.analysis.formatting import short_location, source_line
 from autogradviz.comparison.rounding import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
@@ -159,7 +159,7 @@ def _line(location: SourceLocation | None) -> str:
     """Return the text of a line; its place if the text is unknown."""
     if location is None:
         return NO_LINE
-    return location.text or line_name(location)
+    return location.text or short_location(location)
 
 
 def _compare_rows(

@@ -7,11 +7,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.compiled_save_places import uncompiled_name
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.comparison.result import Difference
 from autogradviz.compiled_graphs.view_ops import is_view
 from autogradviz.events import NodeStarted
-from autogradviz.scene.display_text import merge_numbered_names, plural
+from autogradviz.scene.display_text import merge_numbered_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.comparison.compiled_regions import only_one_is_compiled
 from autogradviz.comparison.result import Difference
-from autogradviz.events import StepEnded
-from autogradviz.scene.display_text import merge_numbered_names, plural
+from autogradviz.scene.display_text import merge_numbered_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 def step_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield a difference in the number of steps."""
-    steps = [len(analysis.log.of(StepEnded)) for analysis in (before, after)]
+    steps = [len(analysis.steps.ended) for analysis in (before, after)]
     if steps[0] != steps[1]:
         first, second = (f"{count:,}" for count in steps)
         yield Difference(aspect="steps", what="steps that ended", before=first, after=second)
@@ -33,7 +32,7 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
     is the peak, because what a compiled backward computes again is not seen.
     """
     both = (before, after)
-    steps = [len(analysis.log.of(StepEnded)) for analysis in both]
+    steps = [len(analysis.steps.ended) for analysis in both]
     counts = {
         "ops": [_ops(analysis) for analysis in both],
         "saved": [_saves(analysis) for analysis in both],

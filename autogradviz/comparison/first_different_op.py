@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.align_ops import OpIdentity, first_difference, identify
 from autogradviz.comparison.result import Difference
-from autogradviz.comparison.uninitialized import Uninitialized
-from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op
@@ -18,28 +17,23 @@ if TYPE_CHECKING:
 
 def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield the first pair of ops with different names, modules, shapes or dtypes."""
-    for first, second in zip(before.ops, after.ops, strict=False):
-        if _signature(first) != _signature(second):
-            yield _first("ops", first, second)
-            return
+    at = first_difference(*_identities(before, after), OpIdentity.is_same_op)
+    if at is not None:
+        yield _first("ops", before.ops[at], after.ops[at])
 
 
 def first_other_values(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield the first op whose values differ after identical ops.
+    """Yield the first op whose values differ after identical ops."""
+    first, second = _identities(before, after)
+    at = first_difference(first, second, OpIdentity.agrees)
+    if at is not None and first[at].is_same_op(second[at]):
+        yield _first("values", before.ops[at], after.ops[at])
 
-    The contents of uninitialized memory are not compared.
-    """
-    memory = Uninitialized(), Uninitialized()
-    for first, second in zip(before.ops, after.ops, strict=False):
-        if _signature(first) != _signature(second):
-            return
-        defined = [each.follow(op) for each, op in zip(memory, (first, second), strict=True)]
-        comparable = (
-            all(defined) and _has_all(first.output_hashes) and _has_all(second.output_hashes)
-        )
-        if comparable and first.output_hashes != second.output_hashes:
-            yield _first("values", first, second)
-            return
+
+def _identities(before: Analysis, after: Analysis) -> tuple[list[OpIdentity], list[OpIdentity]]:
+    """Return the ops of both recordings, up to the end of the one that has fewer."""
+    shared = min(len(before.ops), len(after.ops))
+    return identify(before.ops[:shared]), identify(after.ops[:shared])
 
 
 def _first(aspect: str, first: Op, second: Op) -> Difference:
@@ -48,16 +42,7 @@ def _first(aspect: str, first: Op, second: Op) -> Difference:
     )
 
 
-def _signature(op: Op) -> Hashable:
-    outputs = tuple((tensor.shape, tensor.dtype) for tensor in op.outputs)
-    return op.overload, op.phase, op.module, outputs
-
-
 def _describe(op: Op) -> str:
     shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in op.outputs)
     place = f" at {PurePath(str(op.location)).name}" if op.location else ""
     return f"{op.name} → {shapes}{place}"
-
-
-def _has_all(hashes: tuple[int, ...]) -> bool:
-    return bool(hashes) and NO_ID not in hashes

@@ -23,7 +23,6 @@ from autogradviz.events import (
     LeafGradientRead,
     NormRead,
     OpCalled,
-    OptimizerStepped,
     RankSeen,
 )
 
@@ -180,7 +179,7 @@ def _sizes(analysis: Analysis) -> dict[str, int]:
     log = analysis.log
     ranks = max((event.world_size for event in log.of(RankSeen)), default=1)
     backwards = sum(e.accumulate and e.parent_backward_id is None for e in log.of(BackwardStarted))
-    steps = len(log.of(OptimizerStepped)) or 1
+    steps = sum(bool(step.optimizers) for step in analysis.steps) or 1
     found = {"ranks": ranks}
     if backwards % steps == 0:
         found["backwards per step"] = backwards // steps

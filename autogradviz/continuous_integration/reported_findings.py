@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.errors import AutogradvizError
 from autogradviz.event_log import write_over_own
 from autogradviz.sql_queries.named_queries import query_of
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
 
 State: TypeAlias = Literal["new", "allowed", "baseline"]
-
-RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 _KIND: Final = "autogradviz-baseline"
 _START: Final = f'{{\n  "kind": "{_KIND}"'
@@ -103,7 +102,9 @@ def describe_states(reported: Sequence[ReportedFinding]) -> str:
 def fails(reported: Sequence[ReportedFinding], least: str) -> bool:
     """Return whether a new finding is at least as confident as "certain", "likely" or "hint"."""
     return any(
-        each.state == "new" and RANK[each.finding.confidence] <= RANK[least] for each in reported
+        each.state == "new"
+        and CONFIDENCES.index(each.finding.confidence) <= CONFIDENCES.index(least)
+        for each in reported
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_shape
+from autogradviz.analysis.formatting import short_location as short_location  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,13 +15,6 @@ if TYPE_CHECKING:
 
 MAX_LINES: Final = 30
 _NAMES: Final = 5  # in one list
-
-
-def short_location(location: SourceLocation | None) -> str:
-    """Return "file.py:41", or "an unknown line"."""
-    if location is None:
-        return "an unknown line"
-    return f"{PurePath(location.filename).name}:{location.lineno}"
 
 
 def quote_source(location: SourceLocation | None) -> str:

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from autogradviz import event_log
-from autogradviz.distributed_runs.source_lines_of_stacks import Lines
-from autogradviz.events import CollectiveCalled, StepEnded, TensorSeen
+from autogradviz.event_log.stacks import Stacks
+from autogradviz.events import CollectiveCalled, TensorSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from autogradviz.distributed_runs.rank_files import RankFile
     from autogradviz.event_log import RankSummary
 
-_KINDS: Final = (CollectiveCalled, StepEnded, TensorSeen, *Lines.KINDS)
+_KINDS: Final = (CollectiveCalled, TensorSeen, *Stacks.KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +70,15 @@ class RankCollectives:
 
     def __init__(self, file: RankFile) -> None:
         """Read them."""
-        found = event_log.read_kinds(file.path, _KINDS)
+        log = event_log.read_kinds(file.path, _KINDS)
         self._rank = file.rank
-        self._calls = event_log.as_events(CollectiveCalled, found[CollectiveCalled])
-        self._ends = {
-            each.step: each.end_seq for each in event_log.as_events(StepEnded, found[StepEnded])
-        }
+        self._summary = file.summary
+        self._calls = log.of(CollectiveCalled)
         self._tensors = {
             each.tensor_id: f"{each.dtype} {'×'.join(map(str, each.shape)) or 'scalar'}"
-            for each in event_log.as_events(TensorSeen, found[TensorSeen])
+            for each in log.of(TensorSeen)
         }
-        self._lines = Lines(found)
+        self._lines = Stacks(log)
 
     def of(self, step: int, group_name: str) -> list[tuple[str, CollectiveCall]]:
         """Return key and call of each collective of a step; keys are equal on all ranks."""
@@ -88,30 +86,22 @@ class RankCollectives:
 
     def of_group(self, group_name: str) -> list[tuple[str, int, CollectiveCall]]:
         """Return key, step and call of each collective of a process group."""
-        ends = sorted((end_seq, step) for step, end_seq in self._ends.items())
-        last = ends[-1][1] + 1 if ends else 0
-        found = []
-        at = 0
-        for call in self._calls:
-            if call.group_name != group_name or call.group_number is None:
-                continue
-            while at < len(ends) and call.seq >= ends[at][0]:
-                at += 1
-            found.append(
-                (
-                    event_log.collective_key(call, self._tensors),
-                    ends[at][1] if at < len(ends) else last,
-                    CollectiveCall(
-                        rank=self._rank,
-                        seq=call.seq,
-                        number=call.group_number,
-                        name=call.op.split(".")[1],
-                        tensors=", ".join(self._tensors.get(each, "?") for each in call.tensor_ids),
-                        stack=tuple(self._lines.stack(call.stack_id)),
-                    ),
-                )
+        return [
+            (
+                event_log.collective_key(call, self._tensors),
+                self._summary.step_at(call.seq),
+                CollectiveCall(
+                    rank=self._rank,
+                    seq=call.seq,
+                    number=call.group_number,
+                    name=call.op.split(".")[1],
+                    tensors=", ".join(self._tensors.get(each, "?") for each in call.tensor_ids),
+                    stack=self._lines.user_stack(call.stack_id),
+                ),
             )
-        return found
+            for call in self._calls
+            if call.group_name == group_name and call.group_number is not None
+        ]
 
 
 def find_collective_differences(files: Sequence[RankFile]) -> Iterator[CollectiveDifference]:

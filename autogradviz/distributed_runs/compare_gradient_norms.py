@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.event_log import as_events, read_kinds
+from autogradviz.event_log.read_kinds import read_kinds
 from autogradviz.events import ParameterSeen, StepNormRead
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ def equal_gradients(path: Path, other: Path) -> bool:
 
 def _norms(path: Path) -> dict[tuple[int, str], float | None]:
     """Return the norms by backward and name of the parameter."""
-    found = read_kinds(path, (StepNormRead, ParameterSeen))
-    parameters = as_events(ParameterSeen, found[ParameterSeen])
-    names = {each.tensor_id: each.parameter_name for each in parameters}
+    log = read_kinds(path, (StepNormRead, ParameterSeen))
+    names = dict(log.fields(ParameterSeen, "tensor_id", "parameter_name"))
     return {
         (each.backward_id, names[each.tensor_id]): each.norm
-        for each in as_events(StepNormRead, found[StepNormRead])
+        for each in log.of(StepNormRead)
         if each.tensor_id in names
     }

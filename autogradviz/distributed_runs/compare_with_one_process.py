@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from math import prod, sqrt
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.align_ops import Uninitialized, match
 from autogradviz.comparison.compare_by_line import compare_scenes
 from autogradviz.comparison.result import Comparison, Difference
-from autogradviz.comparison.uninitialized import Uninitialized
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.distributed_runs.compare_distributed_tensor import Content, compare_parts
 from autogradviz.errors import RecordingStateError
@@ -20,7 +19,6 @@ from autogradviz.events import (
     LeafGradientRead,
     OutputNormRead,
     ParameterSeen,
-    StepEnded,
 )
 
 if TYPE_CHECKING:
@@ -83,8 +81,7 @@ class Recorded:
             if each.op_seq is not None
         }
         self._modules = _module_names(analysis)
-        ends = [each.end_seq for each in log.of(StepEnded)]
-        self._end = min(ends, default=None)
+        self._end = next((step.end_seq for step in analysis.steps.ended), None)
         memory = Uninitialized()
         self.groups: dict[tuple[str, str], list[Op]] = defaultdict(list)
         """The ops of the first step that are compared, by phase and module."""
@@ -273,14 +270,8 @@ def _align(whole: Recorded, part: Recorded) -> dict[int, Op]:
     found: dict[int, Op] = {}
     for key, ours in whole.groups.items():
         theirs = part.groups.get(key, [])
-        names = [op.overload for op in ours], [op.overload for op in theirs]
-        if names[0] == names[1]:
-            found.update((op.seq, other) for op, other in zip(ours, theirs, strict=True))
-            continue
-        matcher = SequenceMatcher(None, *names, autojunk=False)
-        for at, other_at, length in matcher.get_matching_blocks():
-            for k in range(length):
-                found[ours[at + k].seq] = theirs[other_at + k]
+        matches = match([op.overload for op in ours], [op.overload for op in theirs])
+        found.update((ours[x].seq, theirs[y]) for x, y in matches)
     return found
 
 

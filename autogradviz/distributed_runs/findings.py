@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.types import SourceLocation
 from autogradviz.diagnose import Finding
+from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source, short_location
 from autogradviz.distributed_runs.collective_differences import (
     RankCollectives,
@@ -28,13 +28,14 @@ from autogradviz.distributed_runs.rank_files import describe_ranks
 from autogradviz.distributed_runs.recompute_differences import find_recompute_differences
 from autogradviz.distributed_runs.uneven_pipeline_stages import find_uneven_stages
 from autogradviz.distributed_runs.unused_parameters import find_unused_parameters
-from autogradviz.event_log import as_events, read_kinds
-from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen, StepEnded
+from autogradviz.event_log import read_kinds
+from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.distributed_runs.collective_differences import (
         CollectiveCall,
         CollectiveDifference,
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 MOST_DIAGNOSED: Final = 16
 """Ranks whose own recordings are searched."""
-
-_ORDER: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +121,7 @@ def find_problems(
 
 def _step(found: RunFinding, by_rank: Mapping[int, RankFile]) -> int:
     """Return the step of the first event of a finding."""
-    rows = read_kinds(by_rank[found.ranks[0]].path, (StepEnded,))[StepEnded]
-    first = found.finding.events[0]
-    return sum(each.end_seq <= first for each in as_events(StepEnded, rows))
+    return by_rank[found.ranks[0]].summary.step_at(found.finding.events[0])
 
 
 class _Causes:
@@ -227,7 +224,7 @@ def _branch_not_taken(
     difference: CollectiveDifference, file: RankFile, other: RankFile
 ) -> SourceLocation | None:
     """Return the branch that led to a collective, or to the first op before it that differs."""
-    lines = RankOps(other.path, difference.step).lines()
+    lines = RankOps(other, difference.step).lines()
     branch = find_branch_not_taken(difference.called.stack, lines, innermost=True)
     if branch is not None:
         return branch
@@ -237,9 +234,7 @@ def _branch_not_taken(
     )
     earlier = sorted(step for step in ours.keys() & theirs.keys() if step < difference.step)
     found = (
-        branch_at_difference(file.path, other.path, step)
-        for step in earlier
-        if ours[step] != theirs[step]
+        branch_at_difference(file, other, step) for step in earlier if ours[step] != theirs[step]
     )
     return next((branch for branch in found if branch is not None), None)
 
@@ -251,15 +246,14 @@ def _loop_left(
     called = difference.called
     calls = RankCollectives(other).of_group(difference.group_name)
     if any(call.stack == called.stack for _, _, call in calls):
-        return find_loop(called.stack, RankOps(file.path, difference.step).stacks())
+        return find_loop(called.stack, RankOps(file, difference.step).stacks())
     return None
 
 
 def _stopped_at(summary: RankSummary) -> SourceLocation | None:
     """Return the line at which a rank raised, or stood."""
     ended = summary.error or summary.interrupted
-    line = None if ended is None else ended[-1]
-    return None if line is None or isinstance(line, str) else SourceLocation(**line._asdict())
+    return None if ended is None else ended[-1]
 
 
 def describe_group(name: str, summary: RankSummary) -> str:
@@ -319,7 +313,7 @@ def _odd_finding(odd: OddRank, by_rank: Mapping[int, RankFile]) -> Finding | Non
 
 def _diverged(odd: OddRank, file: RankFile, other: RankFile, others: str) -> Finding | None:
     assert odd.step is not None
-    found = first_difference(file.path, other.path, odd.step)
+    found = first_difference(file, other, odd.step)
     if found is None:
         return None
     yes, no = ("does", "does not") if odd.equal == 1 else ("do", "do not")
@@ -406,15 +400,16 @@ def _first_norm(kind: type[NormRead | ParameterNormRead], file: RankFile, other:
 
 
 def _norms(kind: type[NormRead | ParameterNormRead], file: RankFile) -> dict[str, float | None]:
-    found = read_kinds(file.path, (kind, ParameterSeen))
-    parameters = as_events(ParameterSeen, found[ParameterSeen])
+    log = read_kinds(file.path, (kind, ParameterSeen))
     norms = {
         each.tensor_id: each.norm
-        for each in as_events(kind, found[kind])
+        for each in log.of(kind)
         if isinstance(each, ParameterNormRead) or each.place == "gradient"
     }
     return {
-        each.parameter_name: norms[each.tensor_id] for each in parameters if each.tensor_id in norms
+        name: norms[tensor_id]
+        for tensor_id, name in log.fields(ParameterSeen, "tensor_id", "parameter_name")
+        if tensor_id in norms
     }
 
 
@@ -448,14 +443,13 @@ def _shared(files: Sequence[RankFile], not_finite_step: int | None) -> Iterator[
     by_key: dict[tuple[str, str, SourceLocation | None], tuple[Finding, list[int]]] = {}
     for file in files:
         trace = load(file.path)
-        ends = {each.step: each.end_seq for each in trace.log.of(StepEnded)}
-        spread_seq = None if not_finite_step is None else ends.get(not_finite_step - 1, 0)
+        spread_seq = None if not_finite_step is None else file.summary.events_of(not_finite_step)[0]
         for finding in trace.diagnose():
             first_seq = min(finding.events, default=-1)
             if finding.slug == "not-finite" and spread_seq is not None and first_seq >= spread_seq:
                 continue
             key = finding.slug, finding.title, finding.culprit
             by_key.setdefault(key, (finding, []))[1].append(file.rank)
-    ordered = sorted(by_key.values(), key=lambda each: _ORDER[each[0].confidence])
+    ordered = sorted(by_key.values(), key=lambda each: CONFIDENCES.index(each[0].confidence))
     for finding, ranks in ordered:
         yield RunFinding(finding=finding, ranks=tuple(dict.fromkeys(ranks)), searched=len(files))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz import event_log
+from autogradviz.analysis import align_ops
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
 from autogradviz.distributed_runs.source_lines_of_stacks import Lines
@@ -13,14 +14,14 @@ from autogradviz.events import (
     ModuleEntered,
     ModuleSeen,
     OpCalled,
-    StepEnded,
     field_names,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from autogradviz.analysis.types import SourceLocation
+    from autogradviz.distributed_runs.rank_files import RankFile
 
 _NOT_COUNTED: Final = ("aten.detach.default", "aten.alias.default")
 _FIELDS: Final = field_names(OpCalled)
@@ -69,46 +70,41 @@ class _Op(NamedTuple):
 class RankOps:
     """The ops of one step of a rank, and where they were called."""
 
-    def __init__(self, path: Path, step: int) -> None:
+    def __init__(self, file: RankFile, step: int) -> None:
         """Read them."""
-        found = event_log.read_kinds(path, (OpCalled, StepEnded, *Lines.KINDS, *_MODULES))
-        steps = event_log.as_events(StepEnded, found[StepEnded])
-        # As the digests of steps: without an optimizer, a step lasts until the next backward.
-        ends = {each.step: each.seq for each in steps}
-        first, until = ends.get(step - 1, 0), ends.get(step)
-        self._lines = Lines(found)
+        log = event_log.read_kinds(file.path, (OpCalled, *Lines.KINDS, *_MODULES))
+        first, until = file.summary.digested_events_of(step)
+        self._lines = Lines(log)
         self.ops = [
             _Op(row[_OP], row[_PHASE], row[_STACK], row[_CALL])
-            for row in found[OpCalled]
-            if row[_SEQ] >= first
-            and (until is None or row[_SEQ] < until)
+            for row in log.rows(OpCalled)
+            if first <= row[_SEQ] < until
             and row[_THREAD] == 0
             and row[_OP] not in _NOT_COUNTED
             and not row[_OP].startswith("profiler.")
             and not self._lines.depends_on_shard(row[_STACK])
         ]
-        entered = event_log.as_events(ModuleEntered, found[ModuleEntered])
-        modules = event_log.as_events(ModuleSeen, found[ModuleSeen])
-        names = {each.module_id: each.module_name for each in modules}
-        self._modules = {each.call_id: names.get(each.module_id, "") for each in entered}
+        names = dict(log.fields(ModuleSeen, "module_id", "module_name"))
+        entered = log.fields(ModuleEntered, "call_id", "module_id")
+        self._modules = {call_id: names.get(module_id, "") for call_id, module_id in entered}
 
     def lines(self, first: int = 0) -> set[SourceLocation]:
         """Return all lines of the user's program that called ops, from one of them on."""
         stacks = {op.stack_id for op in self.ops[first:]}
-        return {line for stack_id in stacks for line in self._lines.stack(stack_id)}
+        return {line for stack_id in stacks for line in self._lines.user_stack(stack_id)}
 
-    def stacks(self) -> list[list[SourceLocation]]:
+    def stacks(self) -> list[Sequence[SourceLocation]]:
         """Return the different stacks of the user's lines that called ops, innermost first."""
-        stacks = map(self._lines.stack, dict.fromkeys(op.stack_id for op in self.ops))
+        stacks = map(self._lines.user_stack, dict.fromkeys(op.stack_id for op in self.ops))
         return [stack for stack in stacks if stack]
 
-    def stack(self, place: int) -> list[SourceLocation]:
+    def stack(self, place: int) -> Sequence[SourceLocation]:
         """Return the user's lines that called an op, innermost first."""
-        return self._lines.stack(self.ops[place].stack_id) if place < len(self.ops) else []
+        return self._lines.user_stack(self.ops[place].stack_id) if place < len(self.ops) else ()
 
     def location(self, place: int) -> SourceLocation | None:
         """Return the user's line that called an op."""
-        return self._lines.of(self.ops[place].stack_id) if place < len(self.ops) else None
+        return self._lines.user_line(self.ops[place].stack_id) if place < len(self.ops) else None
 
     def describe(self, place: int) -> str:
         """Return "relu in blocks.3 (recompute), train.py:12"."""
@@ -130,19 +126,18 @@ class RankOps:
         )
 
 
-def first_difference(path: Path, reference: Path, step: int) -> FirstDifference | None:
+def first_difference(file: RankFile, reference: RankFile, step: int) -> FirstDifference | None:
     """Return the first op of a step at which two ranks differ, None if none does.
 
     Args:
-        path: the file of the odd rank.
-        reference: the file of the rank to compare it with.
+        file: that of the odd rank.
+        reference: that of the rank to compare it with.
         step: the number of the step.
     """
-    ours, theirs = RankOps(path, step), RankOps(reference, step)
+    ours, theirs = RankOps(file, step), RankOps(reference, step)
     first, second = ([op[:2] for op in each.ops] for each in (ours, theirs))
-    shared = min(len(first), len(second))
-    at = next((k for k in range(shared) if first[k] != second[k]), shared)
-    if at == len(first) == len(second):
+    at = align_ops.first_difference(first, second)
+    if at is None:
         return None
     is_extra = _is_extra(first[at:], second[at:])
     return FirstDifference(
@@ -155,18 +150,18 @@ def first_difference(path: Path, reference: Path, step: int) -> FirstDifference 
     )
 
 
-def branch_at_difference(path: Path, other: Path, step: int) -> SourceLocation | None:
+def branch_at_difference(file: RankFile, other: RankFile, step: int) -> SourceLocation | None:
     """Return the branch after which two ranks call different ops, and which one of them took.
 
     Args:
-        path: the file of the rank whose next op tells where the branch leads.
-        other: the file of the other rank.
+        file: that of the rank whose next op tells where the branch leads.
+        other: that of the other rank.
         step: a step in which their ops differ.
     """
-    ours, theirs = RankOps(path, step), RankOps(other, step)
-    pairs = enumerate(zip(ours.ops, theirs.ops, strict=False))
-    at = next((k for k, (mine, its) in pairs if mine[:2] != its[:2]), None)
-    if at is None or at == 0:
+    ours, theirs = RankOps(file, step), RankOps(other, step)
+    first, second = ([op[:2] for op in each.ops] for each in (ours, theirs))
+    at = align_ops.first_difference(first, second)
+    if not at or at == min(len(ours.ops), len(theirs.ops)):
         return None
     ran = {*theirs.stack(at - 1), *theirs.stack(at)}
     return find_branch_not_taken(ours.stack(at), ran, innermost=True)

@@ -96,7 +96,7 @@ def _split_stages(
     """Yield the groups of ranks with equal parameters: one, unless they are pipeline stages."""
     clusters: dict[Hashable, list[int]] = defaultdict(list)
     for rank in ranks:
-        clusters[tuple((step.step, step.digest) for step in summaries[rank].steps)].append(rank)
+        clusters[tuple((part.step, part.digest) for part in summaries[rank].parts)].append(rank)
     merged: list[list[int]] = []
     for cluster in sorted(clusters.values(), key=lambda each: (-len(each), each)):
         first = summaries[cluster[0]]
@@ -111,8 +111,8 @@ def _split_stages(
 
 
 def _agree(first: RankSummary, second: RankSummary) -> bool:
-    steps = {(step.step, step.digest) for step in first.steps if step.ops}
-    return any((step.step, step.digest) in steps for step in second.steps)
+    parts = {(part.step, part.digest) for part in first.parts if part.ops}
+    return any((part.step, part.digest) in parts for part in second.parts)
 
 
 def _sends(summary: RankSummary) -> bool:
@@ -140,11 +140,11 @@ def find_odd_ranks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepComparison:
-    """One step of the ranks that should do the same.
+    """A part of a step of the ranks that should do the same.
 
     Attributes:
         step: the step.
-        ranks: the ranks that have the step, with what they did in it.
+        ranks: the ranks that have the part, with what they did in it.
         reference: by aspect, a rank that did what most ranks did.
         differing: by aspect, the ranks that did something else.
     """
@@ -158,21 +158,21 @@ class StepComparison:
 def compare_steps(
     group: tuple[int, ...], summaries: Mapping[int, RankSummary]
 ) -> Iterator[StepComparison]:
-    """Yield the steps that at least two ranks of a group have.
+    """Yield the parts of steps that at least two ranks of a group have.
 
-    The last step of a rank that stopped in it is left out, and so is what follows the last step of
+    The last part of a rank that stopped in it is left out, and so is what follows the last step of
     a rank while others took one more.
     """
-    by_step: dict[int, dict[int, StepSummary]] = defaultdict(dict)
+    by_part: dict[int, dict[int, StepSummary]] = defaultdict(dict)
     for rank in group:
         summary = summaries[rank]
         has_failed = summary.error is not None or summary.interrupted is not None
         stopped = has_failed or not summary.is_complete
-        for step in summary.steps:
+        for step in summary.parts:
             if step.ended or not stopped:
-                by_step[step.step][rank] = step
-    for number in sorted(by_step):
-        steps = by_step[number]
+                by_part[step.step][rank] = step
+    for number in sorted(by_part):
+        steps = by_part[number]
         if any(step.ended for step in steps.values()):
             steps = {rank: step for rank, step in steps.items() if step.ended}
         if len(steps) < 2:  # noqa: PLR2004 - nothing to compare
@@ -184,7 +184,10 @@ def compare_steps(
             usual, _ = Counter(signatures.values()).most_common(1)[0]
             reference[aspect] = next(rank for rank, each in signatures.items() if each == usual)
             differing[aspect] = tuple(r for r, each in signatures.items() if each != usual)
-        yield StepComparison(step=number, ranks=steps, reference=reference, differing=differing)
+        step_number = summaries[reference["ops"]].step_of(number)
+        yield StepComparison(
+            step=step_number, ranks=steps, reference=reference, differing=differing
+        )
 
 
 def _other_steps(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Iterator[OddRank]:

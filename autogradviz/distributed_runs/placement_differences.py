@@ -20,7 +20,7 @@ from autogradviz.diagnose import Finding
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.partial_values import is_reduced, uses
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source
-from autogradviz.event_log import as_events, read_kinds
+from autogradviz.event_log import read_kinds
 from autogradviz.events import (
     CollectiveCalled,
     DistributedTensorSeen,
@@ -92,11 +92,9 @@ def find_placement_differences(
 def _readings(file: RankFile) -> list[_Reading]:
     """Return the values of a rank at from_local, and in the backward of to_local, oldest first."""
     kinds = (PlacementsChanged, GradientPlacementsChanged)
-    rows = read_kinds(file.path, kinds)
-    events = [each for kind in kinds for each in as_events(kind, rows[kind])]
     calls: dict[tuple[str, int], PlacementsChanged] = {}
     found = []
-    for event in sorted(events, key=lambda each: each.seq):
+    for event in read_kinds(file.path, kinds).merged(*kinds):
         if isinstance(event, PlacementsChanged):
             if event.sequence_nr is not None:
                 calls[event.conversion, event.sequence_nr] = event

@@ -110,7 +110,10 @@ def find_rank_files(folder: Path) -> RankFiles:
         message = f"{folder} is a folder without a readable trace of a rank. {first}"
         raise NotATraceError(message)
     earlier = _find_earlier(restarts)
-    return RankFiles([each for each in restarts if each not in earlier], earlier, unreadable)
+    newest = [each for each in restarts if each not in earlier]
+    summaries = event_log.with_common_rounds([each.summary for each in newest])
+    pairs = zip(newest, summaries, strict=True)
+    return RankFiles([file._replace(summary=own) for file, own in pairs], earlier, unreadable)
 
 
 def _reason(path: Path, error: OSError | NotATraceError) -> str:

@@ -42,7 +42,9 @@ def find_recompute_differences(file: RankFile, other: RankFile) -> tuple[tuple[i
         The rank and its finding, of the first such recomputation; empty if there is none.
     """
     files = file, other
-    if not all(event_log.read_kinds(f.path, (RecomputeStarted,))[RecomputeStarted] for f in files):
+    if not all(
+        event_log.read_kinds(f.path, (RecomputeStarted,)).count(RecomputeStarted) for f in files
+    ):
         return ()
     recordings = [load(each.path).analysis for each in files]
     runs = [_recomputations(each) for each in recordings]

@@ -120,13 +120,13 @@ class Run:
         Raises:
             LookupError: if the rank wrote no file.
         """
-        return traces.load(self._path(rank))
+        return traces.load(self._file(rank).path)
 
-    def _path(self, rank: int) -> Path:
+    def _file(self, rank: int) -> RankFile:
         if rank not in self._files:
             message = f"rank {rank} has no trace in {self.folder}"
             raise LookupError(message)
-        return self._files[rank].path
+        return self._files[rank]
 
     @cached_property
     def _odd_ranks(self) -> tuple[OddRank, ...]:
@@ -147,7 +147,7 @@ class Run:
             found += (
                 odd
                 for odd in islice(drifted, _MOST_READ)
-                if equal_gradients(self._path(odd.rank), self._path(odd.reference))
+                if equal_gradients(self._file(odd.rank).path, self._file(odd.reference).path)
             )
         return tuple(found)
 
@@ -192,13 +192,13 @@ class Run:
         Raises:
             LookupError: if one of the ranks wrote no file.
         """
-        paths = self._path(rank), self._path(reference)
+        files = self._file(rank), self._file(reference)
         if step is not None:
-            return first_difference(*paths, step)
+            return first_difference(*files, step)
         steps = [{s.step: s.digest for s in self.summaries[r].steps} for r in (rank, reference)]
         for number in sorted(steps[0].keys() & steps[1].keys()):
             if steps[0][number] != steps[1][number] or steps[0][number] is None:
-                found = first_difference(*paths, number)
+                found = first_difference(*files, number)
                 if found is not None:
                     return found
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz import event_log
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.text_formatting import paragraphs
-from autogradviz.events import CollectiveWaited, StepEnded
+from autogradviz.events import CollectiveWaited
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,9 +47,8 @@ def find_uneven_stages(files: Sequence[RankFile]) -> tuple[tuple[int, Finding], 
 
 def _computing_ns(file: RankFile) -> list[int]:
     """Return the duration of each step from the third on, without waits for communication."""
-    found = event_log.read_kinds(file.path, (StepEnded, CollectiveWaited))
-    ends = [each.time_ns for each in event_log.as_events(StepEnded, found[StepEnded])]
-    waits = event_log.as_events(CollectiveWaited, found[CollectiveWaited])
+    ends = [step.ended_ns for step in file.summary.steps if step.ended]
+    waits = event_log.read_kinds(file.path, (CollectiveWaited,)).of(CollectiveWaited)
     return [
         end - start - sum(each.duration_ns for each in waits if start < each.time_ns <= end)
         for start, end in pairwise(ends[1:])

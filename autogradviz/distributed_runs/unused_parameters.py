@@ -16,7 +16,6 @@ from autogradviz.events import (
     GradientBucketSeen,
     OpCalled,
     ParameterSeen,
-    StepEnded,
     field_names,
 )
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from autogradviz.distributed_runs.rank_files import RankFile
 
 _KINDS: Final = (
-    DataParallelSeen, GradientBucketSeen, GradAccumulated, ParameterSeen, StepEnded, OpCalled,
+    DataParallelSeen, GradientBucketSeen, GradAccumulated, ParameterSeen, OpCalled,
     *Lines.KINDS,
 )  # fmt: skip
 _FIELDS: Final = field_names(OpCalled)
@@ -41,38 +40,27 @@ class _RankGradients:
     """The parameters of one rank that got gradients of its own, by step."""
 
     def __init__(self, file: RankFile) -> None:
-        found = event_log.read_kinds(file.path, _KINDS)
+        log = event_log.read_kinds(file.path, _KINDS)
         self.rank = file.rank
-        wrappers = event_log.as_events(DataParallelSeen, found[DataParallelSeen])
+        self._summary = file.summary
+        wrappers = log.of(DataParallelSeen)
         self.wrapper = wrappers[-1] if wrappers else None
-        self.buckets = event_log.as_events(GradientBucketSeen, found[GradientBucketSeen])
+        self.buckets = log.of(GradientBucketSeen)
         names = {
-            each.tensor_id: each.parameter_name
-            for each in event_log.as_events(ParameterSeen, found[ParameterSeen])
-            if not each.buffer
+            each.tensor_id: each.parameter_name for each in log.of(ParameterSeen) if not each.buffer
         }
         self._ids = {name: tensor_id for tensor_id, name in names.items()}
-        self._ends = event_log.as_events(StepEnded, found[StepEnded])
-        self._ops = found[OpCalled]
-        self._lines = Lines(found)
+        self._ops = log.rows(OpCalled)
+        self._lines = Lines(log)
         self.by_step: dict[int, set[str]] = {}
-        for event in event_log.as_events(GradAccumulated, found[GradAccumulated]):
+        for event in log.of(GradAccumulated):
             if event.tensor_id in names:
-                self.by_step.setdefault(self._step(event.seq), set()).add(names[event.tensor_id])
-
-    def _step(self, seq: int) -> int:
-        return next((each.step for each in self._ends if seq < each.end_seq), self._last + 1)
-
-    @property
-    def _last(self) -> int:
-        return self._ends[-1].step if self._ends else -1
+                step = self._summary.step_at(event.seq)
+                self.by_step.setdefault(step, set()).add(names[event.tensor_id])
 
     def _of_step(self, step: int) -> list[tuple[object, ...]]:
-        ends = {each.step: each.end_seq for each in self._ends}
-        first, until = ends.get(step - 1, 0), ends.get(step)
-        return [
-            row for row in self._ops if row[_SEQ] >= first and (until is None or row[_SEQ] < until)
-        ]
+        first, until = self._summary.events_of(step)
+        return [row for row in self._ops if first <= row[_SEQ] < until]
 
     def in_order(self, names: set[str]) -> list[str]:
         """Return names in the order of the model."""
@@ -91,13 +79,13 @@ class _RankGradients:
                 and own not in row[_WRITTEN]  # type: ignore[operator]
                 and not (row[_NODE] is None and row[_CALL] is None)
             ):
-                return tuple(self._lines.stack(row[_STACK]))  # type: ignore[arg-type]
+                return tuple(self._lines.user_stack(row[_STACK]))  # type: ignore[arg-type]
         return None
 
     def lines(self, step: int) -> set[SourceLocation]:
         """Return all lines of the user's program that ran ops in a step."""
         stacks = {row[_STACK] for row in self._of_step(step)}
-        return {line for stack_id in stacks for line in self._lines.stack(stack_id)}  # type: ignore[arg-type]
+        return {line for stack_id in stacks for line in self._lines.user_stack(stack_id)}  # type: ignore[arg-type]
 
 
 def find_unused_parameters(file: RankFile, other: RankFile) -> tuple[tuple[int, Finding], ...]:

@@ -32,9 +32,9 @@ from autogradviz.event_log.file_layout import is_arrow_file
 from autogradviz.event_log.filter_modules import matches_module, within
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.rank_path_after_restart import path_of_rank
-from autogradviz.event_log.rank_summary import Line, RankSummary, collective_key
+from autogradviz.event_log.rank_summary import RankSummary, collective_key, with_common_rounds
 from autogradviz.event_log.rank_summary import Step as StepSummary
-from autogradviz.event_log.read_kinds import as_events, read_kinds, read_summary
+from autogradviz.event_log.read_kinds import read_kinds, read_summary
 from autogradviz.event_log.redact import redact
 from autogradviz.event_log.safe_overwrite import (
     PathLike,
@@ -54,11 +54,11 @@ from autogradviz.event_log.trace_file import (
     save,
     save_new,
 )
+from autogradviz.event_log.training_steps import TrainingSteps
 from autogradviz.event_log.uncompressed_rows import Row
 
 __all__ = [
     "FORMAT_VERSION",
-    "Line",
     "Log",
     "PathLike",
     "RankSummary",
@@ -66,7 +66,7 @@ __all__ = [
     "StepSummary",
     "StepTotals",
     "Stream",
-    "as_events",
+    "TrainingSteps",
     "batches",
     "check_folder",
     "check_not_exists",
@@ -86,6 +86,7 @@ __all__ = [
     "save_new",
     "step_totals",
     "temp_sibling",
+    "with_common_rounds",
     "within",
     "write_options",
     "write_over_own",

@@ -11,20 +11,26 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from dataclasses import asdict, dataclass
-from operator import itemgetter
+from bisect import bisect_right
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from autogradviz.event_log.file_layout import index_size
+from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.stacks import SourceLocation, Stacks, line_of_file
 from autogradviz.event_log.step_totals import StepTotals
+from autogradviz.event_log.training_steps import NO_END, TrainingSteps
 from autogradviz.events import (
+    BackwardEnded,
     BackwardStarted,
     CollectiveCalled,
     ErrorRaised,
     Event,
-    FrameSeen,
+    LossRead,
     MeshSeen,
     NormRead,
+    OptimizerStepped,
     ParameterNormRead,
     ParameterSeen,
     ProcessGroupSeen,
@@ -32,43 +38,34 @@ from autogradviz.events import (
     RecordingEnded,
     RecordingInterrupted,
     RecordingStarted,
-    StackSeen,
     StepEnded,
     StepUnfinished,
     TensorSeen,
 )
-from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.event_log.log import Log
 
 SUMMARIZED: Final[tuple[type[Event], ...]] = (
     RecordingStarted, RankSeen, ProcessGroupSeen, MeshSeen, StepEnded, StepUnfinished,
     CollectiveCalled, BackwardStarted, NormRead, ParameterSeen, TensorSeen, ErrorRaised,
-    RecordingInterrupted, RecordingEnded, ParameterNormRead, StackSeen, FrameSeen,
+    RecordingInterrupted, RecordingEnded, ParameterNormRead, OptimizerStepped, BackwardEnded,
+    LossRead, *Stacks.KINDS,
 )  # fmt: skip
 """The kinds of events that a summary is computed from."""
 
-_MARK: Final = b"AGVRANK1"
+_MARK: Final = b"AGVRANK2"
 _TAIL: Final = struct.Struct("<Q8s")  # bytes of the summary, and the mark
 _MOST_BYTES: Final = 2**26
 _NUMBERS: Final = (
     "rank", "world_size", "restart_count", "started_at_ns", "model", "event_count", "duration_ns",
+    "round_length",
 )  # fmt: skip
 _SAME_SHAPES: Final = ("allreduce", "all_reduce", "broadcast")
 """Collectives in which all ranks pass tensors of the same shape."""
-
-
-class Line(NamedTuple):
-    """A line of the user's program."""
-
-    filename: str
-    lineno: int
-    function: str
-    text: str
 
 
 class Collectives(NamedTuple):
@@ -82,15 +79,18 @@ class Collectives(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step; the last one may not have ended."""
+    """One step, or a part of it; the last one may not have ended."""
 
     step: int  # from 0
     ended: bool
     ops: int | None
     digest: int | None
     ended_ns: int  # 0 if it did not end
-    loss: float | None  # norm of the last root of a backward; None if not finite, or unknown
-    not_finite: bool  # a root of a backward was NaN or infinite
+    loss: float | None  # None if not finite, or unknown
+    not_finite: bool  # a backward began at NaN or infinity
+    end_seq: int  # of the first event after it, NO_END if it is unknown
+    digest_seq: int  # of the first event whose op the digest does not have
+    updates: int  # of a part: equal if its optimizers updated the same tensors
     collectives: tuple[Collectives, ...]
 
 
@@ -100,10 +100,10 @@ class Place(NamedTuple):
     group_name: str
     number: int | None
     op: str
-    line: Line | None
+    line: SourceLocation | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RankSummary:
     """One rank of a run.
 
@@ -117,7 +117,8 @@ class RankSummary:
         groups: name, description and ranks of each process group.
         meshes: names, shape and coordinates of each device mesh.
         model: a digest of the names of all parameters, 0 if there is none.
-        steps: the recorded steps.
+        parts: what the recorder ended as steps; digests of different ranks compare these.
+        round_length: the number of parts in a step.
         newest: the newest collective of each process group.
         gradients: a digest of the norms of the final gradients, None if there is none.
         parameters: a digest of the final norms of the parameters, None if there is none.
@@ -144,58 +145,117 @@ class RankSummary:
     groups: tuple[tuple[str, str, tuple[int, ...]], ...]
     meshes: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]], ...]
     model: int
-    steps: tuple[Step, ...]
+    parts: tuple[Step, ...]
+    round_length: int
     newest: tuple[Place, ...]
     gradients: int | None
     parameters: int | None
-    error: tuple[str, str, Line | None] | None
-    interrupted: tuple[str, Line | None] | None
+    error: tuple[str, str, SourceLocation | None] | None
+    interrupted: tuple[str, SourceLocation | None] | None
     is_complete: bool
     event_count: int
     duration_ns: int
     totals: StepTotals | None = None
 
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The recorded steps; see NOTE [ Rounds of several optimizers ]."""
+        length = self.round_length
+        if length == 1:
+            return self.parts
+        groups = [self.parts[at : at + length] for at in range(0, len(self.parts), length)]
+        return tuple(_join(at, group, length) for at, group in enumerate(groups))
 
-class _Reader:
-    """Rows of events by kind, as events."""
+    def step_of(self, part: int) -> int:
+        """Return the number of the step of a part."""
+        return part // self.round_length
 
-    def __init__(self, rows: Mapping[type[Event], Sequence[Row]]) -> None:
-        self._rows = rows
-        self._stacks: dict[int, tuple[int, ...]] | None = None
-        self._frames: dict[int, Any] = {}
+    def step_at(self, seq: int) -> int:
+        """Return the number of the step that an event belongs to, as if one followed the last."""
+        after = self.steps[-1].step + 1 if self.steps else 0
+        return next((each.step for each in self.steps if seq < each.end_seq), after)
 
-    def of(self, kind: type[Event]) -> list[Any]:
-        """Return the events of a kind."""
-        make = maker(kind)
-        return [make(*row) for row in self._rows.get(kind, ())]
+    def events_of(self, step: int) -> tuple[int, int]:
+        """Return the first event of a step, and the first one after it."""
+        ends = {each.step: each.end_seq for each in self.steps}
+        return ends.get(step - 1, 0), ends.get(step, NO_END)
 
-    def line(self, stack_id: int | None) -> Line | None:
-        """Return the innermost line of the user's program in a stack."""
-        if self._stacks is None:
-            self._stacks = {each.stack_id: each.frame_ids for each in self.of(StackSeen)}
-            self._frames = {each.frame_id: each for each in self.of(FrameSeen)}
-        frames = self._stacks.get(-1 if stack_id is None else stack_id, ())
-        found = (self._frames.get(frame_id) for frame_id in frames)
-        user = next((frame for frame in found if frame is not None and not frame.library), None)
-        return None if user is None else Line(user.filename, user.lineno, user.function, user.text)
+    def digested_events_of(self, step: int) -> tuple[int, int]:
+        """Return the first event whose op the digest of a step has, and the first one after it.
+
+        Without an optimizer, a digest is taken when the next backward begins.
+        """
+        ends = {each.step: each.digest_seq for each in self.steps}
+        return ends.get(step - 1, 0), ends.get(step, NO_END)
 
 
-def summarize(rows: Mapping[type[Event], Sequence[Row]]) -> RankSummary:
+def _join(number: int, parts: Sequence[Step], length: int) -> Step:
+    """Return a step of some parts."""
+    last, ended = parts[-1], len(parts) == length and parts[-1].ended
+    ops, digests = [each.ops for each in parts], [each.digest for each in parts]
+    own: dict[str, list[Collectives]] = {}
+    for each in parts:
+        for found in each.collectives:
+            own.setdefault(found.group_name, []).append(found)
+    return last._replace(
+        step=number,
+        ended=ended,
+        ops=None if None in ops else sum(filter(None, ops)),
+        digest=None if None in digests else _digest(*map(str, digests)),
+        ended_ns=last.ended_ns if ended else 0,
+        loss=next((each.loss for each in reversed(parts) if each.loss is not None), None),
+        not_finite=any(each.not_finite for each in parts),
+        updates=parts[0].updates,
+        collectives=tuple(
+            Collectives(
+                name,
+                group[0].first,
+                sum(each.calls for each in group),
+                _digest(*(str(each.digest) for each in group)),
+                group[0].first_ns,
+            )
+            for name, group in own.items()
+        ),
+    )
+
+
+def with_common_rounds(summaries: Sequence[RankSummary]) -> list[RankSummary]:
+    """Return the summaries of a run with one number of parts in a step.
+
+    A rank that stopped early may not have repeated its round. If its optimizers stepped in the same
+    order as on the rank that went furthest, as far as it went, its rounds are as long.
+    """
+    if not summaries:
+        return []
+    most = max(summaries, key=lambda each: len(each.parts))
+    order = [each.updates for each in most.parts]
+    return [
+        replace(each, round_length=most.round_length, totals=None)
+        if each.round_length != most.round_length
+        and [part.updates for part in each.parts] == order[: len(each.parts)]
+        else each
+        for each in summaries
+    ]
+
+
+def summarize(log: Log) -> RankSummary:
     """Return the summary of a recording.
 
     Args:
-        rows: of the kinds in ``SUMMARIZED``.
+        log: events of the kinds in ``SUMMARIZED``, or all events.
     """
-    events = _Reader(rows)
-    (started,) = events.of(RecordingStarted)[:1] or (None,)
-    (rank,) = events.of(RankSeen)[:1] or (None,)
-    ended = events.of(RecordingEnded)
-    calls = events.of(CollectiveCalled)
-    parameters = events.of(ParameterSeen)
-    norms = events.of(NormRead)
-    names = {each.tensor_id: each.parameter_name for each in parameters}
-    newest = {(call.group_name, call.group_number is None): call for call in calls}
-    errors = events.of(ErrorRaised)
+    log.decode(*SUMMARIZED)
+    stacks = Stacks(log)
+    (started,) = log.of(RecordingStarted)[:1] or (None,)
+    (rank,) = log.of(RankSeen)[:1] or (None,)
+    ended = log.of(RecordingEnded)
+    names = dict(log.fields(ParameterSeen, "tensor_id", "parameter_name"))
+    norms = log.of(NormRead)
+    newest = {
+        (call.group_name, call.group_number is None): call for call in log.of(CollectiveCalled)
+    }
+    errors = log.of(ErrorRaised)
+    steps = TrainingSteps(log)
     return RankSummary(
         rank=0 if rank is None else rank.rank,
         world_size=1 if rank is None else rank.world_size,
@@ -204,40 +264,43 @@ def summarize(rows: Mapping[type[Event], Sequence[Row]]) -> RankSummary:
         restart_count=0 if rank is None else rank.restart_count,
         started_at_ns=0 if started is None else started.started_at_ns,
         groups=tuple(
-            (each.group_name, each.group_description, each.group_ranks)
-            for each in events.of(ProcessGroupSeen)
+            log.fields(ProcessGroupSeen, "group_name", "group_description", "group_ranks")
         ),
-        meshes=tuple(
-            (each.mesh_names, each.mesh_shape, each.mesh_coordinates)
-            for each in events.of(MeshSeen)
-        ),
-        model=_digest(*sorted({each.parameter_name for each in parameters})),
-        steps=_steps(events, calls, norms),
+        meshes=tuple(log.fields(MeshSeen, "mesh_names", "mesh_shape", "mesh_coordinates")),
+        model=_digest(*sorted(set(log.column(ParameterSeen, "parameter_name")))),
+        parts=_parts(log, steps),
+        round_length=steps.round_length,
         newest=tuple(
-            Place(call.group_name, call.group_number, call.op, events.line(call.stack_id))
+            Place(call.group_name, call.group_number, call.op, stacks.user_line(call.stack_id))
             for call in newest.values()
         ),
         gradients=_norms([each for each in norms if each.place == "gradient"], names),
-        parameters=_norms(events.of(ParameterNormRead), names),
+        parameters=_norms(log.of(ParameterNormRead), names),
         error=None
         if not errors
-        else (errors[-1].type_name, errors[-1].message[:500], events.line(errors[-1].stack_id)),
-        interrupted=_interruption(events),
+        else (
+            errors[-1].type_name,
+            errors[-1].message[:500],
+            stacks.user_line(errors[-1].stack_id),
+        ),
+        interrupted=_interruption(log, stacks),
         is_complete=bool(ended),
         event_count=ended[-1].event_count if ended else 0,
-        duration_ns=max((row[1] for kind in rows.values() for row in kind[-1:]), default=0),
+        duration_ns=max(
+            (time for kind in SUMMARIZED for time in log.column(kind, "time_ns")[-1:]), default=0
+        ),
     )
 
 
-def _interruption(events: _Reader) -> tuple[str, Line | None] | None:
+def _interruption(log: Log, stacks: Stacks) -> tuple[str, SourceLocation | None] | None:
     """Return why the newest interruption came, and where; a hang that a signal ended is a hang."""
-    found = events.of(RecordingInterrupted)
+    found = log.of(RecordingInterrupted)
     if not found:
         return None
     last = found[-1]
     before = found[-2] if found[1:] else last
     reason = before.reason if before.stack_id == last.stack_id else last.reason
-    return reason, events.line(last.stack_id)
+    return reason, stacks.user_line(last.stack_id)
 
 
 def _digest(*parts: str) -> int:
@@ -251,58 +314,43 @@ def _norms(read: Sequence[Any], names: Mapping[int, str]) -> int | None:
     return _digest(*named) if named else None
 
 
-def _steps(events: _Reader, calls: Sequence[Any], norms: Sequence[Any]) -> tuple[Step, ...]:
-    shapes = {each.tensor_id: f"{each.dtype}{each.shape}" for each in events.of(TensorSeen)}
-    began = {each.backward_id: each.seq for each in events.of(BackwardStarted)}
-    roots = sorted(
-        ((began.get(each.backward_id, 0), each.norm) for each in norms if each.place == "root"),
-        reverse=True,
-        key=itemgetter(0),
-    )
-    waiting = list(calls)[::-1]
-
-    def step(number: int, end: Any, before: float, *, ended: bool) -> Step:
-        loss, not_finite = None, False
-        while roots and roots[-1][0] < before:
-            loss = roots.pop()[1]
-            not_finite = not_finite or loss is None
-        own: dict[str, list[Any]] = {}
-        while waiting and waiting[-1].seq < before:
-            call = waiting.pop()
-            if call.group_number is not None:
-                own.setdefault(call.group_name, []).append(call)
-        return Step(
-            number,
-            ended,
-            None if end is None else end.step_ops,
-            None if end is None else end.step_digest,
-            end.time_ns if ended else 0,
-            loss,
-            not_finite,
+def _parts(log: Log, steps: TrainingSteps) -> tuple[Step, ...]:
+    shapes = {each.tensor_id: f"{each.dtype}{each.shape}" for each in rows_of(log, TensorSeen)}
+    calls: dict[int, dict[str, list[CollectiveCalled]]] = {}
+    found = steps.by_part()
+    ends = [each.end_seq for each in found]
+    for call in log.of(CollectiveCalled):
+        if call.group_number is not None:
+            own = calls.setdefault(bisect_right(ends, call.seq), {})
+            own.setdefault(call.group_name, []).append(call)
+    unfinished = log.of(StepUnfinished)[-1:]
+    return tuple(
+        Step(
+            each.number,
+            each.ended,
+            each.parts[0].ops if each.parts else next((end.step_ops for end in unfinished), None),
+            each.parts[0].digest
+            if each.parts
+            else next((end.step_digest for end in unfinished), None),
+            each.end_ns if each.ended else 0,
+            each.loss,
+            None in each.losses,
+            each.end_seq,
+            each.parts[0].seq if each.parts else NO_END,
+            steps.pattern[at] if each.parts else -1,
             tuple(
                 Collectives(
                     name,
-                    group[0].group_number,
+                    group[0].group_number or 0,
                     len(group),
                     _digest(*(collective_key(call, shapes) for call in group)),
                     group[0].time_ns,
                 )
-                for name, group in own.items()
+                for name, group in calls.get(at, {}).items()
             ),
         )
-
-    ends = events.of(StepEnded)
-    steps = [step(end.step, end, end.end_seq, ended=True) for end in ends]
-    unfinished = events.of(StepUnfinished)
-    rest = step(
-        ends[-1].step + 1 if ends else 0,
-        unfinished[-1] if unfinished else None,
-        float("inf"),
-        ended=False,
+        for at, each in enumerate(found)
     )
-    if rest.ops or rest.collectives or rest.not_finite:
-        steps.append(rest)
-    return tuple(steps)
 
 
 def collective_key(call: CollectiveCalled, shapes: Mapping[int, str]) -> str:
@@ -357,14 +405,14 @@ def read_footer(path: Path) -> RankSummary | None:
 
 def _from_json(found: dict[str, Any]) -> RankSummary:
     """Return a summary of what JSON holds; raises ``TypeError`` or ``ValueError`` if it is none."""
-    steps = tuple(
-        Step._make([*each[:-1], tuple(map(Collectives._make, each[-1]))]) for each in found["steps"]
+    parts = tuple(
+        Step._make([*each[:-1], tuple(map(Collectives._make, each[-1]))]) for each in found["parts"]
     )
     newest = tuple(Place._make([*each[:-1], _line(each[-1])]) for each in found["newest"])
     error, interrupted = found["error"], found["interrupted"]
     known = {
         **found,
-        "steps": steps,
+        "parts": parts,
         "newest": newest,
         "totals": _totals(found.get("totals")),
         "groups": tuple((str(n), str(d), tuple(map(int, r))) for n, d, r in found["groups"]),
@@ -397,8 +445,10 @@ def _totals(found: Sequence[Any] | None) -> StepTotals | None:
     )
 
 
-def _line(found: Sequence[Any] | None) -> Line | None:
+def _line(found: Mapping[str, Any] | None) -> SourceLocation | None:
     if found is None:
         return None
-    filename, lineno, function, text = found
-    return Line(str(filename), int(lineno), str(function), str(text))
+    return line_of_file(
+        str(found["filename"]), int(found["lineno"]), str(found["function"]), str(found["text"]),
+        None if found["cell"] is None else int(found["cell"]),
+    )  # fmt: skip

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from autogradviz.event_log.arrow_message_sizes import read_messages
 from autogradviz.event_log.decode_file_batches import open_stream
+from autogradviz.event_log.log import Log
 from autogradviz.event_log.rank_summary import SUMMARIZED, RankSummary, read_footer, summarize
 from autogradviz.event_log.rows_to_arrow import find_runs, to_rows
 from autogradviz.event_log.trace_file import UNREADABLE, check_beginning, read_content
-from autogradviz.events import Event, field_names
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.events import field_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from autogradviz.event_log.safe_overwrite import PathLike
-    from autogradviz.event_log.uncompressed_rows import Row
-
-E = TypeVar("E", bound=Event)
+    from autogradviz.events import Event
 
 
-def read_kinds(path: PathLike, kinds: Collection[type[Event]]) -> dict[type[Event], list[Row]]:
-    """Return the rows of some kinds, oldest first; those before the damage of a damaged file.
+def read_kinds(path: PathLike, kinds: Collection[type[Event]]) -> Log:
+    """Return a log of some kinds of events; of a damaged file, those before the damage.
 
     Raises:
         NotATraceError: if the file is not a trace, or has another format version.
         FileNotFoundError: if the file does not exist.
     """
     content = read_content(Path(path))
-    found: dict[type[Event], list[Row]] = {kind: [] for kind in kinds}
+    log = Log()
     columns = {"kind", *(name for kind in kinds for name in field_names(kind))}
     try:
         messages = read_messages(content)
@@ -40,17 +37,11 @@ def read_kinds(path: PathLike, kinds: Collection[type[Event]]) -> dict[type[Even
             piece = memoryview(content)[message.start : message.end]
             for batch in open_stream(head, piece, columns):
                 for run in find_runs(batch, kinds):
-                    found[run.kind] += to_rows(batch, run)
+                    log.extend_rows(run.kind, to_rows(batch, run))
     except UNREADABLE:
         pass
-    for rows in found.values():
-        rows.sort(key=lambda row: row[0])
-    return found
-
-
-def as_events(kind: type[E], rows: Iterable[Row]) -> list[E]:
-    """Return rows of a kind as events."""
-    return list(starmap(maker(kind), rows))
+    log.sort()
+    return log
 
 
 def read_summary(path: PathLike) -> RankSummary:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.stacks import Stacks
+from autogradviz.event_log.training_steps import STEP_KINDS, TrainingSteps
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
@@ -29,7 +31,6 @@ from autogradviz.events import (
     ParameterSeen,
     SavedStorageFreed,
     SlotSeen,
-    StepEnded,
     StepNormRead,
     TensorMoved,
     TensorReleased,
@@ -45,10 +46,9 @@ if TYPE_CHECKING:
     from autogradviz.event_log.log import Log
 
 TOTALED: Final[tuple[type[Event], ...]] = (
-    StepEnded, ParameterSeen, TensorSeen, OpCalled, MutationCloned, NodeSeen, TensorSaved, SlotSeen,
-    SavedStorageFreed, TensorMoved, TensorReleased, TensorUnpacked, BackwardStarted, NodeStarted,
-    BackwardEnded, GradAccumulated, StepNormRead, NormRead, LocalGradientNormRead,
-    WholeParameterSeen,
+    *STEP_KINDS, ParameterSeen, TensorSeen, OpCalled, MutationCloned, NodeSeen, TensorSaved,
+    SlotSeen, SavedStorageFreed, TensorMoved, TensorReleased, TensorUnpacked, NodeStarted,
+    GradAccumulated, StepNormRead, LocalGradientNormRead, WholeParameterSeen, *Stacks.KINDS,
 )  # fmt: skip
 """The kinds of events that the totals are computed from."""
 
@@ -74,9 +74,10 @@ def step_totals(log: Log) -> StepTotals:
     it is not known if that is a term of a sum.
     """
     log.decode(*TOTALED)
-    ends = [end.end_seq for end in rows_of(log, StepEnded)]
+    steps = TrainingSteps(log).ended
+    ends = [step.end_seq for step in steps]
     return StepTotals(
-        steps=tuple(end.step for end in rows_of(log, StepEnded)),
+        steps=tuple(step.number for step in steps),
         saved_nbytes=_peaks(_saved_bytes(log), ends) if ends else (),
         gradient_norms=_gradient_norms(log, ends),
         are_parts=any(

@@ -23,7 +23,7 @@ from autogradviz.event_log.decode_file_batches import Batch, read_batches
 from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.log_segments import Segments
-from autogradviz.event_log.rank_summary import SUMMARIZED, summarize, summary_footer
+from autogradviz.event_log.rank_summary import summarize, summary_footer
 from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.safe_overwrite import (
     PathLike,
@@ -103,7 +103,7 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
         yield writer.add(writer.encoder.encode(batch))
     summary = b""
     if log.rows(RankSeen):
-        found = summarize({kind: log.rows(kind) for kind in SUMMARIZED})
+        found = summarize(log)
         # Of a longer log, the rows of ops would take much memory.
         totals = step_totals(log) if len(log) <= MANY else None
         summary = summary_footer(replace(found, totals=totals))

@@ -125,7 +125,7 @@ class LiveRecording:
             self._shown = self._steps.version
             self.widget._changes = {  # noqa: SLF001
                 "name": self._title,
-                "generation": 0,
+                "generation": self._steps.generation,
                 "exists": True,
                 "unread": 0,
                 "error": error,

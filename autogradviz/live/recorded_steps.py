@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis import Analysis
 from autogradviz.causes import find_problems
-from autogradviz.event_log import as_events
+from autogradviz.event_log import Log, TrainingSteps
 from autogradviz.event_log.step_events import StepEvents
+from autogradviz.event_log.training_steps import STEP_KINDS
 from autogradviz.events import (
     BackwardStarted,
-    ErrorRaised,
-    LossRead,
     NormRead,
     RecorderLimited,
     RecordingEnded,
@@ -26,9 +25,8 @@ from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:
     from autogradviz.diagnose import Finding
-    from autogradviz.event_log import Log
     from autogradviz.event_log.log_segments import Segment
-    from autogradviz.event_log.step_events import RowsByKind
+    from autogradviz.event_log.training_steps import Step
     from autogradviz.scene import Scene
 
 NO_LOSS: Final = "not recorded: no backward of a step began at a number on the CPU"
@@ -46,6 +44,7 @@ class RecordedStep:
         step: its number, from 0.
         start_seq: of its first event.
         end_seq: of the first event after it.
+        end_ns: when it ended.
         duration_ns: since the end of the step before, or since the start of the recording.
         unfinished: whether the recording ended before the step did.
         losses: numbers from which its backwards began, oldest first; None if NaN or infinite.
@@ -59,6 +58,7 @@ class RecordedStep:
     step: int
     start_seq: int
     end_seq: int
+    end_ns: int
     duration_ns: int
     losses: list[float | None]
     unfinished: bool = False
@@ -86,6 +86,7 @@ class RecordedSteps:
         steps: oldest first.
         findings: by slug and line.
         version: the number of the last change.
+        generation: how often all steps were counted again, since a round was seen to repeat.
         ended: whether the recording has ended.
         started: the first event of the recording, if it was read.
     """
@@ -97,11 +98,10 @@ class RecordedSteps:
         self.version = 0
         self.ended = False
         self.started: RecordingStarted | None = None
-        self._losses: dict[int, list[float | None]] = {}  # of the step that has not ended
-        self._nested: set[int] = set()  # backwards inside another one
-        self._last_end = (0, 0)  # event, time
-        self._last_backward_seq = -1
-        self._error_seq = -1
+        self.generation = 0
+        self._log = Log()  # what steps are counted from
+        self._round_length = 1
+        self._taken = 0  # of the steps that were counted
         self._next_step = 0
         self.missing = 0
         """Steps of which no events could be read."""
@@ -110,63 +110,57 @@ class RecordedSteps:
     def add(self, segment: Segment) -> None:
         """Append events of the recording."""
         rows = self.events.add(segment)
-        for started in as_events(RecordingStarted, rows[RecordingStarted]):
-            self.started = started
-        self._add_steps(rows)
-        for row in rows[ErrorRaised]:
-            self._error_seq = row[0]
-        for ended in as_events(RecordingEnded, rows[RecordingEnded]):
-            self._end(ended)
+        for kind in (*STEP_KINDS, RecordingStarted, RecordingEnded):
+            self._log.extend_rows(kind, rows[kind])
+        self.started = next(iter(self._log.of(RecordingStarted)), None)
+        if rows[StepEnded] or rows[RecordingEnded]:
+            self._count_steps(next(iter(self._log.of(RecordingEnded)), None))
 
-    def _add_steps(self, rows: RowsByKind) -> None:
-        for backward in as_events(BackwardStarted, rows[BackwardStarted]):
-            if backward.parent_backward_id is not None:
-                self._nested.add(backward.backward_id)
-            self._last_backward_seq = max(self._last_backward_seq, backward.seq)
-        losses = sorted(as_events(LossRead, rows[LossRead]), key=lambda read: read.seq)
-        for ended in sorted(as_events(StepEnded, rows[StepEnded]), key=lambda end: end.seq):
-            while losses and losses[0].seq < ended.seq:
-                self._take_loss(losses.pop(0))
-            skipped = ended.step - self._next_step
-            self._next_step = ended.step + 1
-            if skipped:  # the begin of this step is unknown
-                self.missing += skipped + 1
-            else:
-                self._append(ended.step, ended.end_seq, ended.time_ns)
-            self._losses, self._nested = {}, set()
-            self._last_end = (ended.end_seq, ended.time_ns)
-        for read in losses:
-            self._take_loss(read)
+    def _count_steps(self, ended: RecordingEnded | None) -> None:
+        """Add the steps that have ended, and at the end of the recording one that has not.
 
-    def _append(self, number: int, end_seq: int, end_ns: int, *, unfinished: bool = False) -> None:
-        begin_seq, begin_ns = self._last_end
+        If nothing began after the last step, its events are those to the end of the recording.
+        """
+        last = max(self._log.column(StepEnded, "end_seq"), default=0)
+        rest = None if ended is None else self.events.log_of(last, ended.seq + 1)
+        found = TrainingSteps(self._log, rest=rest)
+        if found.round_length != self._round_length:
+            self._round_length = found.round_length
+            self._taken = self._next_step = self.missing = 0
+            self.steps, self._unanalyzed, self.findings = [], [], {}
+            self.generation += 1
+        for step in found[self._taken :]:
+            if step.ended or ended is not None:
+                self._taken += 1
+                self._add_step(
+                    step, step.end_seq if ended is None else min(step.end_seq, ended.seq)
+                )
+        if ended is not None:
+            self.ended = True
+            self.version += 1
+            if self.steps and self.steps[-1].end_seq < ended.seq:
+                self.steps[-1].end_seq = ended.seq
+                if self.steps[-1].analyzed:
+                    self._unanalyzed.append(self.steps[-1])
+
+    def _add_step(self, found: Step, end_seq: int) -> None:
+        skipped = found.number - self._next_step
+        self._next_step = found.number + 1
+        if skipped:  # the begin of this step is unknown
+            self.missing += skipped + 1
+            return
         step = RecordedStep(
-            step=number,
-            start_seq=begin_seq,
+            step=found.number,
+            start_seq=found.start_seq,
             end_seq=end_seq,
-            duration_ns=end_ns - begin_ns,
-            losses=[loss for found in self._losses.values() for loss in found],
-            unfinished=unfinished,
+            end_ns=found.end_ns,
+            duration_ns=found.end_ns - found.start_ns,
+            losses=[*found.losses],
+            unfinished=not found.ended,
         )
         self.steps.append(step)
         self._unanalyzed.append(step)
         self._mark_changed(step)
-
-    def _end(self, ended: RecordingEnded) -> None:
-        """Add the events after the last step: to it, or as a step that did not end."""
-        self.ended = True
-        self.version += 1
-        if max(self._last_backward_seq, self._error_seq) >= self._last_end[0]:
-            self._append(self._next_step, ended.seq, ended.time_ns, unfinished=True)
-        elif self.steps:
-            last = self.steps[-1]
-            last.end_seq = ended.seq
-            if last.analyzed:
-                self._unanalyzed.append(last)
-
-    def _take_loss(self, read: LossRead) -> None:
-        if read.backward_id not in self._nested:
-            self._losses.setdefault(read.backward_id, []).append(read.loss)
 
     def _mark_changed(self, changed: RecordedStep | FoundFinding) -> None:
         self.version += 1
@@ -184,7 +178,7 @@ class RecordedSteps:
             f"only step {step.step:,} is here: graphs, saved tensors and versions from before it "
             "are missing"
         )
-        row = (step.end_seq, self._last_end[1], 0, None, "keep_steps", text)
+        row = (step.end_seq, step.end_ns, 0, None, "keep_steps", text)
         log.extend_rows(RecorderLimited, [row])
         return log
 

@@ -59,9 +59,11 @@ class WatchedFile:
     def state(self, generation: int, version: int) -> dict[str, Any]:
         """Return the changes since a version of a generation, as JSON-compatible values.
 
-        A generation begins when another file takes the place of the one that was read.
+        A generation begins when another file takes the place of the one that was read, or when
+        steps are counted again.
         """
-        current, steps = self._steps
+        replacements, steps = self._steps
+        current = (replacements << 20) + steps.generation
         return {
             "name": self.path.name,
             "generation": current,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import plotly.graph_objects as go
 
-from autogradviz.analysis.formatting import format_bytes
-from autogradviz.render.terminal_text import format_duration
+from autogradviz.analysis.formatting import format_bytes, format_duration
 from autogradviz.scene.display_text import block_prefix
 
 if TYPE_CHECKING:

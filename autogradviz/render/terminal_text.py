@@ -8,9 +8,8 @@ from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.events import RecordingStarted
-from autogradviz.scene.display_text import plural
 from autogradviz.support.rich_classes import Console, Group, Padding, Segment, Table, Text
 from autogradviz.support.standard_error import write_stderr
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _WIDTH: Final = 100
 NOTE_LINES: Final = 30  # maximum length of a note on an exception
-_TEN_SECONDS_NS: Final = 10**10
 _CHOSEN: Final = "(it was chosen)"
 
 _CONTROLS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "�")
@@ -48,13 +46,6 @@ class _WithoutControls:
 def strip_controls(inner: RenderableType) -> RenderableType:
     """Return a renderable with "�" in place of control characters from the recorded program."""
     return _WithoutControls(inner)
-
-
-def format_duration(duration_ns: int) -> str:
-    """Return nanoseconds as "12.3 ms", from ten seconds on as "12.3 s"."""
-    if duration_ns >= _TEN_SECONDS_NS:
-        return f"{duration_ns / 1e9:,.1f} s"
-    return f"{duration_ns / 1e6:,.1f} ms"
 
 
 def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.analysis.align_ops import match
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.events import (
     NO_ID,
@@ -820,13 +820,8 @@ _VIEWS: Final = ("aten.view.", "aten._unsafe_view.", "aten._reshape_alias.", "at
 
 def _twins(forward: Body, body: Body) -> list[tuple[Statement, Statement]]:
     """Return the pairs of statements that are the same in a forward and a recomputation."""
-    keys = [[_kind(each) for each in part.statements] for part in (forward, body)]
-    blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
-    return [
-        (forward.statements[a + place], body.statements[b + place])
-        for a, b, size in blocks
-        for place in range(size)
-    ]
+    first, second = ([_kind(each) for each in part.statements] for part in (forward, body))
+    return [(forward.statements[x], body.statements[y]) for x, y in match(first, second)]
 
 
 def _is_prefix(body: Body, forward: Body) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes
-from autogradviz.scene.display_text import last_part, plural, range_label
+from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.scene.display_text import last_part, range_label
 from autogradviz.scene.group_tree_type import SECTIONS
 from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH

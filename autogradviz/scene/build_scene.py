@@ -34,7 +34,7 @@ from autogradviz.scene.memory_view import build_flame_tables, build_prediction_t
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.parts_opened_by_name import find_opened
 from autogradviz.scene.schema import Scene, SceneEdge
-from autogradviz.scene.steps import Steps
+from autogradviz.scene.steps import build_steps, steps_of_nodes
 from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.pause_gc import collector_paused
 
@@ -87,10 +87,13 @@ def build_scene(
     dominating = [] if chosen else dominating_nodes(regions, region_of, len(folded.nodes))
     drawn = {*parts.compiled_nodes, *dominating}
     names = {node: regions[at].name for node, at in region_of.items()}
-    steps = Steps(analysis)
     groups = flatten_groups(
         group_nodes(
-            folded, analysis.regions, victims | parts.apart, names, steps.of_nodes(folded.nodes)
+            folded,
+            analysis.regions,
+            victims | parts.apart,
+            names,
+            steps_of_nodes(analysis, folded.nodes),
         )
     )
     layouts = lay_out_groups(groups, folded)
@@ -142,11 +145,11 @@ def build_scene(
     idle = panels.find_idle(analysis)
     summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
     counted = build_counted_storages(analysis, folded, tree)
-    times = build_call_times(analysis, tree, steps)
+    times = build_call_times(analysis, tree)
     return replace(
         scene,
         summary=summary,
-        steps=steps.rows,
+        steps=build_steps(analysis),
         call_frames=tuple(tree.frames),
         call_times=times,
         regions=panels.build_regions(analysis),
@@ -158,7 +161,7 @@ def build_scene(
         counted_storages=counted,
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
-        flame_rows=build_flame_tables(analysis, folded, steps),
+        flame_rows=build_flame_tables(analysis, folded),
         **build_prediction_tables(analysis),
         changes=panels.build_changes(analysis),
         saved_diffs=panels.build_saved_diffs(analysis),

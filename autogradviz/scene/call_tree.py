@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node
-    from autogradviz.scene.steps import Steps
 
 NO_FRAME: Final = -1
 """The frame of what has no recorded line."""
@@ -96,12 +95,12 @@ class CallTree:
         return found
 
 
-def build_call_times(analysis: Analysis, tree: CallTree, steps: Steps) -> tuple[SceneCallTime, ...]:
+def build_call_times(analysis: Analysis, tree: CallTree) -> tuple[SceneCallTime, ...]:
     """Return the self times of ops and of nodes, by the frame that ran them and by step."""
     sums: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
-    for frame, origin, phase, time_ns, duration_ns in _times(analysis, tree, steps):
+    for frame, origin, phase, time_ns, duration_ns in _times(analysis, tree):
         if duration_ns > 0:
-            row = sums[frame, origin, phase, steps.at(time_ns)]
+            row = sums[frame, origin, phase, analysis.steps.at_ns(time_ns)]
             row[0] += 1
             row[1] += duration_ns
     return tuple(
@@ -110,9 +109,7 @@ def build_call_times(analysis: Analysis, tree: CallTree, steps: Steps) -> tuple[
     )
 
 
-def _times(
-    analysis: Analysis, tree: CallTree, steps: Steps
-) -> Iterator[tuple[int, int, str, int, int]]:
+def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, int, int]]:
     """Yield frame, origin, phase, start and duration of each op, node run and recomputation."""
     for op in analysis.ops:
         if op.phase == "forward":
@@ -125,7 +122,7 @@ def _times(
     for span, self_ns in self_times(analysis):
         caller = caller_at(span.start_ns)
         if span.kind == "recompute":
-            row = outside[span.label, caller, steps.at(span.start_ns)]
+            row = outside[span.label, caller, analysis.steps.at_ns(span.start_ns)]
             row[0], row[1] = span.start_ns, row[1] + self_ns
             continue
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
@@ -135,7 +132,11 @@ def _times(
         for op in (op for run in region.recomputations for op in run.ops):
             frame = tree.of(op.stack_id)
             yield frame, frame, "recompute", op.time_ns, op.duration_ns
-            key = region.module or region.function, caller_at(op.time_ns), steps.at(op.time_ns)
+            key = (
+                region.module or region.function,
+                caller_at(op.time_ns),
+                analysis.steps.at_ns(op.time_ns),
+            )
             outside[key][1] -= op.duration_ns
     for (_, caller, _), (start_ns, rest_ns) in outside.items():
         yield caller, caller, "recompute", start_ns, rest_ns

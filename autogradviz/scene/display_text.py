@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes, short_location
+from autogradviz.analysis.formatting import format_bytes, location_in_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,11 +25,6 @@ _HOOK_KINDS: Final[dict[HookKind, str]] = {
     "module_backward_pre": "module full backward pre-hook",
     "module_backward": "module full backward hook",
 }
-
-
-def plural(count: int, word: str) -> str:
-    """Return "1 node", "1,234 nodes"."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def last_part(name: str) -> str:
@@ -95,7 +90,7 @@ def hook_description(hook: Hook) -> str:
     if hook.kind != "retain_grad":
         parts[0] += f" {hook.name}"
     if hook.location is not None:
-        parts.append(short_location(hook.location))
+        parts.append(location_in_folder(hook.location))
     elif hook.early:
         parts.append("registered before the recording")
     if hook.kind != "retain_grad":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import display_op_name, short_location, source_line
+from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
 from autogradviz.scene.schema import (
     SceneCountedStorage,
     SceneSlotReason,
@@ -207,7 +207,7 @@ class _StorageBuilder:
             region = self._regions.get(tensor.region_id) if tensor.is_argument else None
             parts = [f"argument of checkpointed {region}" if region else self._slot(tensor)]
             if tensor.location is not None:
-                parts.append(short_location(tensor.location))
+                parts.append(location_in_folder(tensor.location))
             lines.append(" · ".join(parts))
         if len(held) > MAX_KEEPERS:
             lines.append(f"and {len(held) - MAX_KEEPERS:,} more")

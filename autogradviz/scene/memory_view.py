@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.flame_graph import FlameKind
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.steps import Steps
 
 _make_call = maker(SceneModuleCall)
 _make_row = maker(SceneFlameRow)
@@ -38,11 +37,9 @@ class PredictionTables(TypedDict):
     storage_sizes: tuple[SceneStorageSize, ...]
 
 
-def build_flame_tables(
-    analysis: Analysis, folded: FoldedGraph, steps: Steps
-) -> tuple[SceneFlameRow, ...]:
+def build_flame_tables(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneFlameRow, ...]:
     """Return the rows of both flame graphs, by step if there are few steps."""
-    few = len(steps.rows) <= MAX_STEPS
+    few = len(analysis.steps) <= MAX_STEPS
     kinds: tuple[FlameKind, ...] = ("memory", "time")
     return tuple(
         _make_row(
@@ -60,7 +57,9 @@ def build_flame_tables(
         )
         for kind in kinds
         for row in (
-            build_flame_rows(analysis, kind, steps.at) if few else build_flame_rows(analysis, kind)
+            build_flame_rows(analysis, kind, analysis.steps.at_ns)
+            if few
+            else build_flame_rows(analysis, kind)
         )
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes, short_location
+from autogradviz.analysis.formatting import format_bytes, location_in_folder, plural
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -16,7 +16,6 @@ from autogradviz.events import (
     TensorMoved,
     TensorSaved,
 )
-from autogradviz.scene.display_text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,4 +111,4 @@ class Annotations:
 
     def _at(self, stack_id: int | None) -> str:
         location = self._analysis.location(stack_id)
-        return "" if location is None else f" · {short_location(location)}"
+        return "" if location is None else f" · {location_in_folder(location)}"

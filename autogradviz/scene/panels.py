@@ -12,11 +12,11 @@ from autogradviz.analysis.formatting import (
     display_op_name,
     format_bytes,
     format_shape,
+    plural,
     source_line,
     state_texts,
 )
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
-from autogradviz.scene.display_text import plural
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,

@@ -209,7 +209,7 @@ class SceneStep:
     number: int  # from 0; the first one is larger if older steps were dropped
     start_ns: int
     end_ns: int
-    loss_norm: float | None = None  # L2 norm of the last root of backward; None if not recorded
+    loss: float | None = None  # None if not recorded, or not finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

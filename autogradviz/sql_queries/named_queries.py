@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.errors import AutogradvizError, MissingExtraError, UnknownTargetError
-from autogradviz.event_log import batches, described_schema
+from autogradviz.event_log import TrainingSteps, batches, described_schema
+from autogradviz.event_log.training_steps import NO_END
 from autogradviz.events import (
     BackwardStarted,
     CompiledGraphCaptured,
@@ -96,6 +97,7 @@ def run_query(log: Log, name: str) -> tuple[list[str], list[Any]]:
         raise MissingExtraError(message) from None
     with duckdb.connect() as connection:
         connection.register("events", _table(log))
+        connection.register("steps", _steps_table(log))
         connection.execute(_blocks()[_VIEWS].sql)
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
         try:
@@ -118,6 +120,27 @@ def _sql_of(name: str) -> str:
         message = f"no query {name!r}{meant} `autogradviz sql` lists all"
         raise UnknownTargetError(message)
     return _blocks()[name].sql
+
+
+def _steps_table(log: Log) -> Any:
+    """Return the training steps, without their parts."""
+    import pyarrow as pa
+
+    whole, real = pa.int64(), pa.float64()
+    columns = {
+        "step": (whole, lambda step: step.number),
+        "start_seq": (whole, lambda step: step.start_seq),
+        "end_seq": (whole, lambda step: None if step.end_seq == NO_END else step.end_seq),
+        "ms": (real, lambda step: (step.end_ns - step.start_ns) / 1e6),
+        "ended": (pa.bool_(), lambda step: step.ended),
+        "backwards": (whole, lambda step: len(step.backwards)),
+        "optimizers": (whole, lambda step: len(step.optimizers)),
+        "loss": (real, lambda step: step.loss),
+    }
+    steps = TrainingSteps(log)
+    return pa.table(
+        {name: pa.array(map(read, steps), kind) for name, (kind, read) in columns.items()}
+    )
 
 
 def _table(log: Log) -> Any:

@@ -1,4 +1,5 @@
--- Named queries of `autogradviz sql TRACE NAME`, for DuckDB. The table `events` is the trace.
+-- Named queries of `autogradviz sql TRACE NAME`, for DuckDB. The table `events` is the trace,
+-- `steps` has its training steps.
 -- A block begins with "-- NAME: TEXT". The first ones are views, which the others read.
 
 -- views: lines of stacks, ops, saved tensors, parameters
@@ -154,8 +155,11 @@ JOIN (SELECT content_hash, any_value(nan_count) AS nan_count,
       FROM events WHERE kind = 'NotFiniteSeen' GROUP BY content_hash) AS found USING (content_hash)
 JOIN ops USING (seq) ORDER BY ops.seq;
 
+-- steps: the training steps, a round of several optimizers as one
+SELECT * FROM steps ORDER BY step;
+
 -- losses: the loss at the end of each step, as far as it was read
-SELECT seq, backward_id, loss FROM events WHERE kind = 'LossRead' ORDER BY seq;
+SELECT step, loss FROM steps WHERE loss IS NOT NULL ORDER BY step;
 
 -- recomputations: how often each checkpointed region was recomputed, and for how long
 SELECT regions.line, regions.function, count(start.seq) AS recomputations,

@@ -10,6 +10,10 @@ import linecache
 import stat
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def source_lines(filename: str) -> list[str]:
@@ -23,6 +27,16 @@ def source_line(filename: str, lineno: int) -> str:
     """Return a line of a file, counted from 1, with its end; "" if it cannot be read."""
     lines = source_lines(filename)
     return lines[lineno - 1] if 0 < lineno <= len(lines) else ""
+
+
+def forget_changed_lines() -> None:
+    """Read files again that have changed since they were read."""
+    linecache.checkcache()
+
+
+def provide_lines(filename: str, read: Callable[[], str]) -> None:
+    """Have tracebacks read the text of a file that does not exist, when they need it."""
+    linecache.cache.setdefault(filename, (read,))
 
 
 def _is_readable(filename: str) -> bool:

@@ -184,7 +184,7 @@ def test_rows_of_saved_bytes_and_gradient_norms(open_report, picture):
     menu = "select[aria-label=Color]"
     assert page.locator(f"{menu} option").all_inner_texts() == [
         "differences", "step time", "time to first collective", "peak saved bytes",
-        "gradient norm", "loss norm",
+        "gradient norm", "loss",
     ]  # fmt: skip
     page.select_option(menu, "saved")
     assert color(page, cell(page, 0, 39)) != color(page, cell(page, 0, 0))

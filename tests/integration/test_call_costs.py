@@ -11,7 +11,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.scene.steps import Steps
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 import recordings
@@ -133,7 +132,7 @@ def test_steps_are_the_first_level_of_groups():
     scene = train(3)._scene
     assert [step.number for step in scene.steps] == [0, 1, 2]
     assert all(a.end_ns == b.start_ns for a, b in zip(scene.steps, scene.steps[1:], strict=False))
-    assert [step.loss_norm is not None for step in scene.steps] == [True] * 3
+    assert [step.loss is not None for step in scene.steps] == [True] * 3
     top = [(group.kind, group.label) for group in scene.groups if group.depth == 1]
     assert top == [("repeat", "steps 0–2")] or ("step", "step 0") in {
         (group.kind, group.label) for group in scene.groups
@@ -165,6 +164,6 @@ def test_what_follows_the_last_step_is_a_step():
         model(torch.ones(4, 8)).backward()
         optimizer.step()
         model(torch.ones(4, 8))
-    steps = Steps(trace.analysis)
-    assert [step.number for step in steps.rows] == [0, 1]
-    assert steps.at(trace.analysis.end_ns) == 1
+    steps = trace.analysis.steps
+    assert [(step.number, step.ended) for step in steps] == [(0, True), (1, False)]
+    assert steps.at_ns(trace.analysis.end_ns) == 1

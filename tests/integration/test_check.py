@@ -1,6 +1,7 @@
 """``autogradviz.check``: relations that must hold for a step, each on correct and wrong steps."""
 
 import copy
+import ctypes
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.checking.op_values import OpValues, first_difference, sketch
+from autogradviz.checking.op_values import OpValues, first_missing_value, sketch
 from autogradviz.checking.relations.derivative import float64
 from autogradviz.cli.entry_point import main
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
@@ -117,6 +118,24 @@ def test_state_outside_of_the_model_is_not_repeatable():
     assert (entry.outcome, entry.location.text) == ("fails", "return loss_of(model) * scale[0]")
     found = autogradviz.check(step, model, relations=["repeatable", "derivative"])
     assert found["derivative"].statement == "two runs of the step differ"
+
+
+@pytest.mark.parametrize("filled", [16, 64])
+def test_memory_without_values_is_not_why_a_step_is_not_repeatable(filled):
+    model, runs = Net(), [0.0]
+
+    def step():
+        runs[0] += 1
+        left = torch.empty(64)  # what the next allocation may find in its memory
+        ctypes.memset(left.data_ptr(), int(runs[0]), 256)
+        del left
+        buffer = torch.empty(64)
+        buffer[:filled] = 1.0
+        loss = loss_of(model) * buffer[:filled].mean()
+        return loss * runs[0]
+
+    entry = outcome("repeatable", model, step)
+    assert (entry.outcome, entry.location.text) == ("fails", "return loss * runs[0]")
 
 
 def test_wrong_backward_fails_in_three_relations():
@@ -455,8 +474,8 @@ def test_first_difference_skips_what_a_compiler_removes():
     right, gradient = run(0.5, extra=True)
     same, _ = run(0.5, extra=False)
     other, _ = run(0.7, extra=False)
-    assert first_difference(right, same, [sketch(gradient)]) is None
-    found = first_difference(right, other, [sketch(gradient)])
+    assert first_missing_value(right, same, [sketch(gradient)]) is None
+    found = first_missing_value(right, other, [sketch(gradient)])
     assert found.op.name == "aten.mul.Tensor"
     assert found.op.location.text == "z = (y * scale).exp()"
     assert not found.op.backward

@@ -18,7 +18,7 @@ from make_log import (
 )
 
 from autogradviz.analysis import Analysis
-from autogradviz.analysis.align_recompute_ops import WINDOW, match
+from autogradviz.analysis.align_ops import WINDOW, match
 
 
 def regions_of(*facts):

@@ -183,10 +183,12 @@ def test_summary_without_totals_of_an_older_version_is_read(tmp_path):
     assert summary.totals == StepTotals((0,), (None,), (None,))
     older = {name: value for name, value in asdict(summary).items() if name != "totals"}
     content = zlib.compress(json.dumps(older).encode())
-    path.write_bytes(content + struct.pack("<Q8s", len(content), b"AGVRANK1"))
+    path.write_bytes(content + struct.pack("<Q8s", len(content), b"AGVRANK2"))
     assert read_footer(path) == replace(summary, totals=None)
-    content = zlib.compress(json.dumps({**older, "totals": [[0], [1, 2], [None]]}).encode())
     path.write_bytes(content + struct.pack("<Q8s", len(content), b"AGVRANK1"))
+    assert read_footer(path) is None  # its steps are what the recorder ended
+    content = zlib.compress(json.dumps({**older, "totals": [[0], [1, 2], [None]]}).encode())
+    path.write_bytes(content + struct.pack("<Q8s", len(content), b"AGVRANK2"))
     assert read_footer(path) is None
 
 

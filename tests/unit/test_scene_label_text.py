@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autogradviz.render.terminal_text import format_duration
+from autogradviz.analysis.formatting import format_duration
 from autogradviz.scene.display_text import last_part, merge_numbered_names, range_label
 
 

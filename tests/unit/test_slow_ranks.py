@@ -15,11 +15,13 @@ def summary(rank, times_ms):
         called = now + time_ms * MS
         now = called + 5 * MS
         collectives = (Collectives("0", number, 1, 7, called),)
-        steps.append(Step(number, True, 3, 11, now, 0.5, False, collectives))
+        numbers = number + 1, number, 0  # end, end of the digest, optimizers
+        steps.append(Step(number, True, 3, 11, now, 0.5, False, *numbers, collectives))
     return RankSummary(
         rank=rank, world_size=4, host="", run_name="", restart_count=0, started_at_ns=0, groups=(),
-        meshes=(), model=1, steps=tuple(steps), newest=(), gradients=None, parameters=None,
-        error=None, interrupted=None, is_complete=True, event_count=9, duration_ns=0,
+        meshes=(), model=1, parts=tuple(steps), round_length=1, newest=(), gradients=None,
+        parameters=None, error=None, interrupted=None, is_complete=True, event_count=9,
+        duration_ns=0,
     )  # fmt: skip
 
 

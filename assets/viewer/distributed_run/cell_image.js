@@ -26,7 +26,7 @@ export const MODES = {
   first: "time to first collective",
   saved: "peak saved bytes",
   gradient: "gradient norm",
-  loss: "loss norm",
+  loss: "loss",
 };
 
 /** @param {Mode} mode */

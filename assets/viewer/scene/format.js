@@ -108,13 +108,13 @@ export function formatPlace(filename, lineno) {
 }
 
 /**
- * A gradient norm with three digits: `0.0123`, `4.56`, `1.20e-5`.
+ * A gradient norm, or a loss, with three digits: `0.0123`, `-4.56`, `1.20e-5`.
  *
  * @param {number} norm
  * @returns {string}
  */
 export function formatNorm(norm) {
-  return norm && norm < 1e-3 ? norm.toExponential(2) : norm.toPrecision(3);
+  return norm && Math.abs(norm) < 1e-3 ? norm.toExponential(2) : norm.toPrecision(3);
 }
 
 /**

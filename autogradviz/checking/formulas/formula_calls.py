@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.analysis.types import SourceLocation
 from autogradviz.checking.user_line import user_line
+from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.ops.op_schemas import gives_own_derivative
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import (
@@ -21,6 +21,8 @@ from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from autogradviz.analysis.types import SourceLocation
 
 MOST_CALLS: Final = 2
 """The calls of each Function or operator that are kept."""
@@ -148,4 +150,4 @@ def first_line_of(function: Any) -> SourceLocation | None:
     while text.startswith("@"):
         line += 1
         text = source_line(name, line).strip()
-    return SourceLocation(filename=name, lineno=line, function=code.co_name, text=text)
+    return line_of_file(name, line, code.co_name, text)

@@ -17,7 +17,7 @@ from autogradviz.checking.inductor_graphs import (
     interpreted,
     observed_graphs,
 )
-from autogradviz.checking.op_values import OpValues, first_difference, sketch
+from autogradviz.checking.op_values import OpValues, first_missing_value, sketch
 from autogradviz.checking.program import (
     NotApplicableError,
     dense,
@@ -210,7 +210,7 @@ def _parting(comparison: _Comparison, values: OpValues) -> tuple[str, SourceLoca
     """Return a sentence about the first operator whose result a run lacks, and its line."""
     gradients = comparison.eager.gradients
     wrong = [sketch(dense(g)) for g in gradients.values() if g is not None]
-    found = first_difference(comparison.values.ops, values.ops, wrong)
+    found = first_missing_value(comparison.values.ops, values.ops, wrong)
     if found is None:
         return "no operator could be found: the compiled code does not show its values", None
     op = found.op

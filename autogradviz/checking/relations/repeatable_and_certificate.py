@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.align_ops import OpIdentity, first_difference, identify
 from autogradviz.checking.program import (
     NotApplicableError,
     NothingToCheckError,
@@ -77,11 +78,12 @@ class Opened:
 
 
 def first_line(before: Trace, after: Trace) -> SourceLocation | None:
-    """Return the line of the first op whose outputs differ."""
-    for one, other in zip(before.analysis.ops, after.analysis.ops, strict=False):
-        if one.name != other.name or one.output_hashes != other.output_hashes:
-            return other.location
-    return None
+    """Return the line of the first op that is another one, or has other outputs."""
+    first, second = before.analysis.ops, after.analysis.ops
+    at = first_difference(identify(first), identify(second), OpIdentity.agrees)
+    if at is None:
+        return None
+    return (second if at < len(second) else first)[at].location
 
 
 def verified_trace(program: Program) -> Trace:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.types import SourceLocation
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.name_writes import Write, writes
+from autogradviz.event_log.stacks import line_of_file
 from autogradviz.events import CompileStarted
 
 if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import Recompile
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _COMPARED: Final = re.compile(r"^(?P<name>[\w.\[\]'\"()]+?) (?:==|is|!=|in|not in|<|>)")
@@ -86,11 +87,4 @@ def _name_and_key(name: str) -> tuple[str, str | None]:
 
 
 def _location(evidence: Evidence, filename: str, lineno: int, function: str) -> SourceLocation:
-    found = source.location(filename, lineno, function)
-    return SourceLocation(
-        filename=found.filename,
-        lineno=found.lineno,
-        function=found.function,
-        text=found.text,
-        cell=evidence.analysis.cells.get(filename),
-    )
+    return line_of_file(filename, lineno, function, cell=evidence.analysis.cells.get(filename))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +17,7 @@ from autogradviz.events import (
     NodeStarted,
     RegionRan,
 )
+from autogradviz.support.source_lines import source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -151,7 +151,7 @@ def current_line(
     captured = evidence.analysis.log.of(CompiledGraphCaptured)
     files = [e.code_file for e in captured if e.compile_id == region.compile_id and e.code_file]
     for filename in dict.fromkeys([*files[-1:], line.filename]):
-        lines = [text.strip() for text in linecache.getlines(filename)]
+        lines = [text.strip() for text in source_lines(filename)]
         if filename == line.filename and lines[line.lineno - 1 : line.lineno] == [line.text]:
             return line
         places = [number for number, text in enumerate(lines, 1) if text == line.text]

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _ADDING: Final = frozenset({"add", "add_"})
-_CLEARING: Final = frozenset({"zero_", "_foreach_zero_", "fill_"})
+ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
+"""Ops by which gradients are cleared in place."""
+
+_CLEARING: Final = ZEROING | {"fill_"}
 UNSCALE: Final = "_amp_foreach_non_finite_check_and_unscale_"
 """The op by which a ``GradScaler`` divides gradients by its scale."""
 

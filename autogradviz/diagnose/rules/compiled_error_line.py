@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.types import SourceLocation
 from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
     call_line,
@@ -17,12 +16,14 @@ from autogradviz.diagnose.evidence.compiled_code import (
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import short_location
+from autogradviz.event_log.stacks import line_of_file
 from autogradviz.events import ErrorRaised, FrameSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis.compiled_region_types import CompiledOp, CompiledRegion
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
@@ -116,13 +117,9 @@ def _traced_line(evidence: Evidence, message: str) -> SourceLocation | None:
         return None
     last = frames[-1]
     lines = text[last.end() :].strip("\n").splitlines()
-    return SourceLocation(
-        filename=last["file"],
-        lineno=int(last["line"]),
-        function=last["function"],
-        text=lines[0].strip() if lines else "",
-        cell=evidence.analysis.cells.get(last["file"]),
-    )
+    text = lines[0].strip() if lines else ""
+    cell = evidence.analysis.cells.get(last["file"])
+    return line_of_file(last["file"], int(last["line"]), last["function"], text, cell)
 
 
 def _explanation(message: str) -> list[str]:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.events import StepEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ _MOST: Final = 3
 )
 def device_waited(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each line that makes the host wait inside modules, or many times a step."""
-    steps = max(1, len(evidence.analysis.log.of(StepEnded)))
+    steps = max(1, len(evidence.analysis.steps.ended))
     by_line: dict[SourceLocation, list[DeviceWait]] = defaultdict(list)
     for wait in evidence.analysis.device_waits:
         if wait.location is not None:

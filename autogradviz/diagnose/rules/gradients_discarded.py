@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
+    ZEROING,
     gradient_adds,
     gradient_storages,
     gradients_in_use,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from autogradviz.events import OptimizerStepped
 
 _WINDOWS: Final = 2  # steps: one batch may be skipped on purpose
-_ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
 
 class _Backward(NamedTuple):
@@ -96,7 +96,7 @@ def _discarded(
         if not kept or kept & used or written:
             return False
         zeroed = any(
-            op.name in _ZEROING
+            op.name in ZEROING
             for storage_id in kept
             for op in evidence.writes_between(storage_id, event.seq, again.seq)
         )

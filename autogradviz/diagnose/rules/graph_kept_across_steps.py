@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.diagnose.evidence.gradient_storages_and_steps import optimizer_steps
 from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.events import BackwardStarted, StepEnded, TensorReleased
+from autogradviz.events import BackwardStarted, TensorReleased
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +33,7 @@ class _Kept:
 @rule("graph-kept", mechanism="keep", when=NoError(), group="waste", needs={"ops"})
 def graph_kept(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if the graph of each step continues that of earlier ones, or is kept."""
-    ends = _ends(evidence)
+    ends = evidence.analysis.steps.ends
     if len(ends) <= _LINKED or any(
         e.create_graph for e in evidence.analysis.log.of(BackwardStarted)
     ):
@@ -46,18 +45,6 @@ def graph_kept(evidence: Evidence) -> Iterator[Draft]:
         root = _root(evidence, kept)
         if root is not None:
             yield _draft(evidence, root, kept, linked=False)
-
-
-def _ends(evidence: Evidence) -> list[int]:
-    """Return the first events after each step in which an optimizer stepped."""
-    stepped = [event.seq for event in optimizer_steps(evidence)]
-    found, before = [], 0
-    for end in sorted(event.end_seq for event in evidence.analysis.log.of(StepEnded)):
-        until = bisect_right(stepped, end)
-        if until > before:
-            found.append(end)
-        before = until
-    return found
 
 
 def _kept(evidence: Evidence, ends: list[int]) -> _Kept | None:

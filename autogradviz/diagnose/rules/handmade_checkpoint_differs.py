@@ -7,9 +7,9 @@ it drew random numbers, or ran under another autocast setting.
 from __future__ import annotations
 
 import re
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from autogradviz.analysis.align_ops import match
 from autogradviz.diagnose.evidence.custom_function_ops import class_name, frame_in
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source
@@ -96,12 +96,8 @@ def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
     if begun is None:
         return []
     first, second = first[begun[0] :][: 2 * len(second)], second[begun[1] :]
-    matcher = SequenceMatcher(None, [op.name for op in first], [op.name for op in second], False)
-    return [
-        (first[block.a + n], second[block.b + n])
-        for block in matcher.get_matching_blocks()
-        for n in range(block.size)
-    ]
+    matches = match([op.name for op in first], [op.name for op in second], free_tail=True)
+    return [(first[x], second[y]) for x, y in matches]
 
 
 def _first_different(evidence: Evidence, pairs: list[Pair]) -> Pair | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
+    ZEROING,
     accumulations,
     between,
     gradient_storages,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _IDLE_STEPS: Final = 2
 _COPYING: Final = frozenset({"clone", "copy_", "_to_copy"})
-_ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 
 
 class _Lost(NamedTuple):
@@ -176,10 +176,10 @@ def _zeroed(
             for storage_id in memory.get(tensor_id, ())
             for op in evidence.writes_between(storage_id, gradient.seq, step.seq)
         ]
-        if not any(op.name in _ZEROING for op in writes):
+        if not any(op.name in ZEROING for op in writes):
             return None
         found = max(writes, key=lambda op: op.seq)
-        if found.name not in _ZEROING:
+        if found.name not in ZEROING:
             return None
     return found
 

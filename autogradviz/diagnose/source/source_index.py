@@ -6,16 +6,17 @@ Only files that the recording lists as user code are read, if they still exist. 
 from __future__ import annotations
 
 import ast
-import linecache
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis import SourceLocation
+from autogradviz.event_log.stacks import line_of_file
 from autogradviz.support.parse_source import parse
-from autogradviz.support.source_lines import source_line, source_lines
+from autogradviz.support.source_lines import forget_changed_lines, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from autogradviz.analysis.types import SourceLocation
 
 
 MAX_FILES_KEPT: Final = 400
@@ -34,10 +35,7 @@ def _tree(filename: str) -> ast.Module | None:
         return None
 
 
-def location(filename: str, lineno: int, function: str) -> SourceLocation:
-    """Return a line of a file with its text."""
-    text = source_line(filename, lineno).strip()
-    return SourceLocation(filename=filename, lineno=lineno, function=function, text=text)
+location = line_of_file
 
 
 @cache
@@ -292,7 +290,7 @@ _CACHED: Final = tuple(found for found in list(globals().values()) if hasattr(fo
 
 def forget_changed_files() -> None:
     """Read files again if any has changed: in a notebook they change between two recordings."""
-    linecache.checkcache()
+    forget_changed_lines()
     changed = (source_lines(filename) != lines for filename, lines in _read.items())
     if len(_read) > MAX_FILES_KEPT or any(changed):
         _read.clear()

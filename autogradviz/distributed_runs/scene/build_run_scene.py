@@ -231,7 +231,8 @@ def _mark_differences(
     usual: list[int | None] = [None] * len(steps)
     for compared in compare_steps(group, summaries):
         column = columns[compared.step]
-        usual[column] = compared.ranks[compared.reference["ops"]].ops
+        own = compared.ranks[compared.reference["ops"]].ops
+        usual[column] = own if own is None else own + (usual[column] or 0)
         for aspect, flag in _FLAGS.items():
             for rank in odd & set(compared.differing[aspect]):
                 state[row_of[rank] * len(steps) + column] |= flag

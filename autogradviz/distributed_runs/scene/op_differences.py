@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.align_ops import first_difference, side_by_side
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.distributed_runs.first_rank_difference import RankOps
 from autogradviz.distributed_runs.scene.schema import OpDifference, OpPair
@@ -38,18 +38,13 @@ def build_op_differences(
 
 def compare_ops(file: RankFile, reference: RankFile, step: int) -> OpDifference | None:
     """Return the ops around the first one that differs, None if all are equal or not recorded."""
-    ours, theirs = RankOps(file.path, step), RankOps(reference.path, step)
+    ours, theirs = RankOps(file, step), RankOps(reference, step)
     first, second = ([op[:2] for op in each.ops] for each in (ours, theirs))
-    shared = min(len(first), len(second))
-    at = next((k for k in range(shared) if first[k] != second[k]), shared)
-    if at == len(first) == len(second):
+    at = first_difference(first, second)
+    if at is None:
         return None
     start = max(0, at - _BEFORE)
     window = first[start : at + _ALIGNED], second[start : at + _ALIGNED]
-    pairs: list[tuple[int | None, int | None]] = []
-    for tag, a, b, c, d in SequenceMatcher(None, *window, autojunk=False).get_opcodes():
-        left, right = range(start + a, start + b), range(start + c, start + d)
-        pairs += zip_longest(left, right) if tag != "equal" else zip(left, right, strict=True)
     return OpDifference(
         rank=file.rank,
         reference=reference.rank,
@@ -57,20 +52,20 @@ def compare_ops(file: RankFile, reference: RankFile, step: int) -> OpDifference 
         index=at,
         rows=tuple(
             OpPair(
-                own=_name(ours, own),
-                own_place=_place(ours, own),
-                other=_name(theirs, other),
-                other_place=_place(theirs, other),
+                own=_name(ours, start, own),
+                own_place=_place(ours, start, own),
+                other=_name(theirs, start, other),
+                other_place=_place(theirs, start, other),
             )
-            for own, other in pairs[: _BEFORE + _AFTER]
+            for own, other in islice(side_by_side(*window), _BEFORE + _AFTER)
         ),
     )
 
 
-def _name(ops: RankOps, place: int | None) -> str:
-    return "" if place is None else ops.name(place)
+def _name(ops: RankOps, start: int, place: int | None) -> str:
+    return "" if place is None else ops.name(start + place)
 
 
-def _place(ops: RankOps, place: int | None) -> str:
-    location = None if place is None else ops.location(place)
+def _place(ops: RankOps, start: int, place: int | None) -> str:
+    location = None if place is None else ops.location(start + place)
     return "" if location is None else short_location(location)

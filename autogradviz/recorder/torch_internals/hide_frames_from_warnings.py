@@ -9,10 +9,11 @@ code. Nothing else makes them skip our frame when another package warns.
 
 from __future__ import annotations
 
-import linecache
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from autogradviz.support.source_lines import provide_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ def skip_in_stacklevel(function: F) -> F:
         _renamed[id(code)] = renamed
         # For tracebacks: the loader of a module that pytest rewrites has no source.
         read = partial(Path(code.co_filename).read_text, encoding="utf-8")
-        linecache.cache.setdefault(path, (read,))  # called when a line is needed
+        provide_lines(path, read)
     function.__code__ = renamed[1]
     return function
 

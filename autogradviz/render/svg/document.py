@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import plural
 from autogradviz.errors import GraphTooLargeError
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.compiled_region import draw_picture
@@ -13,7 +14,6 @@ from autogradviz.render.svg.legend import draw_legend
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme
 from autogradviz.scene.build_groups import PICTURE_MARGIN
-from autogradviz.scene.display_text import plural
 from autogradviz.scene.layout.coordinates import Placement, place
 from autogradviz.scene.text_metrics import text_width
 

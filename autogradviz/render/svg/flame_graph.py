@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
-from autogradviz.render.terminal_text import format_duration
-from autogradviz.scene.display_text import plural
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:

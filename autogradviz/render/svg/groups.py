@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import plural
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, mix
 from autogradviz.scene.build_groups import closed_note, header_note, saved_note
-from autogradviz.scene.display_text import plural
 from autogradviz.scene.layout.measure_groups import GROUP_HEIGHT
 from autogradviz.scene.text_metrics import text_width
 

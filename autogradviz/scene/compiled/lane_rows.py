@@ -9,11 +9,11 @@ from autogradviz.analysis.formatting import (
     display_op_name,
     format_bytes,
     format_shape,
+    plural,
     short_op_name,
     source_line,
 )
 from autogradviz.scene.compiled.source_line_columns import is_view
-from autogradviz.scene.display_text import plural
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:

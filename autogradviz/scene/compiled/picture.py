@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import (
     format_bytes,
-    line_name,
+    plural,
+    short_location,
     source_line,
 )
 from autogradviz.scene.compiled.lane_rows import OP_SIZE, LaneRow, op_lines, spot
@@ -31,7 +32,7 @@ from autogradviz.scene.compiled.saved_value_ribbons import (
     ribbon_path,
 )
 from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, arrange_columns
-from autogradviz.scene.display_text import plural, range_label
+from autogradviz.scene.display_text import range_label
 from autogradviz.scene.schema import (
     SceneCompiledItem,
     SceneCompiledMark,
@@ -431,7 +432,7 @@ def _column_title(column: Column) -> str:
     location = column.location
     if location is None:
         return "unknown line"
-    return line_name(location)
+    return short_location(location)
 
 
 def _column_name(column: Column) -> str:

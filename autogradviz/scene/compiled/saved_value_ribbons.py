@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.compiled_graphs.compiler_name_patterns import ITEM
 from autogradviz.scene.compiled.source_line_columns import slot_hook
-from autogradviz.scene.display_text import plural
 from autogradviz.scene.text_metrics import elide
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from autogradviz.analysis.formatting import (
     display_op_name,
     format_bytes,
     format_shape,
+    plural,
     short_op_name,
     source_line,
 )
@@ -22,7 +23,6 @@ from autogradviz.scene.compiled.picture import (
 )
 from autogradviz.scene.compiled.recompile_tree import guard_tree
 from autogradviz.scene.compiled.source_line_columns import slot_hook
-from autogradviz.scene.display_text import plural
 from autogradviz.scene.schema import (
     SceneCompiledRegion,
     SceneCompiledSlot,

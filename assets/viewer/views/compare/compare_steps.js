@@ -55,7 +55,7 @@ export function makeStepComparison(store) {
   };
   const facts = () =>
     pair.map((at) => {
-      const { number, start_ns, end_ns, loss_norm } = scene.steps[at];
+      const { number, start_ns, end_ns, loss } = scene.steps[at];
       return h(
         "section",
         "agv-section",
@@ -63,7 +63,7 @@ export function makeStepComparison(store) {
         propertyList([
           ["duration", formatDuration(end_ns - start_ns)],
           ["started at", start_ns ? formatDuration(start_ns) : "0 ms"],
-          ["norm of the loss", loss_norm === null ? "" : formatNorm(loss_norm)],
+          ["loss", loss === null ? "" : formatNorm(loss)],
         ]),
       );
     });

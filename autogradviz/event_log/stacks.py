@@ -1,16 +1,18 @@
-"""Python stacks: source lines by stack id."""
+"""Source lines, and Python stacks by id: the one reader of frames, whatever events were read."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.types import SourceLocation
-from autogradviz.events import BackwardStarted, CellSeen, FrameSeen, StackSeen
+from autogradviz.events import BackwardStarted, CellSeen, Event, FrameSeen, StackSeen
+from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
-    from autogradviz.event_log import Log
+    from autogradviz.event_log.log import Log
 
 
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
@@ -28,31 +30,91 @@ _DISPATCH: Final = "__torch_dispatch__"
 """Selective checkpointing's modes redispatch every op, so they are between it and its caller."""
 
 
-class Stacks:
-    """The stacks of one recording, by id."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLocation:
+    """One line of source code. ``str(location)`` is "train.py:12" or "In [3], line 2".
 
-    __slots__ = (
-        "_backwards", "_engine_frames", "_frame_ids", "_in_optimizer", "_library", "_location_of",
-        "_locations", "_module_frames", "_optimizer_frames", "_stacks",
-    )  # fmt: skip
+    Attributes:
+        filename: path of the file.
+        lineno: line number, from 1.
+        function: qualified name of the function, "Block.forward".
+        text: the line without indentation; "" if the source is not known.
+        cell: number of the notebook cell, else None.
+
+    Example:
+        >>> [region] = trace.checkpoints()
+        >>> region.location.text
+        'h = checkpoint(self.up, x, use_reentrant=False)'
+    """
+
+    filename: str
+    lineno: int
+    function: str
+    text: str
+    cell: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The file name, or "In [3]" for a notebook cell."""
+        return self.filename if self.cell is None else f"In [{self.cell}]"
+
+    def __str__(self) -> str:
+        if self.cell is None:
+            return f"{self.filename}:{self.lineno}"
+        return f"{self.place}, line {self.lineno}"
+
+
+def line_of_file(
+    filename: str, lineno: int, function: str, text: str | None = None, cell: int | None = None
+) -> SourceLocation:
+    """Return a line of a file, with its text as it is now if it was not recorded."""
+    if text is None:
+        text = source_line(filename, lineno).strip()
+    return SourceLocation(filename=filename, lineno=lineno, function=function, text=text, cell=cell)
+
+
+class Locations:
+    """Lines of source that events name by file and number."""
 
     def __init__(self, log: Log) -> None:
-        frames = log.of(FrameSeen)
-        cells = {event.filename: event.cell for event in log.of(CellSeen)}
-        self._locations = {
-            frame.frame_id: SourceLocation(
-                filename=frame.filename,
-                lineno=frame.lineno,
-                function=frame.function,
-                text=frame.text,
-                cell=cells.get(frame.filename),
-            )
-            for frame in frames
-        }
-        self._library = {frame.frame_id for frame in frames if frame.library}
+        self._cells = dict(log.fields(CellSeen, "filename", "cell"))
+        self._known: dict[tuple[str, int, str, str], SourceLocation] = {}
+
+    def of(
+        self, filename: str, lineno: int, function: str, text: str = ""
+    ) -> SourceLocation | None:
+        """Return the location of a line, None if its file is unknown."""
+        if not filename:
+            return None
+        key = (filename, lineno, function, text)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = line_of_file(*key, self._cells.get(filename))
+        return found
+
+
+class Stacks:
+    """The stacks of one recording, by id. A line of the user is one of no installed package."""
+
+    KINDS: Final[tuple[type[Event], ...]] = (FrameSeen, StackSeen, CellSeen)
+    """The kinds of events that have lines and stacks."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        places = Locations(log)
+        frames = log.fields(
+            FrameSeen, "frame_id", "library", "filename", "lineno", "function", "text"
+        )
+        self._locations: dict[int, SourceLocation] = {}
+        self._library: set[int] = set()
+        for frame_id, library, filename, lineno, function, text in frames:
+            found = places.of(filename, lineno, function, text)
+            self._locations[frame_id] = found or line_of_file(filename, lineno, function, text)
+            if library:
+                self._library.add(frame_id)
         self._frame_ids = {
-            event.stack_id: tuple(i for i in event.frame_ids if i in self._locations)
-            for event in log.of(StackSeen)
+            stack_id: tuple(i for i in frame_ids if i in self._locations)
+            for stack_id, frame_ids in log.fields(StackSeen, "stack_id", "frame_ids")
         }
         self._location_of: dict[int | None, SourceLocation | None] = {None: None}
         self._in_optimizer: dict[int | None, bool] = {}
@@ -60,9 +122,11 @@ class Stacks:
         self._optimizer_frames = self._frames_in(_OPTIMIZER)
         self._module_frames = self._frames_in(_MODULE)
         self._engine_frames = self._frames_in(_ENGINE)
-        self._backwards = {
-            self._frame_ids.get(event.stack_id, ())[:_COMPARED] for event in log.of(BackwardStarted)
-        }
+
+    @cached_property
+    def _backwards(self) -> set[tuple[int, ...]]:
+        stack_ids = self._log.column(BackwardStarted, "stack_id")
+        return {self._frame_ids.get(stack_id, ())[:_COMPARED] for stack_id in stack_ids}
 
     def _frames_in(self, files: re.Pattern[str]) -> set[int]:
         return {
@@ -74,11 +138,14 @@ class Stacks:
     def location(self, stack_id: int | None) -> SourceLocation | None:
         """Return the innermost line of user code, or the innermost line of all."""
         if stack_id not in self._location_of:
-            frame_ids = self._frame_ids.get(stack_id, ())
-            user = (i for i in frame_ids if i not in self._library)
-            innermost = next(user, next(iter(frame_ids), None))
-            self._location_of[stack_id] = None if innermost is None else self._locations[innermost]
+            innermost = next(iter(self.stack(stack_id)), None)
+            self._location_of[stack_id] = self.user_line(stack_id) or innermost
         return self._location_of[stack_id]
+
+    def user_line(self, stack_id: int | None) -> SourceLocation | None:
+        """Return the innermost line of user code, None if there is none."""
+        frame_ids = self._frame_ids.get(stack_id, ())
+        return next((self._locations[i] for i in frame_ids if i not in self._library), None)
 
     def location_inside(self, stack_id: int | None) -> SourceLocation | None:
         """Return the innermost line of user code inside a checkpointed region.
