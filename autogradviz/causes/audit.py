@@ -14,6 +14,7 @@ from autogradviz.causes.kept import find_kept
 from autogradviz.causes.not_finite import find_not_finite
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
 from autogradviz.causes.precision import find_lost_precision
+from autogradviz.causes.transform_cuts import find_transform_cuts
 from autogradviz.causes.writes import find_writes
 from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.support.pause_gc import collector_paused
@@ -40,6 +41,7 @@ def ranked_facts(evidence: Evidence, findings: Sequence[Finding]) -> list[Fact]:
     searches: tuple[Callable[[], Iterable[Fact]], ...] = (
         lambda: find_refusal(graph, evidence, is_explained=is_explained),
         lambda: find_cuts(graph, evidence),
+        lambda: find_transform_cuts(graph, evidence),
         lambda: find_lifetimes(graph, evidence),
         lambda: find_owners(graph, evidence),
         lambda: find_changes(graph),
