@@ -82,6 +82,8 @@ if TYPE_CHECKING:
 
 _WHILE_INLINED_HOOKS_RUN: Final = "Saved tensors hooks were specialized as GraphModules."
 """How the message begins with which AOTAutograd disables hooks that it has inlined."""
+_WHILE_TRANSFORMS_RUN: Final = "torch.func.{grad"
+"""The same of transforms, which have a notice of their own."""
 
 
 class Analysis:
@@ -370,14 +372,14 @@ class Analysis:
             for event in self.log.of(RecorderFailed)
         ]
         notices += [
-            Notice(hook_point=event.hook_point, message=event.message, failure=False)
+            Notice(hook_point=event.hook_point, message=self._limit(event), failure=False)
             for event in self.log.of(RecorderLimited)
         ]
         messages = [
             f"saved-tensor hooks were disabled at {self.location(event.stack_id) or '?'}: "
             f"{event.message}"
             for event in self.log.of(HooksDisabled)
-            if not event.message.startswith(_WHILE_INLINED_HOOKS_RUN)
+            if not event.message.startswith((_WHILE_INLINED_HOOKS_RUN, _WHILE_TRANSFORMS_RUN))
         ]
         notices += [
             Notice(hook_point="saved tensors", message=message, failure=False)
@@ -386,6 +388,10 @@ class Analysis:
         if self.log.problem is not None:
             notices.append(Notice(hook_point="file", message=self.log.problem, failure=True))
         return tuple(notices)
+
+    def _limit(self, event: RecorderLimited) -> str:
+        place = self.location(event.stack_id)
+        return event.message if place is None else f"{event.message}; first at {place}"
 
     @cached_property
     def _owners(self) -> ParameterOwners:

@@ -14,6 +14,7 @@ from autogradviz.causes.not_finite import find_not_finite
 from autogradviz.causes.operand_shapes import find_wrong_shapes
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
 from autogradviz.causes.precision import find_lost_precision
+from autogradviz.causes.transform_cuts import find_transform_cuts
 from autogradviz.causes.unused_results import find_unused_results
 from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, RULE_BELOW_CUT, weight_of_rule
 from autogradviz.causes.writes import find_writes
@@ -41,6 +42,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
     searches: tuple[Callable[[], Iterable[Fact]], ...] = (
         lambda: find_refusal(graph, evidence, is_explained=is_explained),
         lambda: find_cuts(graph, evidence),
+        lambda: find_transform_cuts(graph, evidence),
         lambda: find_lifetimes(graph, evidence),
         lambda: find_owners(graph, evidence),
         lambda: find_changes(graph),

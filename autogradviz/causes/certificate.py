@@ -194,6 +194,12 @@ class Certificate:
             counts[event.node_name, event.reason] += event.unverified_count
         return tuple((name, reason, count) for (name, reason), count in counts.items())
 
+    @cached_property
+    def _transforms(self) -> tuple[str, ...]:
+        """Sentences about transforms of ``torch.func``, whose gradients are not verified."""
+        notices = self._evidence.analysis.notices
+        return tuple(each.message for each in notices if each.hook_point == "torch.func")
+
     def __repr__(self) -> str:
         if not self.is_recorded:
             return "<Certificate: record(verify=True) verifies gradients>"
@@ -201,6 +207,8 @@ class Certificate:
         text = f"{total - len(self._facts):,} of {total:,} facts hold"
         if not total:
             text = "no gradient was verified"
+        if self._transforms:
+            text += ", and none of torch.func"
         if self.changed:
             text += f", {len(self.changed):,} gradients changed on purpose"
         missing = sum(count for *_, count in self.not_checked)
@@ -219,6 +227,8 @@ class Certificate:
 
     def _lines(self) -> Iterator[str]:
         yield repr(self)[1:-1]
+        for text in self._transforms:
+            yield f"not verified: {text}"
         for number, fact in enumerate(self.failed):
             yield f"{'first wrong' if number == 0 else 'then wrong'}: {fact}"
             if number == 0 and fact.parameters:

@@ -45,6 +45,8 @@ TABLE: Final[dict[str, Weight]] = {
     "one way cut by a detached number": Weight(0, 0.02, "detach() says that it is meant"),
     "one way cut by integers": Weight(0, 0.025, "an index, a mask or a count"),
     "cut without effect": Weight(0, 0.02, "no optimizer step depends on it"),
+    "zeros of a transform": Weight(1.5, 0, "its gradient is not that of the function"),
+    "detached in a transform": Weight(0.02, 0, "other ways may have the gradient"),
     # lifetimes of gradients
     "mixed steps": Weight(0, 0.95, "each step uses gradients of earlier ones"),
     "dropped": Weight(0, 0.9, "computed for nothing, in this share of the steps"),

@@ -117,7 +117,10 @@ class RecorderFailed(Event):
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderLimited(Event):
-    """The recorder stopped observing something, to stay safe or small."""
+    """The recorder stopped observing something, to stay safe or small.
+
+    ``stack_id`` is where it happened first, if that belongs to the message.
+    """
 
     hook_point: str  # the part of the recorder
     message: str

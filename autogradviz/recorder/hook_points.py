@@ -32,6 +32,7 @@ from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attri
 from autogradviz.recorder.compile.install_compiler_hooks import CompilerObserver
 from autogradviz.recorder.device_times import DeviceTimes, device_type
 from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
+from autogradviz.recorder.function_transforms import observe_transforms
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
 from autogradviz.recorder.out_of_memory.failures import (
@@ -156,6 +157,7 @@ class HookPoints:
         yield observe_restored_versions(session, tensors, self.versions)
         yield observe_attributes(session, state)
         yield observe_modes(session)
+        yield observe_transforms(session)
         yield observe_sharded_parameters(
             session, self.modules, tensors, self.leaves, self.gradients.sharded
         )

@@ -214,11 +214,18 @@ class Session:
         if self.is_open:
             self.engine.leave_hook(state, raised)
 
-    def limit(self, hook_point: str, message: str) -> None:
-        """Record, once, that the recorder does not observe something."""
+    def limit(self, hook_point: str, message: str, *, with_stack: bool = False) -> None:
+        """Record, once, that the recorder does not observe something.
+
+        Args:
+            hook_point: the part of the recorder.
+            message: what is not observed.
+            with_stack: the first line at which it happened belongs to the message.
+        """
         if self.is_open and (hook_point, message) not in self._limits:
             self._limits.add((hook_point, message))
-            self.emit(RecorderLimited, hook_point, message)
+            stack_id = self.stack_id() if with_stack else None
+            self.emit(RecorderLimited, hook_point, message, stack_id=stack_id)
 
     def could_not_read(self, what: str, tensor: torch.Tensor) -> None:
         """Record, once for each kind of tensor, that something is not read from its entries.

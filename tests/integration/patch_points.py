@@ -39,6 +39,8 @@ def patch_points():
         programs.register_multi_grad_hook,
         torch._C._increment_version,
         torch._C._autograd._saved_tensors_hooks_disable,
+        torch._functorch.eager_transforms._grad_increment_nesting,
+        torch._functorch.eager_transforms.enter_jvp_nesting,
         checkpoint._CachingTorchDispatchMode.__init__,
         checkpoint._CachedTorchDispatchMode.__torch_dispatch__,
         torch.autograd.function.FunctionCtx.save_for_backward,

@@ -209,3 +209,38 @@ def test_failure_at_the_end_does_not_reach_the_user(engine, monkeypatch):
     (warning,) = caught
     assert "file: ZeroDivisionError" in str(warning.message)
     assert len(trace.log.of(OpCalled)) > 3
+
+
+def leave_mode_in_another_hook():
+    """PyTorch restores the modes after each hook: there is nothing to leave in the second one."""
+    found, mode = [], OtherMode()
+    w = torch.ones(3, requires_grad=True)
+    y = w * 2
+    z = y.exp()
+    z.register_hook(lambda g: found.append(mode.__enter__() is mode))
+    y.register_hook(lambda g: found.append(mode.__exit__(None, None, None)))
+    try:
+        z.sum().backward()
+    except RuntimeError as error:
+        found.append(str(error))
+    return [*found, w.grad]
+
+
+def test_mode_left_in_another_hook_than_it_was_entered_in_raises_as_without_recording(engine):
+    plain = leave_mode_in_another_hook()
+    with autogradviz.record(engine=engine) as trace:
+        recorded = leave_mode_in_another_hook()
+        torch.ones(2).exp()
+    assert recorded == plain == [True, "trying to pop from empty mode stack", None]
+    assert trace.log.of(OpCalled)[-1].op == "aten.exp.default"  # the recorder's mode is still on
+
+
+def test_mode_entered_before_the_recording_may_be_left_inside(engine):
+    mode = OtherMode()
+    mode.__enter__()
+    with autogradviz.record(engine=engine) as trace:
+        mode.__exit__(None, None, None)
+        assert _len_torch_dispatch_stack() == (engine == "python")
+        torch.ones(2).exp()
+    assert _len_torch_dispatch_stack() == 0
+    assert trace.log.of(OpCalled)[-1].op == "aten.exp.default"

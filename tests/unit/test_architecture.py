@@ -76,6 +76,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "session",
     "device_times",
     "stream_order",
+    "function_transforms",
     "grad_and_autocast_modes",
     "tensors",
     "ops",

@@ -74,7 +74,7 @@ inline DeviceCopy begin_copy(const CopyInfo& info, c10::ArrayRef<const c10::IVal
 }
 
 // Complete it; it is not known if it stays on one device. No lock is held.
-inline void end_copy(DeviceCopy& copy, const std::vector<c10::IValue>& results, bool failed) {
+inline void end_copy(DeviceCopy& copy, c10::ArrayRef<const c10::IValue> results, bool failed) {
   copy.is_known = !failed && results.size() == 1;
   if (!copy.is_known) return;
   if (results[0].isTensor()) {

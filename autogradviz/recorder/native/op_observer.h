@@ -50,6 +50,8 @@ struct OpInfo {
   std::string name;  // "aten.add.Tensor"
   c10::SmallVector<std::pair<uint16_t, bool>, 4> tensors;  // positions, and whether it is written
   std::optional<c10::OperatorHandle> handle;
+  size_t arguments = 0;  // in the schema
+  size_t results = 0;
   bool composite = false;
   bool is_clone = false;
   bool is_detach = false;
@@ -216,6 +218,8 @@ class OpRegistry {
     if (!info.handle) return &info;
     const c10::OperatorHandle& handle = *info.handle;
     const c10::FunctionSchema& schema = handle.schema();
+    info.arguments = schema.arguments().size();
+    info.results = schema.returns().size();
     bool dropout = plain.find("dropout") != std::string::npos;
     for (const char* part : {"send", "recv", "p2p"})
       info.is_point_to_point = info.is_point_to_point || plain.find(part) != std::string::npos;
@@ -261,6 +265,12 @@ inline OpRegistry& registry() {
 }
 
 // --- what is read of a call ---------------------------------------------------------------------
+
+// Return the values of a call. The dispatcher shows the whole stack of a boxed call; transforms of
+// torch.func keep other values below those of the call.
+inline c10::ArrayRef<const c10::IValue> top_of_stack(c10::ArrayRef<const c10::IValue> stack, size_t count) {
+  return stack.slice(stack.size() - std::min(stack.size(), count));
+}
 
 template <class Visit>
 void visit_tensors(const c10::IValue& value, const Visit& visit) {
@@ -332,7 +342,7 @@ inline bool has_wrapper(const OpInfo& op, c10::ArrayRef<const c10::IValue> argum
 
 // Call ``visit`` with the tensors among a call's results.
 template <class Visit>
-void visit_results(const std::vector<c10::IValue>& results, const Visit& visit) {
+void visit_results(c10::ArrayRef<const c10::IValue> results, const Visit& visit) {
   for (const c10::IValue& result : results)
     if (result.isTensor() || results.size() == 1) visit_tensors(result, visit);
 }
@@ -442,9 +452,21 @@ inline bool is_traced() {
   return Modes::any_modes_set() && (Modes::get_mode(Key::PROXY) || Modes::get_mode(Key::FUNCTIONAL));
 }
 
+// Return whether a call takes a tensor of a transform that has ended: PyTorch calls the operator
+// again with the tensor inside.
+inline bool takes_dead_wrapper(const OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
+  bool found = false;
+  for (auto [position, written] : op.tensors)
+    if (position < arguments.size())
+      visit_tensors(arguments[position], [&](const at::Tensor& tensor) {
+        found = found || tensor.key_set().has(c10::DispatchKey::FuncTorchGradWrapper);
+      });
+  return found;
+}
+
 // Return whether a call only leads to others; see NOTE [ Operators that are recorded ].
 inline bool is_transparent(OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
-  if (runs_in_transform() || runs_in_python()) return true;
+  if (runs_in_transform() || runs_in_python() || takes_dead_wrapper(op, arguments)) return true;
   if (!op.composite) return false;
   c10::BackendComponent component = c10::BackendComponent::CPUBit;
   c10::DispatchKey kind = c10::DispatchKey::Dense;
@@ -569,7 +591,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     thread.in_left_out = true;
     return nullptr;
   }
-  c10::ArrayRef<const c10::IValue> arguments = call.inputs();
+  c10::ArrayRef<const c10::IValue> arguments = top_of_stack(call.inputs(), op->arguments);
   if (is_transparent(*op, arguments)) return nullptr;
   std::vector<Fingerprint> contents;
   WrapperScope wrappers;
@@ -665,7 +687,7 @@ void remember_hashes(Recording& recording, const OpContext& context, const Ids& 
 }
 
 inline void put_call(Recording& recording, ThreadContext& thread, OpContext& context,
-                     const std::vector<c10::IValue>& results, const std::vector<Fingerprint>& contents,
+                     c10::ArrayRef<const c10::IValue> results, const std::vector<Fingerprint>& contents,
                      const std::vector<OutputNorm>& norms, int64_t ended_ns, int64_t stack, bool in_clone) {
   const OpInfo& op = *context.op;
   bool failed = std::uncaught_exceptions() > context.exceptions;
@@ -800,23 +822,25 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   std::vector<PyCodeObject*> new_codes;
   OpContext& context = *static_cast<OpContext*>(base);
   bool was_quiet = context.quiet.end();
+  const std::vector<c10::IValue>& outputs = call.outputs();
+  auto results = top_of_stack(c10::ArrayRef<const c10::IValue>(outputs.data(), outputs.size()), context.op->results);
   size_t count = recording->with_stacks ? read_own_stack(*recording, places) : 0;
   if (context.op->is_detach) context.hidden = makes_subclass(*recording);
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints && std::uncaught_exceptions() == context.exceptions)
-    visit_results(call.outputs(), [&](const at::Tensor& tensor) { contents.push_back(recording->read_fingerprint(tensor)); });
+    visit_results(results, [&](const at::Tensor& tensor) { contents.push_back(recording->read_fingerprint(tensor)); });
   WrapperScope wrappers;
   if (std::uncaught_exceptions() == context.exceptions)
-    visit_results(call.outputs(), [&](const at::Tensor& tensor) { wrappers.read(tensor); });
+    visit_results(results, [&](const at::Tensor& tensor) { wrappers.read(tensor); });
   std::vector<OutputNorm> norms;
   if (recording->with_norms && std::uncaught_exceptions() == context.exceptions && context.op->group < 0)
-    visit_results(call.outputs(), [&](const at::Tensor& tensor) { norms.push_back(read_norm(*recording, tensor)); });
+    visit_results(results, [&](const at::Tensor& tensor) { norms.push_back(read_norm(*recording, tensor)); });
   if (context.device.is_cpu() && std::uncaught_exceptions() == context.exceptions)
-    visit_results(call.outputs(), [&](const at::Tensor& tensor) {
+    visit_results(results, [&](const at::Tensor& tensor) {
       if (is_on_accelerator(tensor)) context.device = tensor.device();
     });
   context.stream = current_stream_of(context.device);
-  if (context.copy.is_known) end_copy(context.copy, call.outputs(), std::uncaught_exceptions() > context.exceptions);
+  if (context.copy.is_known) end_copy(context.copy, results, std::uncaught_exceptions() > context.exceptions);
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);
   {
@@ -824,7 +848,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
     int64_t stack = recording->with_stacks
         ? recording->intern_stack(places.data(), count, thread.number, ended_ns, new_codes)
         : NO_ID;
-    put_call(*recording, thread, context, call.outputs(), contents, norms, ended_ns, stack, in_clone);
+    put_call(*recording, thread, context, results, contents, norms, ended_ns, stack, in_clone);
     if (!was_quiet) context.op->nested = context.nested;
   }
   keep_codes(new_codes);

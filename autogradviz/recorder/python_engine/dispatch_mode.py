@@ -11,6 +11,7 @@ mode called them. Without a mode they bump once, so the mode does it for them.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
@@ -30,7 +31,11 @@ from autogradviz.recorder.ops.random_ops import emit_draw
 from autogradviz.recorder.python_engine.int_map import grow
 from autogradviz.recorder.python_engine.mutation_clones import emit_clone
 from autogradviz.recorder.python_engine.op_io import Ints, TensorReader
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import (
+    skip_dynamo_recursive,
+    skip_frame,
+)
+from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
     PLAIN_TENSORS,
     version_of,
@@ -58,7 +63,7 @@ from autogradviz.recorder.torch_internals.run_op_as_without_mode import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
     from autogradviz.recorder.ops.fingerprints import Fingerprints
@@ -194,12 +199,33 @@ class OpMode(TorchDispatchMode):
         thread = threading.get_ident()
         self.__enter__()
         try:
-            yield
+            with patched(TorchDispatchMode, __exit__=self._exit_of_others()):
+                yield
         finally:
             if thread != threading.get_ident() or get_current_dispatch_mode() is not self:
                 self.__torch_dispatch__ = self._pass_and_leave  # type: ignore[method-assign]
                 push_mode(self)
             self.__exit__(None, None, None)
+
+    def _exit_of_others(self) -> Callable[..., Any]:
+        """Return ``TorchDispatchMode.__exit__`` that never takes this mode off the stack.
+
+        A mode that was entered in another hook, or before the recording, is not above this one
+        when it is left: PyTorch takes off what is below, or raises if nothing is.
+        """
+        original = TorchDispatchMode.__exit__
+
+        @functools.wraps(original)
+        @skip_frame
+        def leave(mode: Any, *exception: Any) -> Any:
+            if mode is self or not self.suspend():
+                return original(mode, *exception)
+            try:
+                return original(mode, *exception)
+            finally:
+                self.resume()
+
+        return leave
 
     @skip_dynamo_recursive
     def _pass_and_leave(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002

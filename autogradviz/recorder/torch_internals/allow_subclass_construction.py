@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch._guards import TracingContext
 
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import (
+    forget_tensor_attribute,
+    skip_frame,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,11 +35,13 @@ def suspended_in_subclass_new(mode: _Mode | None) -> Iterator[None]:
         yield
         return
     # The original is inherited from the C class: ours hides it and is deleted again.
-    setattr(torch.Tensor, "__new__", _New(torch.Tensor.__new__, mode))  # noqa: B010
+    ours = _New(torch.Tensor.__new__, mode)
+    setattr(torch.Tensor, "__new__", ours)  # noqa: B010
     try:
         yield
     finally:
         del torch.Tensor.__new__
+        forget_tensor_attribute("__new__", ours)
 
 
 class _New:

@@ -18,6 +18,7 @@ import sys
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import torch
 from torch._C._dynamo import eval_frame
 
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import skip_in_stacklevel
@@ -33,6 +34,7 @@ _SKIP_RECURSIVE: Final = eval_frame._FrameExecStrategy(_SKIP, _SKIP)
 _SKIP_FRAME: Final = eval_frame._FrameExecStrategy(_SKIP, _DEFAULT)
 _MODULES: Final = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 _RULES: Final = "torch._dynamo.trace_rules"
+_TENSORS: Final = "torch._dynamo.variables.tensor"
 _REMEMBERED: Final = "unpatched_nn_module_call"
 _RECORDER: Final = "autogradviz.recorder."
 _COMPILED_AUTOGRAD: Final = "torch._dynamo.compiled_autograd"
@@ -135,6 +137,22 @@ def replace_in_rules(ours: Any, original: Any) -> None:
     rules = table()
     if ours in rules:
         rules[original] = rules.pop(ours)
+
+
+def forget_tensor_attribute(name: str, ours: Any) -> None:
+    """Give Dynamo, if it was imported meanwhile, PyTorch's attribute of tensors instead of ours.
+
+    Dynamo copies the attributes of tensors, once, when it is imported. It would take ours for
+    another kind of attribute, and keep the recording alive.
+    """
+    table = getattr(sys.modules.get(_TENSORS), "all_tensor_attrs", None)
+    if table is None or table.get(name) is not ours:
+        return
+    for owner in (torch.Tensor, torch._C.TensorBase):
+        if name in vars(owner):
+            table[name] = vars(owner)[name]
+            return
+    del table[name]
 
 
 def _replace_remembered(old: Any, new: Any) -> None:

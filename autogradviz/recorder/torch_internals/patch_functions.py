@@ -7,7 +7,12 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from autogradviz.recorder.torch_internals.keep_dynamo_out import replace_in_rules
+import torch
+
+from autogradviz.recorder.torch_internals.keep_dynamo_out import (
+    forget_tensor_attribute,
+    replace_in_rules,
+)
 from autogradviz.support.fork_safe_locks import new_lock
 
 if TYPE_CHECKING:
@@ -40,6 +45,8 @@ class _Patch:
             else:
                 setattr(self._owner, name, original)
                 replace_in_rules(self._ours[name], original)
+            if self._owner is torch.Tensor:
+                forget_tensor_attribute(name, self._ours[name])
 
 
 class Removable(Protocol):

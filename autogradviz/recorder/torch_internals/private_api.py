@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import torch
+import torch._functorch.eager_transforms
 import torch._guards
 import torch.autograd.graph
 import torch.nn.modules.module
@@ -114,6 +115,8 @@ NEEDED: Final = (
     PrivateName("_C._autograd.SavedTensor.unpack_hook", _READ_SAVED),
     PrivateName("autograd.graph.saved_tensors_hooks", "saved-tensor hooks"),
     PrivateName("_C._autograd._saved_tensors_hooks_disable", "saved-tensor hooks"),
+    PrivateName("_functorch.eager_transforms._grad_increment_nesting", "transforms of torch.func"),
+    PrivateName("_functorch.eager_transforms.enter_jvp_nesting", "transforms of torch.func"),
     PrivateName("_C._autograd._top_saved_tensors_default_hooks", "saved-tensor hooks"),
     PrivateName("autograd.graph._swap_with_cloned", "allow_mutation_on_saved_tensors"),
     PrivateName("autograd.graph._CloneArgBeforeMutateMode", "allow_mutation_on_saved_tensors"),
@@ -258,6 +261,7 @@ SwapWithCloned: Final = torch.autograd.graph._swap_with_cloned
 
 C: Final[Any] = torch._C
 AUTOGRAD_C: Final[Any] = torch._C._autograd
+FUNCTION_TRANSFORMS: Final[Any] = torch._functorch.eager_transforms
 """Modules in which functions are replaced while a recording is open."""
 
 CheckpointHook: Final[Any] = torch.utils.checkpoint._checkpoint_hook
