@@ -270,6 +270,16 @@ CachingTorchDispatchMode: Final[Any] = torch.utils.checkpoint._CachingTorchDispa
 CachedTorchDispatchMode: Final[Any] = torch.utils.checkpoint._CachedTorchDispatchMode
 
 
+def is_saved_for_its_effect(op: Any) -> bool:
+    """Return whether selective checkpointing saves the results of an op of itself.
+
+    From PyTorch 2.15 on, it saves those of ops with an ordered effect, unless the policy says that
+    they must be recomputed.
+    """
+    has_effect = getattr(torch.utils.checkpoint, "_is_cacheable_effect", None)
+    return has_effect is not None and bool(has_effect(op))
+
+
 def current_exec_group() -> Any:
     """Return the ``GraphExecGroup`` that backward runs in, or None."""
     return torch.utils.checkpoint.GraphExecGroup._get_current_group()
