@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.events import HooksEntered, HooksLeft, PolicyRead
+from autogradviz.events import HooksEntered, HooksLeft, PolicyDecided, PolicyRead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -162,8 +162,9 @@ def build_selective_policies(log: Log, regions: Iterable[Region]) -> tuple[Selec
 
 def _policy(log: Log, event: PolicyRead, regions: list[Region]) -> SelectivePolicy:
     sums: dict[str, _Sums] = defaultdict(_Sums)
+    cached = {decided.op_seq for decided in log.of(PolicyDecided) if decided.cached}
     for region in regions:
-        _add_region(sums, region)
+        _add_region(sums, region, cached)
     usual = _usual_decision(
         each for op, each in sums.items() if not any(_names(n, op) for n in event.policy_ops)
     )
@@ -174,13 +175,15 @@ def _policy(log: Log, event: PolicyRead, regions: list[Region]) -> SelectivePoli
         for name in event.policy_ops
         if not any(row.named and _names(name, row.op) for row in rows)
     ]
+    passes = event.respects_hooks or not any(row.kept_nbytes for row in rows)
+    bypassed = "" if passes else _hook_around(log, regions[0])
     return SelectivePolicy(
         policy=event.function,
         function=regions[0].function,
         regions=len(regions),
         location=regions[0].location,
         ops=(*sorted(rows, key=lambda row: row.status != "matched"), *missing),
-        bypassed_hooks=_hook_around(log, regions[0]) if any(r.kept_nbytes for r in rows) else "",
+        bypassed_hooks=bypassed,
     )
 
 
@@ -205,7 +208,7 @@ def _usual_decision(sums: Iterable[_Sums]) -> str:
     return max(decisions, key=lambda name: decisions[name], default="prefer_recompute")
 
 
-def _add_region(sums: dict[str, _Sums], region: Region) -> None:
+def _add_region(sums: dict[str, _Sums], region: Region, cached: set[int | None]) -> None:
     needed = {s.tensor.storage_id: s.tensor.storage_nbytes for s in region.saved}
     seen = {tensor.storage_id for op in region.ops[:1] for tensor in op.inputs}
     for op in region.ops:
@@ -217,7 +220,7 @@ def _add_region(sums: dict[str, _Sums], region: Region) -> None:
         each.location = each.location or op.location
         fresh = _fresh_storages(op, seen)
         seen |= fresh.keys()
-        if op.policy.endswith("_save"):
+        if op.seq in cached:
             each.kept += sum(fresh.values())
         else:
             each.dropped += sum(size for storage, size in fresh.items() if storage in needed)

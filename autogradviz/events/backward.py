@@ -66,6 +66,20 @@ class NodeStarted(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientBuffersOffered(Event):
+    """A custom backward read ``ctx.input_grad_buffers``, and the engine offered buffers.
+
+    They hold the gradients that arrived before at inputs of the Function; its backward may add to
+    them in place. Recorded with operators only.
+    """
+
+    backward_id: BackwardId | None
+    node_id: NodeId | None  # of the Function
+    tensor_ids: tuple[TensorId, ...]  # the buffers
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFinished(Event):
     """A node ran; recorded when the next node of its thread starts, or the backward ends."""
 

@@ -109,6 +109,7 @@ class PolicyRead(Event):
         str, ...
     ]  # it names "aten.mm.default", "aten.mm" (all overloads), "'aten.mm'"
     decomposed_ops: tuple[str, ...]  # of these, what PyTorch decomposes before a policy sees it
+    respects_hooks: bool  # what it keeps passes saved-tensor hooks around the region
 
 
 @event()

@@ -1,6 +1,7 @@
 """Operators that policies of selective checkpointing name, match and keep."""
 
 import functools
+import inspect
 
 import pytest
 import torch
@@ -194,3 +195,63 @@ def test_policies_are_the_same_from_a_file(tmp_path):
     trace.save(tmp_path / "step.agv")
     loaded = autogradviz.load(tmp_path / "step.agv")
     assert loaded.selective_policies() == trace.selective_policies()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.utils.checkpoint, "_is_cacheable_effect"),
+    reason="PyTorch before 2.15 saves only what the policy says",
+)
+@pytest.mark.parametrize(
+    ("decision", "kept"),
+    [
+        (CheckpointPolicy.PREFER_RECOMPUTE, 4),
+        (CheckpointPolicy.MUST_RECOMPUTE, 0),
+        (CheckpointPolicy.PREFER_CPU_OFFLOAD, 4),
+    ],
+)
+def test_results_of_an_op_with_an_ordered_effect_are_kept(decision, kept):
+    policy = decided_for_effects(decision)
+    (found,) = [op for op in policy.ops if op.op == "test_policies.noted.default"]
+    assert found.decisions == {decision.name.lower(): 4}
+    assert (found.kept_nbytes, found.calls) == (kept * 32, 4)
+
+
+def decided_for_effects(decision):
+    """Return the policy of a recording whose regions call an op with an ordered effect."""
+    with torch.library._scoped_library("test_policies", "FRAGMENT") as library:
+        library.define("noted(Tensor x) -> Tensor")
+        library.impl("noted", lambda x: x.clone(), "CompositeExplicitAutograd")
+        effect = torch._library.effects.EffectType.ORDERED
+        library._register_effectful_op("test_policies::noted", effect)
+        noted = torch.ops.test_policies.noted.default
+        contexts = functools.partial(
+            create_selective_checkpoint_contexts, lambda *_args, **_kwargs: decision
+        )
+        with autogradviz.record() as trace:
+            for _ in range(2):
+                x = torch.rand(2, 4, requires_grad=True)
+                y = checkpoint(
+                    lambda x: noted(x.detach()) * noted(x.detach()) * x, x,
+                    use_reentrant=False, context_fn=contexts,
+                )  # fmt: skip
+                y.sum().backward()
+        (policy,) = trace.selective_policies()
+        return policy
+
+
+@pytest.mark.skipif(
+    "respect_saved_tensors_hooks" not in inspect.signature(checkpoint).parameters,
+    reason="in PyTorch before 2.14 all results that a policy keeps bypass the hooks",
+)
+@pytest.mark.parametrize("respects", [True, False])
+def test_hooks_that_kept_results_pass_are_not_named(respects):
+    net, x = nn.Linear(4, 4), torch.rand(2, 4, requires_grad=True)
+    contexts = functools.partial(create_selective_checkpoint_contexts, [aten.addmm.default])
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda packed: packed)
+    with autogradviz.record() as trace, hooks:
+        y = checkpoint(
+            net, x, use_reentrant=False, context_fn=contexts, respect_saved_tensors_hooks=respects
+        )
+        y.sum().backward()
+    (policy,) = trace.selective_policies()
+    assert bool(policy.bypassed_hooks) is not respects

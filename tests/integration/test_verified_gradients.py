@@ -251,6 +251,63 @@ def test_function_computed_outside_of_pytorch_is_named_as_not_verified():
     assert (found.failed, found.changed) == ((), ())
 
 
+def test_function_whose_apply_the_program_holds_is_not_verified_from_2_14_on():
+    apply, x = Cube.apply, torch.randn(3, requires_grad=True)
+    found = verify(lambda: apply(x * 2).sum().backward())
+    is_python = isinstance(vars(torch.autograd.Function).get("apply"), classmethod)
+    missing = ("CubeBackward", "no recorded operator made it", 1)
+    assert found.not_checked == (() if is_python else (missing,))
+    assert found.failed == ()
+
+
+class Weighted(torch.autograd.Function):
+    """Its arguments are a number, tensors with and without gradients, and None."""
+
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, power, x, weight, nothing, y):
+        ctx.power, ctx.nothing = power, nothing
+        ctx.save_for_backward(x, weight, y)
+        return weight * x**power * y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, y = ctx.saved_tensors
+        to_x = grad * weight * y * ctx.power * x ** (ctx.power - 1)
+        return None, to_x, None, None, Weighted.factor * grad * weight * x**ctx.power
+
+
+def test_gradients_of_a_function_are_compared_with_those_of_its_tensor_arguments(monkeypatch):
+    x, y = (torch.rand(3, requires_grad=True) for _ in range(2))
+    weight = torch.rand(3)
+
+    def step():
+        Weighted.apply(3, x * 2, weight, None, y * 3).sum().backward()
+
+    found = verify(step)
+    assert (found.failed, found.changed, found.not_checked) == ((), (), ())
+    monkeypatch.setattr(Weighted, "factor", 2.0)
+    (wrong,) = verify(step).failed
+    assert (wrong.fact, wrong.node) == ("node", "WeightedBackward")
+    assert wrong.relative_error == pytest.approx(0.5)
+
+
+def test_hook_after_a_custom_function_is_what_changed_its_gradient():
+    x = torch.randn(3, requires_grad=True)
+
+    def step():
+        y = Cube.apply(x * 2)
+        y.grad_fn.register_hook(lambda given, _: (given[0] * 2,))
+        y.sum().backward()
+
+    found = verify(step)
+    assert found.failed == ()
+    assert [(fact.fact, fact.node, fact.changed_by) for fact in found.changed] == [
+        ("edge", "MulBackward0", "hook")
+    ]
+
+
 def test_random_operators_run_again_with_the_same_numbers():
     x, generator = torch.randn(50, requires_grad=True), torch.Generator().manual_seed(3)
     before = generator.get_state()
@@ -350,7 +407,11 @@ class CallsOperator(torch.autograd.Function):
         return grad * 2
 
 
-@pytest.mark.parametrize("function", [scaled, CallsOperator.apply])
+def calls_operator(x):
+    return CallsOperator.apply(x)
+
+
+@pytest.mark.parametrize("function", [scaled, calls_operator])
 def test_derivatives_of_custom_operators_are_not_verified(function):
     torch.manual_seed(0)
     first, last = nn.Linear(3, 3), nn.Linear(3, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -11,11 +12,8 @@ import torch
 from autogradviz.checking.user_line import user_line
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.ops.op_schemas import gives_own_derivative
-from autogradviz.recorder.torch_internals.patch_functions import patched
-from autogradviz.recorder.torch_internals.private_api import (
-    SingleLevelFunction,
-    TorchDispatchMode,
-)
+from autogradviz.recorder.torch_internals.patch_function_apply import patched_apply
+from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
 from autogradviz.support.source_lines import source_line
 
@@ -59,6 +57,11 @@ class FormulaCall:
         return tensors_in(self.function(*args, **kwargs))
 
 
+def _apply(function: Any, *args: Any) -> Any:
+    """Call a custom Function, whatever its ``apply`` is by then."""
+    return function.apply(*args)
+
+
 class FormulaCalls:
     """The first calls of each custom Function and custom operator."""
 
@@ -74,19 +77,18 @@ class FormulaCalls:
     def observed(self) -> Iterator[None]:
         """Keep calls while the context is open."""
 
-        def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            call: Any = super(SingleLevelFunction, cls).apply  # type: ignore[misc]
+        def apply(cls: Any, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if cls.__module__.startswith("torch.") or kwargs:
                 return call(*args, **kwargs)
             if torch.is_grad_enabled() and not self._depth:
-                self.keep(cls, cls.__name__, cls.apply, args, {})
+                self.keep(cls, cls.__name__, partial(_apply, cls), args, {})
             self._depth += 1
             try:
                 return call(*args)
             finally:
                 self._depth -= 1
 
-        with patched(SingleLevelFunction, apply=classmethod(apply)), _Operators(self):
+        with patched_apply(apply), _Operators(self):
             yield
 
     def keep_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

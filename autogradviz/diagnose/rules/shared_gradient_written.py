@@ -1,7 +1,7 @@
 """A hook or a custom backward wrote a gradient that another branch receives too.
 
 A node may pass one tensor along several edges (addition does), so a hook must not write its
-gradient in place.
+gradient in place. A custom backward may write the buffers that the engine offers to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
-from autogradviz.events import NO_ID, HookRan, NodeStarted
+from autogradviz.events import NO_ID, GradientBuffersOffered, HookRan, NodeStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -77,6 +77,7 @@ class _IncomingGradients:
         analysis = evidence.analysis
         self._tensors = analysis.tensors
         self._ops = analysis.ops
+        self._log = analysis.log
         self._nodes = analysis.graph.nodes
         self._sources = evidence.edges_to
         self._targets = evidence.edges_from
@@ -98,6 +99,8 @@ class _IncomingGradients:
         own = self._own_node(op)
         sources = {edge.source for edge in self._sources[own]} if own is not None else set()
         for tensor in op.written:
+            if (own, tensor.storage_id) in self._offered:
+                continue
             found = [self._arrival(tensor.storage_id, source, op.seq, own) for source in sources]
             later = [arrival for arrival in found if arrival is not None]
             if later:
@@ -171,6 +174,15 @@ class _IncomingGradients:
                     last_start = min(last_start, op.seq + 1)  # itself may be the write
                     break
         return last_start
+
+    @cached_property
+    def _offered(self) -> set[tuple[int | None, int | None]]:
+        """The storages that the engine offered to a node, with it."""
+        return {
+            (event.node_id, self._tensors[tensor_id].storage_id)
+            for event in self._log.of(GradientBuffersOffered)
+            for tensor_id in event.tensor_ids
+        }
 
     @cached_property
     def _ops_of_node(self) -> dict[int, list[Op]]:

@@ -1,4 +1,12 @@
-"""Custom Functions: the line that saved, marked tensors, and tensors kept as attributes."""
+"""Custom Functions: the line that saved, marked tensors, kept tensors, and offered buffers.
+
+NOTE [ Offered buffers ]
+From PyTorch 2.15 on, ``ctx.input_grad_buffers`` has the sums of the gradients that have arrived so
+far at the inputs of a Function. Its backward may add to them in place and return None. The engine
+offers a buffer only if nothing else refers to its storage, and none while a dispatch mode is
+active. So a recording with the Python engine and operators has none. The native engine reads
+storages without creating their Python objects, which would be such references.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.autograd.function import FunctionCtx
 
-from autogradviz.events import ContextTensorKept, FunctionMarked
+from autogradviz.events import ContextTensorKept, FunctionMarked, GradientBuffersOffered
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _METHODS: Final = ("save_for_backward", "mark_dirty", "mark_non_differentiable")
+_BUFFERS: Final = "input_grad_buffers"
 
 
 class CustomFunctionTable:
@@ -55,6 +64,15 @@ class CustomFunctionTable:
             self._facts.marked_dirty(sequence_nr, frozenset(marked))
         self._session.emit(FunctionMarked, function, name, sequence_nr, marked, stack_id=stack_id)
 
+    def on_offer(self, buffers: tuple[torch.Tensor | None, ...]) -> None:
+        """Record the buffers that the engine offers to the node that runs on this thread."""
+        session = self._session
+        with DisableTorchFunction():
+            offered = tuple([self._intern(each) for each in buffers if each is not None])
+        if offered:
+            run = session.engine.innermost_run() or (None, None)
+            session.emit(GradientBuffersOffered, *run, offered, stack_id=session.stack_id())
+
     def read_context(self, node: Any, node_id: int) -> None:
         """Record the tensors that a Function keeps as attributes of ``ctx``, which is its node."""
         function = getattr(node, "_forward_cls", FunctionCtx)
@@ -75,11 +93,26 @@ class CustomFunctionTable:
 
 @contextmanager
 def observe_custom_functions(session: Session, functions: CustomFunctionTable) -> Iterator[None]:
-    """Record the saves and marks of custom Functions while the context is open."""
+    """Record what custom Functions do with their ``ctx`` while the context is open."""
     originals = {name: getattr(FunctionCtx, name) for name in _METHODS}
-    ours = {name: _wrapper(session, functions, name, each) for name, each in originals.items()}
+    ours: dict[str, Any] = {
+        name: _wrapper(session, functions, name, each) for name, each in originals.items()
+    }
+    buffers = vars(FunctionCtx).get(_BUFFERS)
+    if buffers is not None and session.with_ops:
+        ours[_BUFFERS] = property(_reader(session, functions, buffers), doc=buffers.__doc__)
     with patched(FunctionCtx, **ours):
         yield
+
+
+def _reader(session: Session, functions: CustomFunctionTable, original: property) -> Any:
+    @skip_frame
+    def read(ctx: Any) -> Any:
+        buffers = original.__get__(ctx)
+        session.guarded("custom functions", functions.on_offer, buffers)
+        return buffers
+
+    return read
 
 
 def _wrapper(

@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import (
     CachedTorchDispatchMode,
     CachingTorchDispatchMode,
+    is_saved_for_its_effect,
 )
 
 if TYPE_CHECKING:
@@ -40,8 +42,9 @@ class TracingPolicy:
     """A policy that returns the decisions of the original and records them."""
 
     def __init__(
-        self, session: SessionRef[Session], policy: Any, cached: dict[Any, int | None]
+        self, session: SessionRef[Session], policy: Any, cached: dict[Any, int | None], mode: Any
     ) -> None:
+        self._mode = weakref.ref(mode)  # which holds the policy
         self._session = session
         self._policy = policy
         self._cached = cached  # by op and the number of its earlier calls
@@ -68,12 +71,16 @@ class TracingPolicy:
             policy = function_name(self._policy)
             policy = "list of operators" if policy.startswith(_OF_A_LIST) else policy
             session.emit(
-                PolicyRead, state.region[0], policy, named, decomposed, thread=state.number
-            )
+                PolicyRead, state.region[0], policy, named, decomposed,
+                getattr(self._mode(), "respect_saved_tensors_hooks", None) is True,
+                thread=state.number,
+            )  # fmt: skip
         name = str(op)
         last = session.engine.last_op()
         op_seq = last[0] if last is not None and last[1] == name else None
-        cached = decision in _SAVED
+        cached = decision in _SAVED or (
+            decision is not CheckpointPolicy.MUST_RECOMPUTE and is_saved_for_its_effect(op)
+        )
         if cached:
             self._cached[op, self._calls[op]] = op_seq
         self._calls[op] += 1
@@ -126,7 +133,7 @@ def observe_policies(session: Session) -> Iterator[None]:
         cached = by_storage[id(storage)] = {}
         if len(by_storage) > MAX_STORAGES:
             del by_storage[next(iter(by_storage))]
-        init(mode, TracingPolicy(ref, policy_fn, cached), storage, *rest, **named)
+        init(mode, TracingPolicy(ref, policy_fn, cached, mode), storage, *rest, **named)
 
     @skip_frame
     def wrapped_dispatch(

@@ -92,6 +92,7 @@ NEEDED: Final = (
     PrivateName("_C._autograd._saved_tensors_hooks_set_tracing", _VERIFY),
     PrivateName("autograd.Variable._execution_engine", _VERIFY),
     PrivateName("autograd.function._SingleLevelFunction.apply", _VERIFY),
+    PrivateName("autograd.function.BackwardCFunction.apply", _VERIFY),
     PrivateName("Tensor._is_zerotensor", "reading contents"),
     PrivateName("_foreach_norm", "gradient norms"),
     PrivateName("_C._data_address", "record(annotate_memory=True)"),
@@ -235,6 +236,8 @@ set_saved_tensors_tracing: Final = torch._C._autograd._saved_tensors_hooks_set_t
 """While set, saved-tensor hooks are not called; returns whether it was set."""
 SingleLevelFunction: Final[Any] = torch.autograd.function._SingleLevelFunction
 """The class whose ``apply`` all custom Functions call, also where theirs is held elsewhere."""
+BackwardCFunction: Final[Any] = torch.autograd.function.BackwardCFunction
+"""The class of the nodes of custom Functions; the engine calls their ``apply``."""
 
 engine: Final[Any] = torch.autograd.Variable._execution_engine
 """The engine itself, past the function that observes backwards."""
@@ -269,6 +272,16 @@ RecomputationHook: Final[Any] = torch.utils.checkpoint._recomputation_hook
 StopRecomputationError: Final = torch.utils.checkpoint._StopRecomputationError
 CachingTorchDispatchMode: Final[Any] = torch.utils.checkpoint._CachingTorchDispatchMode
 CachedTorchDispatchMode: Final[Any] = torch.utils.checkpoint._CachedTorchDispatchMode
+
+
+def is_saved_for_its_effect(op: Any) -> bool:
+    """Return whether selective checkpointing saves the results of an op of itself.
+
+    From PyTorch 2.15 on, it saves those of ops with an ordered effect, unless the policy says that
+    they must be recomputed.
+    """
+    has_effect = getattr(torch.utils.checkpoint, "_is_cacheable_effect", None)
+    return has_effect is not None and bool(has_effect(op))
 
 
 def current_exec_group() -> Any:

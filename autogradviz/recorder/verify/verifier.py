@@ -10,12 +10,19 @@ the engine, is the place of an error, whatever its cause.
 Inputs of ops are copied when the ops run, and until their nodes have run. When a node has run, its
 op runs again on the copies, and the new node is called with the gradients that the old one
 received. The hook after a node makes the engine keep its incoming gradients meanwhile.
+
+NOTE [ No hook after custom Functions ]
+From PyTorch 2.15 on, a custom backward may read ``ctx.input_grad_buffers``. That raises if its node
+has a hook that runs after it, or ever had one. So what a Function of the program returned is taken
+from the method that calls its backward. A hook of the program that runs after the node may change
+it still, and is then what changed the gradients that arrive at the next nodes.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -31,11 +38,13 @@ from autogradviz.events import (
 from autogradviz.recorder.ops.op_schemas import gives_own_derivative
 from autogradviz.recorder.own_hook import OwnHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
+from autogradviz.recorder.torch_internals.patch_function_apply import patched_apply
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import (
+    BackwardCFunction,
     DisableTorchDispatch,
     DisableTorchFunction,
-    SingleLevelFunction,
+    current_autograd_node,
     get_sequence_nr,
 )
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
@@ -226,8 +235,9 @@ class Verifier:
         self._limited[backward_id] = call.limited
         hooks = self._hooks[backward_id] = []
         for node, tag in nodes:
-            hook = _AfterNode(self, tag)
-            hooks.append((hook, node.register_hook(hook)))
+            if not _is_custom(node):
+                hook = _AfterNode(self, tag)
+                hooks.append((hook, node.register_hook(hook)))
 
     def backward_ends(self, backward_id: int) -> None:
         """Remove the hooks of an engine call, and forget its gradients."""
@@ -250,6 +260,11 @@ class Verifier:
             self._hooked.add((backward_id, node_id, False))
         if kind == "node_post" or kind.startswith("module"):
             self._hooked.add((backward_id, node_id, True))
+        node: Any = current_autograd_node()
+        if kind == "node_post" and node is not None and _is_custom(node):
+            for target, _ in node.next_functions:
+                if target is not None:
+                    self._hooked.add((backward_id, self._node_id(target), False))
 
     def node_started(self, tag: NodeTag, node: Any, backward_id: int, received: Any) -> None:
         """Verify what arrived at a node that is about to run."""
@@ -307,6 +322,13 @@ class Verifier:
                 self._check_node(run, backward_id, returned)
                 self._send(run.node, backward_id, returned)
         state.sequence_nr = get_sequence_nr()  # no op may pass for the one that made our nodes
+
+    def function_returned(self, node: Any, returned: Any) -> None:
+        """Verify what the backward of a custom Function returned."""
+        runs = self._runs.get(self._local.state.number, ())
+        tag = next((run.tag for run in reversed(runs) if run.node is node), None)
+        if tag is not None and _is_custom(node):
+            self.node_finished(tag, _for_edges(node, returned))
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -473,6 +495,25 @@ class Verifier:
         self._sent.clear()
 
 
+def _is_custom(node: Any) -> bool:
+    """Return whether a node is that of a custom Function of the program."""
+    if not isinstance(node, BackwardCFunction):
+        return False
+    return not type(node)._forward_cls.__module__.startswith("torch.")  # noqa: SLF001
+
+
+def _for_edges(node: Any, returned: Any) -> list[torch.Tensor | None]:
+    """Return the gradients that a custom backward returned, one for each edge of its node.
+
+    A backward returns one for each argument of the forward; arguments that are no tensors have no
+    edge.
+    """
+    given = returned if isinstance(returned, tuple) else (returned,)
+    needed = (each for each, need in zip(given, node.needs_input_grad, strict=False) if need)
+    found = [None if target is None else next(needed, None) for target, _ in node.next_functions]
+    return [each if isinstance(each, torch.Tensor) else None for each in found]
+
+
 def _why_unreadable(gradients: Sequence[Any]) -> str:
     """Return the kind of the first gradient that cannot be read, "" if all can be."""
     given = (each for each in gradients if isinstance(each, torch.Tensor))
@@ -532,11 +573,10 @@ def _sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def observe_functions(session: Session, verifier: Verifier) -> Iterator[None]:
-    """Keep the operators of custom Functions while the context is open."""
+    """Keep the operators of custom Functions, and what they return in backward."""
 
     @skip_frame
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        call = super(SingleLevelFunction, cls).apply
+    def apply(_cls: Any, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not (session.is_open and session.observes() and torch.is_grad_enabled()):
             return call(*args, **kwargs)
         session.guarded("verify", verifier.function_begins, args)
@@ -547,5 +587,22 @@ def observe_functions(session: Session, verifier: Verifier) -> Iterator[None]:
             session.guarded("verify", verifier.function_ends, outputs)
         return outputs
 
-    with patched(SingleLevelFunction, apply=classmethod(apply)):
+    with ExitStack() as installed:
+        installed.enter_context(patched_apply(apply))
+        for name in ("apply", "apply_boxed"):
+            original = vars(BackwardCFunction).get(name)
+            if original is not None:  # older versions of PyTorch have only the former
+                ours = _verified_backward(session, verifier, original)
+                installed.enter_context(patched(BackwardCFunction, **{name: ours}))
         yield
+
+
+def _verified_backward(session: Session, verifier: Verifier, original: Any) -> Any:
+    @skip_frame
+    @functools.wraps(original)
+    def run_backward(node: Any, *gradients: Any) -> Any:
+        returned = original(node, *gradients)
+        session.guarded("verify", verifier.function_returned, node, returned)
+        return returned
+
+    return run_backward

@@ -285,6 +285,11 @@ def test_write_to_a_gradient_that_another_node_passed_on_before_is_reported():
     assert finding.nodes == (10, 8)
 
 
+def test_write_to_a_buffer_that_the_engine_offered_gives_no_finding():
+    assert len(passed_on(fact(e.GradientBuffersOffered, node_id=8, tensor_ids=(20,)))) == 1
+    assert passed_on(fact(e.GradientBuffersOffered, node_id=9, tensor_ids=(20,))) == []
+
+
 def test_write_after_the_passed_on_gradient_was_used_gives_no_finding():
     accumulated = op("add", (22,), inputs=(20, 21), phase="backward", node=8, at="t.py:5")
     assert passed_on(waiting=False) == []
