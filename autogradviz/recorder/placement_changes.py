@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import GradientPlacementsChanged, PlacementsChanged
-from autogradviz.recorder.ops.fingerprints import below_autograd
+from autogradviz.recorder.ops.fingerprints import below_autograd, readable
 from autogradviz.recorder.ops.output_norms import sum_and_norm
 from autogradviz.recorder.torch_internals.distributed_tensor_functions import (
     conversion_functions,
@@ -122,7 +122,7 @@ def _content(tensor: torch.Tensor) -> tuple[float | None, float | None, bool]:
     """Return the sum and norm of a part, and whether its entries are equal."""
     part = completed_inner_tensor(tensor)
     part = tensor if part is None else part
-    if not part.is_cpu or part.nbytes > _READ_BYTES:
+    if not part.is_cpu or not readable(part) or part.nbytes > _READ_BYTES:
         return None, None, False
     total, norm = sum_and_norm(part) or (None, None)
     if total is None or norm is None:

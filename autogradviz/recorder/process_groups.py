@@ -25,6 +25,7 @@ from autogradviz.recorder.torch_internals.data_parallel_buckets import (
 )
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.recorder.torch_internals.process_group_list import (
+    coordinates_in_mesh,
     device_meshes,
     initialized_distributed,
     process_groups,
@@ -122,7 +123,7 @@ class RankTable:
     def _read_meshes(self) -> None:
         for mesh in device_meshes():
             names = tuple(mesh.mesh_dim_names or ())
-            found = names, tuple(mesh.shape), tuple(mesh.get_coordinate())
+            found = names, tuple(mesh.shape), coordinates_in_mesh(mesh)
             if found not in self._meshes:
                 self._meshes.add(found)
                 self._session.emit(MeshSeen, *found)

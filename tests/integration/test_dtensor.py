@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from interpreters import run_forked
 from ranks import run_ranks
 
 import autogradviz
@@ -93,3 +94,33 @@ def test_recording_does_not_import_dtensor():
         "assert 'torch.distributed.tensor' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+SIMULATED_RANKS = """
+import sys, torch, torch.distributed as dist, autogradviz
+from torch.distributed._local_tensor import LocalTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+with LocalTensorMode(4):
+    mesh = init_device_mesh("cpu", (4,))
+    with autogradviz.record(engine=sys.argv[1]) as trace:
+        w = distribute_tensor(torch.randn(6, 3), mesh, [Shard(0)]).requires_grad_()
+        w.redistribute(placements=[Replicate()]).square().sum().backward()
+for event in trace.log.of(autogradviz.events.RecorderFailed):
+    print(event.hook_point, event.message)
+for event in trace.log.of(autogradviz.events.PlacementsChanged):
+    print(event.conversion, *event.placements, *event.result_placements, event.mesh_coordinates)
+"""
+
+
+@pytest.mark.parametrize("engine", ["native", "python"])
+@pytest.mark.usefixtures("native")
+def test_parts_of_different_sizes_on_simulated_ranks_are_recorded(engine):
+    ended = run_forked("-c", SIMULATED_RANKS, engine)
+    assert ended.stdout.splitlines() == [
+        "distribute_tensor Shard(dim=0) ()",
+        "redistribute Shard(dim=0) Replicate() ()",
+    ], ended.stderr

@@ -9,6 +9,7 @@ import programs
 import pytest
 import torch
 from interpreters import run_new
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 import autogradviz
 
@@ -118,6 +119,12 @@ assert random.getstate() == state
 """
     done = run_new("-c", code)  # a forked interpreter has imported rich
     assert done.returncode == 0, done.stderr
+
+
+def test_program_that_asks_for_modes_that_change_computations_gets_the_answer_without_a_recording():
+    with autogradviz.record(engine="python"):
+        assert is_in_torch_dispatch_mode()
+        assert not is_in_torch_dispatch_mode(include_infra_modes=False)
 
 
 @pytest.mark.parametrize("name", [name for name in programs.PROGRAMS if name.endswith("raises")])

@@ -10,6 +10,8 @@ and "native" (after ``autogradviz native build``), separated by commas, and "emp
 mode that does nothing: changes under that mode are not caused by the recorder. ``expression``
 selects tests as ``-k`` of pytest does. With ``every`` 10, each tenth test runs.
 
+A test that starts a process for each rank is recorded in these processes, which are forked.
+
 With ``AUTOGRADVIZ_TEST_DEVICE`` tensors are created on that device (``chosen_device.py``), and each
 test runs in a process of its own.
 """
@@ -32,7 +34,9 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+import torch
 from _pytest.runner import runtestprotocol
+from torch.testing._internal.common_distributed import MultiProcessTestCase
 from torch.utils._python_dispatch import BaseTorchDispatchMode
 
 import autogradviz
@@ -101,14 +105,42 @@ class Plugin:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item):
         self.write(item.nodeid, "ended", "died")
+        self.running = item.nodeid
         signal.setitimer(signal.ITIMER_VIRTUAL, TEST_SECONDS)  # CPU time of this process only
-        surrounding = self.surround()
+        has_processes = item.cls is not None and issubclass(item.cls, MultiProcessTestCase)
+        surrounding = nullcontext() if has_processes else self.surround()
         surrounding.__enter__()
         try:
             ended = yield
             self.close(surrounding, item.nodeid, ended.excinfo)
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def record_in_each_process(self):
+        """Fork the processes of distributed tests, and record the test in each."""
+        run_test = MultiProcessTestCase.run_test
+
+        def fork(test):
+            test._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+        def run_recorded_test(test, name, pipe):
+            run = getattr(test, name)
+
+            def recorded():
+                surrounding = self.surround()
+                surrounding.__enter__()
+                try:
+                    run()
+                except BaseException:
+                    self.close(surrounding, self.running, sys.exc_info())
+                    raise
+                self.close(surrounding, self.running, None)
+
+            setattr(test, name, recorded)
+            run_test(test, name, pipe)
+
+        MultiProcessTestCase._spawn_processes = fork
+        MultiProcessTestCase.run_test = run_recorded_test
 
     def close(self, surrounding, test, raised):
         if not isinstance(surrounding, autogradviz.record):
@@ -135,7 +167,7 @@ def without_numbers(message):
 
 
 def mock_missing_names(path):
-    """Mock the names that a file imports from ``torch`` and that no longer exist."""
+    """Mock the modules and names of ``torch`` that a file imports and that no longer exist."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
             for name in node.names:
@@ -144,6 +176,8 @@ def mock_missing_names(path):
                 except ImportError:
                     with suppress(ImportError):
                         setattr(importlib.import_module(node.module), name.name, MagicMock())
+                        continue
+                    sys.modules[node.module] = MagicMock()
 
 
 def outcomes(path, mode, words, every):
@@ -185,6 +219,9 @@ def run_here(path, mode, words, every):
     mock_missing_names(path)
     with Path(os.environ["AUTOGRADVIZ_ANSWER"]).open("w") as answer:
         plugin = Plugin(MODES[mode], int(every), answer)
+        plugin.record_in_each_process()
+        with MODES[mode]():  # import here what forked processes need
+            pass
         # The conftest.py of PyTorch needs an older pytest, and shards and reruns tests.
         words = ["--noconftest", "-q", "-p", "no:cacheprovider", "-k", words]
         pytest.main([path.name, *words], plugins=[plugin])

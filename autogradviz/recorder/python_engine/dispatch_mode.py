@@ -173,6 +173,11 @@ class OpMode(TorchDispatchMode):
         self.compiled_code: OpOrigins | None = None
 
     @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Be left out where a program asks for modes that change what operators compute."""
+        return True
+
+    @classmethod
     def ignore_compile_internals(cls) -> bool:
         """Let ``torch.compile`` compile as if no mode were active."""
         return True

@@ -38,12 +38,21 @@ def process_groups(distributed: Any) -> list[Group]:
 
 
 def device_meshes() -> Iterator[Any]:
-    """Yield the ``DeviceMesh`` objects that contain this process; PyTorch does not list them."""
+    """Yield the ``DeviceMesh`` objects in which this process has a place; PyTorch has no list."""
     module = sys.modules.get("torch.distributed.device_mesh")
     if module is not None:
         for found in live_objects([module.DeviceMesh]):
-            if found.get_coordinate() is not None:
+            if coordinates_in_mesh(found):
                 yield found
+
+
+def coordinates_in_mesh(mesh: Any) -> tuple[int, ...]:
+    """Return the place of this process in a mesh, () if it has none.
+
+    With ``LocalTensorMode`` one process plays all ranks: its coordinates are symbolic.
+    """
+    coordinates = tuple(mesh.get_coordinate() or ())
+    return coordinates if all(type(each) is int for each in coordinates) else ()
 
 
 def name_of_group(group: Any) -> str:

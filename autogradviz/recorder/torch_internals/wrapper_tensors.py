@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from autogradviz.recorder.torch_internals.process_group_list import coordinates_in_mesh
+
 _DTENSOR: Final = ("torch.distributed.tensor", "DTensor")
 _INNER: Final = {
     _DTENSOR: "_local_tensor",
@@ -79,14 +81,11 @@ def layout_number(tensor: Any) -> int:
     if spec is None:
         return NO_LAYOUT
     mesh = spec.mesh
-    coordinates = tuple(mesh.get_coordinate() or ())
-    if not all(type(each) is int for each in coordinates):
-        coordinates = ()  # one process plays all ranks, with LocalTensorMode
     layout = Layout(
         tuple([repr(placement) for placement in spec.placements]),
         tuple(mesh.mesh_dim_names or ()),
         tuple(mesh.shape),
-        coordinates,
+        coordinates_in_mesh(mesh),
     )
     found = _numbers.get(layout)
     if found is None:
