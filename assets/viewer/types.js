@@ -10,13 +10,13 @@
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
-/** @typedef {"held" | "released" | "recomputed" | "broken"} SavedTensorState */
+/** @typedef {"held" | "released" | "recomputed" | "broken" | "stale"} SavedTensorState */
 
 /** @typedef {"ok" | "none" | "unknown" | "zero" | "nan"} GradState */
 
 /** @typedef {"not_run" | "ran" | "failed"} RunState */
 
-/** @typedef {"held" | "released" | "broken"} StorageState */
+/** @typedef {"held" | "released" | "broken" | "stale"} StorageState */
 
 /** @typedef {"saved" | "recomputed" | "written" | "unpacked" | "cloned" | "released"} StorageEventKind */
 
@@ -36,7 +36,7 @@
  * @property {number} saved_id -1 for a tensor that a custom Function keeps on ctx
  * @property {string} slot "self"
  * @property {number | null} version
- * @property {number | null} seen_version different from version if it was written
+ * @property {number | null} seen_version different from version if it was written; of a stale one, now
  * @property {number} nbytes of the storage that it keeps alive
  * @property {string} shape "4×12×256×256"
  * @property {string} dtype
@@ -307,6 +307,7 @@
  * @property {string} recompute_shape
  * @property {number} recompute_line
  * @property {string} filename
+ * @property {string} recompute_file of the recomputation's op, "" without one
  * @property {string} policy decision of selective checkpointing, "must save"
  */
 
@@ -343,7 +344,7 @@
  * @property {number} lineno 0 if unknown
  * @property {StorageState} state
  * @property {number | null} version when first saved
- * @property {number | null} seen_version a different version that backward found, else None
+ * @property {number | null} seen_version a different version that backward found or would find, else None
  * @property {number[]} holds start and end of each interval in which it is held; -1 without an end
  * @property {string[]} keepers the saved tensors that hold it at the end of the recording
  * @property {number} call index into call_frames: where it was created; -1 if unknown
@@ -397,7 +398,7 @@
  * @property {string} before at the start of the forward
  * @property {string} after at the start of the recomputation
  * @property {Flag} by_forward the region's forward changed it
- * @property {string} filename of the line that changed it, if recorded
+ * @property {string} filename of the line that changed it, or of the only one that updates it; "" if unknown
  * @property {number} lineno 0 if unknown
  */
 

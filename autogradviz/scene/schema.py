@@ -22,10 +22,10 @@ GroupKind: TypeAlias = Literal[
     "root", "module", "region", "repeat", "iteration", "page", "step", "graph", "compiled"
 ]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
-SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
+SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken", "stale"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
-StorageState: TypeAlias = Literal["held", "released", "broken"]
+StorageState: TypeAlias = Literal["held", "released", "broken", "stale"]
 StorageEventKind: TypeAlias = Literal[
     "saved", "recomputed", "written", "unpacked", "cloned", "released"
 ]
@@ -47,7 +47,7 @@ class SavedTensorBadge:
     saved_id: int  # -1 for a tensor that a custom Function keeps on ctx
     slot: str  # "self"
     version: int | None
-    seen_version: int | None  # different from version if it was written
+    seen_version: int | None  # different from version if it was written; of a stale one, now
     nbytes: int  # of the storage that it keeps alive
     shape: str  # "4×12×256×256"
     dtype: str
@@ -337,6 +337,7 @@ class SceneDiffRow:
     recompute_shape: str
     recompute_line: int
     filename: str
+    recompute_file: str = ""  # of the recomputation's op, "" without one
     policy: str = ""  # decision of selective checkpointing, "must save"
 
 
@@ -373,7 +374,7 @@ class SceneStorage:
     lineno: int  # 0 if unknown
     state: StorageState
     version: int | None  # when first saved
-    seen_version: int | None  # a different version that backward found, else None
+    seen_version: int | None  # a different version that backward found or would find, else None
     holds: tuple[int, ...]  # start and end of each interval in which it is held; -1 without an end
     keepers: tuple[str, ...]  # the saved tensors that hold it at the end of the recording
     call: int = -1  # index into call_frames: where it was created; -1 if unknown
@@ -430,7 +431,7 @@ class SceneChange:
     before: str  # at the start of the forward
     after: str  # at the start of the recomputation
     by_forward: bool  # the region's forward changed it
-    filename: str  # of the line that changed it, if recorded
+    filename: str  # of the line that changed it, or of the only one that updates it; "" if unknown
     lineno: int  # 0 if unknown
 
 
