@@ -361,7 +361,7 @@ export class Store {
     if (index !== undefined) {
       this.reveal({ kind: "node", index });
       this.set("gradientPath", findGradientPath(this.sceneIndex, { kind: "node", index }));
-    }
+    } else if (!this.trail?.subject?.startsWith("node")) this.set("selected", null);
     this.#emit("station");
   }
 

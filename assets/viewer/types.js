@@ -63,6 +63,17 @@
  */
 
 /**
+ * One parameter that no node of the graph uses.
+ *
+ * @typedef {object} SceneUnusedParameter
+ * @property {string} name "aux.weight"
+ * @property {string} module "aux"
+ * @property {string} shape
+ * @property {Flag} requires_grad when the recording began
+ * @property {Flag} called its module was
+ */
+
+/**
  * One box: the forward op on the left, the backward node on the right.
  *
  * @typedef {object} SceneNode
@@ -639,6 +650,7 @@
  * @property {SavedTensorBadge[]} saved_badges
  * @property {ParameterBadge[]} parameter_badges
  * @property {SceneFinding[]} findings
+ * @property {SceneUnusedParameter[]} unused_parameters
  * @property {SceneRegion[]} regions
  * @property {SceneDiffRow[]} diffs
  * @property {SceneSpan[]} spans

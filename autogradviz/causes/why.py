@@ -12,6 +12,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.entry import Fact, count
 from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
+from autogradviz.causes.findings_as_facts import mechanism_of
 from autogradviz.causes.kept import find_kept
 from autogradviz.diagnose.finding import Finding
 from autogradviz.errors import UnknownTargetError
@@ -20,6 +21,7 @@ from autogradviz.events import (
     BackwardStarted,
     GradAccumulated,
     LossRead,
+    OldGraphHeld,
     OptimizerStepped,
     ParameterSeen,
     RecorderLimited,
@@ -46,6 +48,7 @@ _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
 """Questions about a parameter; those about the worst states come first."""
 
 _MAX_ALTERNATIVES: Final = 4
+_MAX_PARAMETERS: Final = 2
 _CUTTING: Final = frozenset({"cut"})
 _LEAST_WEIGHT: Final = 0.0205  # of a fact that may have an effect
 _LARGE_WEIGHT: Final = 0.03  # of a fact that changes what every parameter gets
@@ -403,7 +406,13 @@ class _Answers:
         steps = []
         if finding.victim is not None:
             steps.append(_step("its effect appears here", finding.victim, finding.events[-1:]))
-        steps.append(_step(finding.title, finding.culprit, finding.events))
+        own = [fact.parameters for fact in self._facts if fact.finding == finding]
+        steps += self._owners(finding)
+        if finding.culprit is not None:
+            steps.append(_step(finding.title, finding.culprit, finding.events))
+        else:
+            steps += self._states_of(next(iter(own), ()))
+        steps = steps or [_step(finding.title, None, finding.events)]
         events = set(finding.events)
         same = [
             fact
@@ -413,8 +422,15 @@ class _Answers:
         ]
         others = [_another_line(each) for fact in same for each in fact.others]
         if finding.culprit is None:
-            others = [_of_fact(fact) for fact in self._facts if fact.location == finding.victim]
-        missing = "" if finding.culprit is not None else "record(fingerprints=True)"
+            others = [
+                _of_fact(fact)
+                for fact in self._facts
+                if fact.location == finding.victim and fact.finding != finding
+            ]
+        by_contents = mechanism_of(finding.slug) in {"value", "diverge"}
+        missing = ""
+        if finding.culprit is None and by_contents and "fingerprints" not in self._options:
+            missing = "record(fingerprints=True) records the contents of tensors"
         return Explanation(
             target=finding.slug,
             question=finding.title,
@@ -422,6 +438,28 @@ class _Answers:
             alternatives=tuple(others[:_MAX_ALTERNATIVES]),
             to_record=missing,
         )
+
+    def _states_of(self, names: Sequence[str]) -> list[ExplanationStep]:
+        """Return the answers about the first parameters of a finding, each step once."""
+        known = [t for t in map(self._names.get, names[:_MAX_PARAMETERS]) if t is not None]
+        found = (step for t in known for step in self._of_parameter(t, None).steps)
+        steps = list({(step.text, step.location): step for step in found}.values())
+        if len(names) > len(known) and steps:
+            steps.append(_step(f"{len(names) - len(known)} more parameters alike", None, ()))
+        return steps
+
+    def _owners(self, finding: Finding) -> list[ExplanationStep]:
+        """Return the owners of the graph of an earlier step, from the root to the graph."""
+        held = self._analysis.log.of(OldGraphHeld)[:1] if finding.slug == "graph-kept" else ()
+        return [
+            step
+            for event in held
+            for step in (
+                _step(f"kept alive by {event.owner_root}", None, (event.seq,)),
+                *(_step(part, None, ()) for part in event.owner_path.split(" > ")),
+                _step(f"{event.node_name} of an earlier step, with its saved tensors", None, ()),
+            )
+        ]
 
     def _of_node(self, node_id: int) -> Explanation:
         graph, analysis = self._graph, self._analysis

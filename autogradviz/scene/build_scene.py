@@ -35,6 +35,7 @@ from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.parts_opened_by_name import find_opened
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.steps import Steps
+from autogradviz.scene.unused_parameters import build_unused_parameters
 from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.pause_gc import collector_paused
 
@@ -149,6 +150,7 @@ def build_scene(
         steps=steps.rows,
         call_frames=tuple(tree.frames),
         call_times=times,
+        unused_parameters=build_unused_parameters(analysis),
         regions=panels.build_regions(analysis),
         diffs=panels.build_diffs(analysis.regions),
         spans=spans,

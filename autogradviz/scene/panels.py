@@ -225,7 +225,7 @@ def _place_replaced(pairs: Sequence[OpPair]) -> Iterator[OpPair]:
 
 
 def _ops_of_first_line(pairs: Sequence[OpPair]) -> int:
-    """Return how many rows in a row have the line of the first one."""
+    """Return the number of consecutive rows with the line of the first one."""
     first = pairs[0].forward
     assert first is not None, "an op that was not run again ran in the forward"
     same = takewhile(lambda pair: pair.forward and pair.forward.location == first.location, pairs)

@@ -77,6 +77,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "edges": schema.SceneEdge,
     "saved_badges": schema.SavedTensorBadge,
     "parameter_badges": schema.ParameterBadge,
+    "unused_parameters": schema.SceneUnusedParameter,
     "findings": schema.SceneFinding,
     "regions": schema.SceneRegion,
     "diffs": schema.SceneDiffRow,

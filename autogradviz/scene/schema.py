@@ -78,6 +78,17 @@ class ParameterBadge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneUnusedParameter:
+    """One parameter that no node of the graph uses."""
+
+    name: str  # "aux.weight"
+    module: str  # "aux"
+    shape: str
+    requires_grad: bool  # when the recording began
+    called: bool  # its module was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneNode:
     """One box: the forward op on the left, the backward node on the right."""
 
@@ -678,6 +689,7 @@ class Scene:
     saved_badges: tuple[SavedTensorBadge, ...]
     parameter_badges: tuple[ParameterBadge, ...]
     findings: tuple[SceneFinding, ...]
+    unused_parameters: tuple[SceneUnusedParameter, ...] = ()
     regions: tuple[SceneRegion, ...] = ()
     diffs: tuple[SceneDiffRow, ...] = ()
     spans: tuple[SceneSpan, ...] = ()

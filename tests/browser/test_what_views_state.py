@@ -1,4 +1,4 @@
-"""What views state about a recording is true of the line and of the moment they name."""
+"""Statements of the views hold for the line and the moment that they name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import recordings
 from viewer_page import Stage
 
 
-def test_values_at_the_entry_of_a_region_are_said_to_be(open_page, picture):
+def test_values_at_the_entry_of_a_region_are_named_so(open_page, picture):
     stage = Stage(open_page(viewport={"width": 1440, "height": 900}), recordings.routed())
     stage.show("checkpoint")
     forward, again = stage.page.locator(".agv-sources > div").all()
@@ -51,3 +51,20 @@ def test_a_node_is_in_the_box_of_the_step_that_made_it():
     for node in scene.nodes:
         step = next(s for s in scene.steps if node.born_ns <= s.end_ns)
         assert labels[node.group] == f"step {step.number}"
+
+
+def test_parameters_without_a_node_are_in_search_and_outline(open_page):
+    scene = recordings.audited()
+    assert [each.name for each in scene.unused_parameters][-2:] == ["unused.weight", "unused.bias"]
+    stage = Stage(open_page(), scene)
+    ghost = stage.page.locator(".agv-unused", has_text="unused")
+    assert "never called" in ghost.text_content()
+    ghost.click()
+    assert "no recorded op reads unused.weight" in stage.page.text_content(".agv-trail")
+    stage.page.keyboard.press("Escape")
+    stage.page.keyboard.press("/")
+    stage.page.keyboard.type("unused.b")
+    result = stage.page.locator(".agv-search [role=option]").first
+    assert result.text_content() == "parameterunused.biasnever called"
+    result.click()
+    assert "unused.bias" in stage.page.text_content(".agv-trail h3")

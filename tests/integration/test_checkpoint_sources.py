@@ -1,4 +1,4 @@
-"""What the checkpoint view says about ops and state that differ in a recomputation."""
+"""Ops and state that differ in a recomputation, as the checkpoint view lists them."""
 
 from __future__ import annotations
 

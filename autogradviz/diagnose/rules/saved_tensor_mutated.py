@@ -295,7 +295,7 @@ def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:
 
 
 def _more_stale(analysis: Analysis, saved: SavedTensor, write: HistoryEntry | None) -> str:
-    """Return how many other saved tensors the same line wrote, which backward did not reach."""
+    """Return a sentence about the other saved tensors that the same line wrote, or ""."""
     if write is None or write.location is None:
         return ""
     count = 0
