@@ -478,7 +478,7 @@
  * One module or source line of two recordings. Each pair is (before, after).
  *
  * @typedef {object} SceneComparisonRow
- * @property {string} kind "total", "module" or "line"
+ * @property {string} kind "total", "phase", "module" or "line"
  * @property {Flag} merged of the rows in which numbered modules are added up; the others are separate
  * @property {number} depth
  * @property {string} label "attn", "att = att.softmax(-1)"
@@ -494,6 +494,7 @@
  * @property {number | null} norm_before L2 norm of the gradients of the module's parameters
  * @property {number | null} norm_after
  * @property {number[]} first_nodes indices in the two scenes, -1 without one
+ * @property {number[]} steps of a phase: the recorded steps, at least 1
  */
 
 /**

@@ -511,7 +511,7 @@ class SceneStorageSize:
 class SceneComparisonRow:
     """One module or source line of two recordings. Each pair is (before, after)."""
 
-    kind: str  # "total", "module" or "line"
+    kind: str  # "total", "phase", "module" or "line"
     merged: bool  # of the rows in which numbered modules are added up; the others are separate
     depth: int
     label: str  # "attn", "att = att.softmax(-1)"
@@ -527,6 +527,7 @@ class SceneComparisonRow:
     norm_before: float | None  # L2 norm of the gradients of the module's parameters
     norm_after: float | None
     first_nodes: tuple[int, ...]  # indices in the two scenes, -1 without one
+    steps: tuple[int, ...] = ()  # of a phase: the recorded steps, at least 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

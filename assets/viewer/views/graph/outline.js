@@ -152,7 +152,8 @@ export class Outline {
           icon("pencil"),
         ),
       node?.not_finite && h("span", { class: "agv-mutation", title: node.not_finite }, icon("nan")),
-      failed && h("span", { class: "agv-mutation", title: "victim of the error" }, icon("failed")),
+      failed &&
+        h("span", { class: "agv-mutation", title: "failed, or in a finding" }, icon("failed")),
       group && h("span", "agv-row-count", formatCount(group.node_count)),
     );
     element.style.top = `${at * ROW_HEIGHT}px`;
