@@ -20,6 +20,8 @@
 
 /** @typedef {"saved" | "recomputed" | "written" | "unpacked" | "cloned" | "released"} StorageEventKind */
 
+/** @typedef {"read" | "kept" | "unread" | "waiting" | "broken"} RibbonState */
+
 /** @typedef {"blocks" | "lines"} CompiledDetail */
 
 /** @typedef {"rect" | "path" | "text"} CompiledShape */
@@ -386,6 +388,66 @@
  */
 
 /**
+ * One kind of saved tensors, with its color in light and in dark pictures.
+ *
+ * @typedef {object} SceneSavedKind
+ * @property {string} name "activation"
+ * @property {string} title "inputs and outputs of activations"
+ * @property {string} light
+ * @property {string} dark
+ */
+
+/**
+ * One turn of the fold: what one backward reads, from its forward on.
+ *
+ * @typedef {object} SceneFold
+ * @property {number} index
+ * @property {string} label "backward 2", "" for the only one
+ * @property {string} sentence what fills the memory
+ * @property {number} step index into steps, -1 without one
+ * @property {number} start_ns of the first save
+ * @property {number} turn_ns when backward starts, -1 without one
+ * @property {number} end_ns
+ * @property {number} forward_ns from the first save to the last
+ * @property {number} backward_ns
+ * @property {number} nbytes of all its ribbons
+ * @property {number} peak_nbytes the most that its ribbons hold at once
+ * @property {number} held_nbytes at the end of the recording
+ * @property {string[]} kinds of what is held at its peak, the largest first
+ * @property {number[]} kind_nbytes
+ * @property {Flag} drawn its ribbons are stored
+ */
+
+/**
+ * One ribbon of the fold: a storage, or storages of one kind and block.
+ *
+ * @typedef {object} SceneRibbon
+ * @property {number} fold index into folds
+ * @property {string} kind "activation"; ``saved_tensor_kinds.py`` has them
+ * @property {string} label "Gelu input"
+ * @property {string} name of the variable, "" if unknown
+ * @property {string} block "h.0"
+ * @property {string} module "h.0.mlp", "" of several
+ * @property {string} filename
+ * @property {number} lineno 0 if unknown
+ * @property {number} node index of the first node that saved it, -1 if it is not drawn
+ * @property {number} nbytes
+ * @property {number[]} members indices into counted_storages, none if it is kept elsewhere
+ * @property {number} count of its storages
+ * @property {number[]} top the time until it was saved, in the forward
+ * @property {number[]} waist its bytes
+ * @property {number[]} bottom the time until it was read, in backward; empty if it was not
+ * @property {RibbonState} state
+ * @property {Flag} recomputed only a recomputation saved it: it begins below the turn
+ * @property {Flag} elsewhere hooks copied it
+ * @property {number} written where a write made it stale, from 0 (saved) to 100,000 (read); -1 if none did
+ * @property {string} written_by "mul_ train.py:12"
+ * @property {number} saved_ns
+ * @property {number} read_ns -1 if it was not
+ * @property {number} freed_ns of one storage, -1 if it is held
+ */
+
+/**
  * One event in the history of a storage. Events are sorted by storage and time.
  *
  * @typedef {object} SceneStorageEvent
@@ -662,6 +724,9 @@
  * @property {SceneCallTime[]} call_times
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
+ * @property {SceneSavedKind[]} saved_kinds
+ * @property {SceneFold[]} folds
+ * @property {SceneRibbon[]} ribbons
  * @property {SceneStorageEvent[]} storage_events
  * @property {SceneSlotReason[]} slot_reasons
  * @property {SceneFlameRow[]} flame_rows

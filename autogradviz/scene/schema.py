@@ -29,6 +29,7 @@ StorageState: TypeAlias = Literal["held", "released", "broken", "stale"]
 StorageEventKind: TypeAlias = Literal[
     "saved", "recomputed", "written", "unpacked", "cloned", "released"
 ]
+RibbonState: TypeAlias = Literal["read", "kept", "unread", "waiting", "broken"]
 CompiledDetail: TypeAlias = Literal["blocks", "lines"]
 CompiledShape: TypeAlias = Literal["rect", "path", "text"]
 CompiledStepKind: TypeAlias = Literal["region", "break", "recompile"]
@@ -419,6 +420,69 @@ class SceneCountedStorage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneSavedKind:
+    """One kind of saved tensors, with its color in light and in dark pictures."""
+
+    name: str  # "activation"
+    title: str  # "inputs and outputs of activations"
+    light: str
+    dark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneFold:
+    """One turn of the fold: what one backward reads, from its forward on."""
+
+    index: int
+    label: str  # "backward 2", "" for the only one
+    sentence: str  # what fills the memory
+    step: int  # index into steps, -1 without one
+    start_ns: int  # of the first save
+    turn_ns: int  # when backward starts, -1 without one
+    end_ns: int
+    forward_ns: int  # from the first save to the last
+    backward_ns: int
+    nbytes: int  # of all its ribbons
+    peak_nbytes: int  # the most that its ribbons hold at once
+    held_nbytes: int  # at the end of the recording
+    kinds: tuple[str, ...]  # of what is held at its peak, the largest first
+    kind_nbytes: tuple[int, ...]
+    drawn: bool  # its ribbons are stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneRibbon:
+    """One ribbon of the fold: a storage, or storages of one kind and block.
+
+    Edges are pairs of positions, from 0 on the left to 100,000 on the right.
+    """
+
+    fold: int  # index into folds
+    kind: str  # "activation"; ``saved_tensor_kinds.py`` has them
+    label: str  # "Gelu input"
+    name: str  # of the variable, "" if unknown
+    block: str  # "h.0"
+    module: str  # "h.0.mlp", "" of several
+    filename: str
+    lineno: int  # 0 if unknown
+    node: int  # index of the first node that saved it, -1 if it is not drawn
+    nbytes: int
+    members: tuple[int, ...]  # indices into counted_storages, none if it is kept elsewhere
+    count: int  # of its storages
+    top: tuple[int, ...]  # the time until it was saved, in the forward
+    waist: tuple[int, ...]  # its bytes
+    bottom: tuple[int, ...]  # the time until it was read, in backward; empty if it was not
+    state: RibbonState
+    recomputed: bool  # only a recomputation saved it: it begins below the turn
+    elsewhere: bool  # hooks copied it
+    written: int  # where a write made it stale, from 0 (saved) to 100,000 (read); -1 if none did
+    written_by: str  # "mul_ train.py:12"
+    saved_ns: int
+    read_ns: int  # -1 if it was not
+    freed_ns: int  # of one storage, -1 if it is held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneStorageEvent:
     """One event in the history of a storage. Events are sorted by storage and time."""
 
@@ -701,6 +765,9 @@ class Scene:
     call_times: tuple[SceneCallTime, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
+    saved_kinds: tuple[SceneSavedKind, ...] = ()
+    folds: tuple[SceneFold, ...] = ()
+    ribbons: tuple[SceneRibbon, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
     slot_reasons: tuple[SceneSlotReason, ...] = ()
     flame_rows: tuple[SceneFlameRow, ...] = ()
