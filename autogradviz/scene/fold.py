@@ -18,7 +18,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import display_op_name, format_bytes, source_line
 from autogradviz.scene.display_text import plural
@@ -48,6 +48,7 @@ MAX_KINDS_NAMED: Final = 2
 
 _BLOCK: Final = re.compile(r"^(?:.*?\.)??\d+(?=\.|$)")
 
+_Edge: TypeAlias = "tuple[float, ...]"  # from and to, or nothing
 _make_ribbon = maker(SceneRibbon)
 
 
@@ -75,6 +76,8 @@ class _Strand:
     written_by: str = ""
     top: tuple[float, float] = (0.0, 0.0)
     bottom: tuple[float, float] = (-1.0, -1.0)
+    top_ns: float = 0.0  # since the save before
+    bottom_ns: float = 0.0  # since the read before
 
     @property
     def block(self) -> str:
@@ -278,27 +281,56 @@ def _divide(
         width = even * len(members) + (SCALE * share * (time - before) / span if span else 0.0)
         for member in members:
             setattr(strands[member], edge, (at, at + width / len(members)))
+            setattr(strands[member], f"{edge}_ns", (time - before) / len(members))
             at += width / len(members)
         before = time
 
 
 def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterable[SceneRibbon]:
-    """Yield the ribbons of a turn, with their waists side by side."""
+    """Yield the ribbons of a turn, with their waists side by side.
+
+    The lower edges are below the waists of what backward read: beside them, ribbons have no end.
+    """
     total = sum(each.nbytes for each in turn.strands) or 1
     at = 0
-    for members in _join(turn.strands, most):
-        nbytes = sum(each.nbytes for each in members)
-        yield _ribbon(members, fold, names, (at / total, (at + nbytes) / total))
-        at += nbytes
+    placed: list[tuple[list[_Strand], _Edge, _Edge, _Edge]] = []
+    for block in _join(turn.strands, most):
+        tops = _beside([[each.top for each in part] for part in block])
+        bottoms = _beside([[each.bottom for each in part if each.read_ns >= 0] for part in block])
+        for part, top, bottom in zip(block, tops, bottoms, strict=True):
+            nbytes = sum(each.nbytes for each in part)
+            waist = (SCALE * at / total, SCALE * (at + nbytes) / total)
+            placed.append((part, top, waist, bottom))
+            at += nbytes
+    read = [waist for _, _, waist, bottom in placed if bottom]
+    left, right = (
+        min((low for low, _ in read), default=0),
+        max((high for _, high in read), default=0),
+    )
+    for part, top, waist, bottom in placed:
+        lower = tuple(left + (right - left) * each / SCALE for each in bottom)
+        yield _ribbon(part, turn, fold, names, (top, waist, lower))
 
 
-def _join(strands: list[_Strand], most: int) -> list[list[_Strand]]:
-    """Return the strands of each ribbon, in order.
+def _beside(parts: Sequence[Sequence[_Edge]]) -> list[_Edge]:
+    """Return the extents of parts that share an edge, side by side; empty for those without one."""
+    known = [extent for part in parts for extent in part]
+    at = min((low for low, _ in known), default=0.0)
+    found: list[_Edge] = []
+    for part in parts:
+        width = sum(high - low for low, high in part)
+        found.append((at, at + width) if part else ())
+        at += width
+    return found
+
+
+def _join(strands: list[_Strand], most: int) -> list[list[list[_Strand]]]:
+    """Return the strands of each ribbon, by block, in order.
 
     Strands of one ribbon have the kind, the state and the side of the fold in common.
     """
     if len(strands) <= most:
-        return [[each] for each in strands]
+        return [[[each]] for each in strands]
     kinds = len({_alike(each) for each in strands})
     blocks = [list(run) for _, run in groupby(strands, key=attrgetter("block"))]
     if len(blocks) * kinds > most or len(blocks) < MIN_BLOCKS:
@@ -310,7 +342,7 @@ def _join(strands: list[_Strand], most: int) -> list[list[_Strand]]:
         parts: dict[tuple[object, ...], list[_Strand]] = defaultdict(list)
         for strand in block:
             parts[_alike(strand)].append(strand)
-        joined += parts.values()
+        joined.append(list(parts.values()))
     return joined
 
 
@@ -319,23 +351,27 @@ def _alike(strand: _Strand) -> tuple[object, ...]:
 
 
 def _ribbon(
-    members: list[_Strand], fold: int, names: dict[int, str], waist: tuple[float, float]
+    members: list[_Strand],
+    turn: _Turn,
+    fold: int,
+    names: dict[int, str],
+    edges: tuple[_Edge, _Edge, _Edge],
 ) -> SceneRibbon:
     first, last = members[0], members[-1]
-    read = [each for each in members if each.read_ns >= 0]
-    name = names.get(first.storage_id, "")
-    until = min((each.read_ns for each in read), default=first.freed_ns)
+    read_ns = min((each.read_ns for each in members if each.read_ns >= 0), default=-1)
+    until = read_ns if read_ns >= 0 else turn.backward.end_ns if turn.backward else -1
     written = -1
     if first.written_ns >= 0:
-        whole = max(1, (until if until >= 0 else first.written_ns) - first.held_ns)
+        whole = max(1, until - first.held_ns)
         written = round(SCALE * min(1.0, max(0.0, (first.written_ns - first.held_ns) / whole)))
+    top, waist, bottom = (tuple(map(round, edge)) for edge in edges)
     blocks = dict.fromkeys(each.block for each in members)
     modules = dict.fromkeys(each.module for each in members)
     return _make_ribbon(
         fold=fold,
         kind=first.kind,
         label=first.label if len(members) == 1 else TITLES[first.kind],
-        name=name if len(members) == 1 else "",
+        name=names.get(first.storage_id, "") if len(members) == 1 else "",
         block=first.block if len(blocks) == 1 else f"{first.block} – {last.block}",
         module=first.module if len(modules) == 1 else "",
         filename=first.filename,
@@ -344,20 +380,18 @@ def _ribbon(
         nbytes=sum(each.nbytes for each in members),
         members=tuple(each.index for each in members if each.index >= 0),
         count=len(members),
-        top=(round(min(m.top[0] for m in members)), round(max(m.top[1] for m in members))),
-        waist=(round(SCALE * waist[0]), round(SCALE * waist[1])),
-        bottom=(
-            (round(min(m.bottom[0] for m in read)), round(max(m.bottom[1] for m in read)))
-            if read
-            else ()
-        ),
+        top=top,
+        waist=waist,
+        bottom=bottom,
+        forward_ns=round(sum(each.top_ns for each in members)),
+        backward_ns=round(sum(each.bottom_ns for each in members)),
         state=first.state,
         recomputed=first.recomputed,
         elsewhere=first.elsewhere,
         written=written,
         written_by=first.written_by,
         saved_ns=first.held_ns,
-        read_ns=min((each.read_ns for each in read), default=-1),
+        read_ns=read_ns,
         freed_ns=first.freed_ns if len(members) == 1 else -1,
     )
 
@@ -417,9 +451,10 @@ def _sentence(
 ) -> str:
     """Return what fills the memory, in one or two sentences."""
     named = [f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in by_kind]
-    rest = len(named) - MAX_KINDS_NAMED
-    text = f"{format_bytes(peak)} at the peak: {', '.join(named[:MAX_KINDS_NAMED])}"
-    text += f" and {plural(rest, 'other kind')}." if rest > 0 else "."
+    first = (
+        named[0].replace(TITLES[by_kind[0][0]], f"{TITLES[by_kind[0][0]]} keep") if named else ""
+    )
+    text = f"{format_bytes(peak)} at the peak: {', '.join([first, *named[1:MAX_KINDS_NAMED]])}."
     if not peak:
         text = "Nothing is held in place."
     wrong = [each for each in turn.strands if each.state == "broken"]

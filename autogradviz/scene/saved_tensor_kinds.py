@@ -70,6 +70,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str, str, str], ...]] = tuple(
     )
 )  # fmt: skip
 
+_SPELLED: Final = {"gelu": "GELU", "relu": "ReLU", "silu": "SiLU", "elu": "ELU", "glu": "GLU"}
 _ACTIVATIONS: Final = frozenset(
     name for each in _POINTWISE.split("|") for name in (each.lower(), f"{each.lower()}_")
 )
@@ -90,9 +91,14 @@ def kind_of_slot(node: str, slot: str, made_by: str) -> tuple[str, str]:
     if node.startswith(("Bmm", "Mul")) and made_by in {"_softmax", "softmax"}:
         return "attention", "softmax result"
     if made_by in _ACTIVATIONS and node.startswith(("Addmm", "Mm", "Linear", "Convolution")):
-        return "activation", f"{made_by} output"
-    op = _NUMBER.sub("", node).removeprefix("Native")
+        return "activation", f"{_spelled(made_by)} output"
+    op = _spelled(_NUMBER.sub("", node).removeprefix("Native"))
     for pattern, slots, kind, label in _RULES:
         if pattern.match(node) and (not slots or re.fullmatch(slots, slot)):
             return kind, label.format(op=op, slot=slot.replace("_", " "))
     return "other", f"{op} {slot}".strip() or "saved tensor"
+
+
+def _spelled(op: str) -> str:
+    """Return an op as papers spell it: "GELU"."""
+    return _SPELLED.get(op.rstrip("_").lower(), op)

@@ -472,6 +472,8 @@ class SceneRibbon:
     top: tuple[int, ...]  # the time until it was saved, in the forward
     waist: tuple[int, ...]  # its bytes
     bottom: tuple[int, ...]  # the time until it was read, in backward; empty if it was not
+    forward_ns: int  # since the save before
+    backward_ns: int  # since the read before
     state: RibbonState
     recomputed: bool  # only a recomputation saved it: it begins below the turn
     elsewhere: bool  # hooks copied it

@@ -63,13 +63,13 @@ export function makeAnswer(store, fold, ribbons, light) {
       ...entries,
     ),
     h("section", "agv-section agv-fold-card"),
-    section("Worth a look", "", ...largest(store, ribbons)),
+    section("Lines that keep most", "", ...largest(store, ribbons)),
     section("This recording", "", ...facts(store, fold)),
   ];
 }
 
 /**
- * Return the ribbons that are wide at the waist and narrow above: cheap to compute again.
+ * Return the lines whose tensors keep most, of those that no checkpoint frees.
  *
  * @param {Store} store
  * @param {Ribbon[]} ribbons

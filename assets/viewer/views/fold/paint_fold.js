@@ -7,7 +7,7 @@ import { roundRect, widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 import { formatBytes, formatDuration } from "../../scene/format.js";
 import { heldBytes, isStopped, kindColors } from "../../scene/fold.js";
-import { extentAt, endOf, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.js";
+import { extentAt, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.js";
 
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
 /** @typedef {import("./ribbon_shape.js").Area} Area */
@@ -27,6 +27,8 @@ import { extentAt, endOf, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
+/** Thinner ribbons have no outline, which would cover them. */
+const MIN_OUTLINED = 2.5;
 
 /**
  * @param {number} width
@@ -60,10 +62,10 @@ export function paintFold({ pen, width, height }, picture) {
     paintRibbon(pen, area, ribbon, colors[ribbon.kind] ?? palette.edge, {
       share: faded ? share * 0.25 : share,
       hovered: ribbon === picture.hovered,
-      stopped: isStopped(scene),
     });
   }
   paintBlocks(pen, area, ribbons, fold, width);
+  paintOpenEnds(pen, area, ribbons, isStopped(scene));
   paintWaists(pen, area, ribbons);
   if (height >= 260) {
     const forward = fold.turn_ns < 0 ? "forward, no backward" : "forward";
@@ -101,9 +103,9 @@ function shareOf(scene, ribbon, time) {
  * @param {Area} area
  * @param {Ribbon} ribbon
  * @param {string} hue
- * @param {{share: number, hovered: boolean, stopped: boolean}} now
+ * @param {{share: number, hovered: boolean}} now
  */
-function paintRibbon(pen, area, ribbon, hue, { share, hovered, stopped }) {
+function paintRibbon(pen, area, ribbon, hue, { share, hovered }) {
   const { ctx, palette } = pen;
   const whole = { ...area, left: area.left - 1, right: area.right + 1 };
   const strength = 0.1 + (hovered ? 0.9 : 0.78) * share;
@@ -148,7 +150,11 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, stopped }) {
       paint(mix(palette.mutation, palette.surface, 0.75)),
     );
   }
-  line(mix(palette.surface, hue, 0.85), []);
+  const widths = [ribbon.top, ribbon.waist, ribbon.bottom].map(([from = 0, to = SCALE]) => to - from);
+  const isWide = xAt(area, Math.min(...widths)) - area.left > MIN_OUTLINED;
+  if (isWide || ribbon.waist[1] - ribbon.waist[0] > SCALE / 100) {
+    line(mix(palette.surface, hue, 0.85), []);
+  }
   if (ribbon.state === "broken" && ribbon.written >= 0) {
     const from = writtenAt(area, ribbon);
     const [left, right] = extentAt(area, ribbon, from) ?? [0, 0];
@@ -158,16 +164,42 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, stopped }) {
       paintGlyph(ctx, "pencil", (left + right) / 2, from - 9, 12, palette.mutation);
     }
   }
-  if (ribbon.state === "kept" && !stopped) {
-    const left = xAt(area, ribbon.waist[0]);
-    const right = xAt(area, ribbon.waist[1]);
-    const end = endOf(area, ribbon) + BAR + 3;
-    ctx.fillStyle = mix(palette.mutation, palette.surface, 0.3);
-    ctx.fillRect(left, end - BAR - 3, Math.max(1, right - left - 0.5), BAR + 3);
-    ctx.fillStyle = palette.mutation;
-    ctx.fillRect(left, end, Math.max(1.5, right - left - 0.5), 2.5);
-  }
   if (hovered) line(palette.text, []);
+}
+
+/**
+ * Paint the ends of ribbons that no backward read and that are still held: they have none.
+ *
+ * @param {Pen} pen
+ * @param {Area} area
+ * @param {Ribbon[]} ribbons
+ * @param {boolean} stopped whether backward did not get there
+ */
+function paintOpenEnds(pen, area, ribbons, stopped) {
+  const { ctx, palette } = pen;
+  if (stopped) return;
+  const kept = ribbons.filter(({ state }) => state === "kept");
+  for (const { waist } of kept) {
+    const left = xAt(area, waist[0]);
+    const width = Math.max(1.5, xAt(area, waist[1]) - left);
+    ctx.fillStyle = mix(palette.mutation, palette.surface, 0.22);
+    ctx.fillRect(left, area.bottom, width, BAR);
+    ctx.fillStyle = palette.mutation;
+    ctx.fillRect(left, area.bottom + BAR, width, 2.5);
+  }
+  const widest = kept.reduce(
+    (best, { waist }) => (waist[1] - waist[0] > best[1] - best[0] ? waist : best),
+    [0, 0],
+  );
+  const [left, right] = widest.map((position) => xAt(area, position));
+  const text = "no end: still held";
+  if (widthOf(pen, text, 10.5, 600) > right - left - 8) return;
+  write(pen, text, (left + right) / 2, area.bottom + BAR / 2, {
+    size: 10.5,
+    weight: 600,
+    color: palette.mutation,
+    align: "center",
+  });
 }
 
 /**
@@ -182,10 +214,8 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, stopped }) {
 function paintBlocks(pen, area, ribbons, fold, width) {
   const { palette } = pen;
   const bar = (
-    /** @type {number[]} */ [from, to],
+    /** @type {Block} */ { block, extent: [from, to], ns },
     /** @type {number} */ y,
-    /** @type {string} */ block,
-    /** @type {number} */ total,
     /** @type {string} */ hue,
   ) => {
     const left = xAt(area, from);
@@ -194,20 +224,15 @@ function paintBlocks(pen, area, ribbons, fold, width) {
     pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
     roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
     pen.ctx.fill();
-    const time = formatDuration((total * (to - from)) / SCALE);
-    const forms = [`${block} ${time}`, block, block.split(".").at(-1) ?? ""];
+    const forms = [`${block} ${formatDuration(ns)}`, block, block.split(".").at(-1) ?? ""];
     const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
     if (text) {
       const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
       write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
     }
   };
-  for (const [block, extent] of extents(ribbons, "top")) {
-    bar(extent, area.top - BAR, block, fold.forward_ns, palette.edge);
-  }
-  for (const [block, extent] of extents(ribbons, "bottom")) {
-    bar(extent, area.bottom + 2, block, fold.backward_ns, palette.backward);
-  }
+  for (const each of extents(ribbons, "top")) bar(each, area.top - BAR, palette.edge);
+  for (const each of extents(ribbons, "bottom")) bar(each, area.bottom + 2, palette.backward);
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
@@ -223,25 +248,30 @@ function paintBlocks(pen, area, ribbons, fold, width) {
   ctx.setLineDash([]);
 }
 
+/** @typedef {{block: string, extent: [number, number], nbytes: number, ns: number}} Block */
+
 /**
  * Return the extents of blocks whose ribbons lie side by side at an edge.
  *
  * @param {Ribbon[]} ribbons
  * @param {"top" | "waist" | "bottom"} edge
- * @returns {[block: string, extent: [number, number], nbytes: number][]}
+ * @returns {Block[]}
  */
 function extents(ribbons, edge) {
   const sorted = ribbons
     .filter((ribbon) => ribbon[edge].length)
     .sort((a, b) => a[edge][0] - b[edge][0]);
-  /** @type {[string, [number, number], number][]} */
+  /** @type {Block[]} */
   const found = [];
-  for (const { block, nbytes, [edge]: extent } of sorted) {
+  for (const ribbon of sorted) {
+    const { block, nbytes, [edge]: extent } = ribbon;
+    const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
     const last = found.at(-1);
-    if (last && last[0] === block) {
-      last[1][1] = Math.max(last[1][1], extent[1]);
-      last[2] += nbytes;
-    } else found.push([block, [extent[0], extent[1]], nbytes]);
+    if (last && last.block === block) {
+      last.extent[1] = Math.max(last.extent[1], extent[1]);
+      last.nbytes += nbytes;
+      last.ns += ns;
+    } else found.push({ block, extent: [extent[0], extent[1]], nbytes, ns });
   }
   return found;
 }
@@ -256,8 +286,8 @@ function extents(ribbons, edge) {
 function paintWaists(pen, area, ribbons) {
   const { ctx, palette } = pen;
   const y = area.top + (area.bottom - area.top) * 0.38;
-  for (const [block, [from, to], nbytes] of extents(ribbons, "waist")) {
-    const [left, right] = [xAt(area, from), xAt(area, to)];
+  for (const { block, extent, nbytes } of extents(ribbons, "waist")) {
+    const [left, right] = extent.map((position) => xAt(area, position));
     const forms = [`${block || "model"} · ${formatBytes(nbytes)}`, formatBytes(nbytes)];
     const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
     if (!text) continue;

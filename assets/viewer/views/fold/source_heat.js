@@ -7,7 +7,7 @@ import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
 /** @typedef {Map<string, number>} Kinds bytes by kind */
 
 const MAX_LINES = 60;
-const BAR = 44;
+const BAR = 34;
 
 /**
  * @param {import("../../store.js").Store} store
@@ -45,9 +45,7 @@ export function makeSourceHeat(store) {
     for (const line of lines.keys()) shown.add(line);
     const numbers = [...shown].sort((a, b) => a - b).slice(0, left);
     left -= numbers.length;
-    const texts = numbers.map((line) => source?.get(line) ?? "");
-    const indents = texts.filter((t) => t.trim()).map((t) => t.length - t.trimStart().length);
-    const margin = Math.min(...indents, 40);
+    const texts = withoutIndent(numbers, (line) => source?.get(line) ?? "");
     const rows = numbers.flatMap((line, at) => {
       const kinds = lines.get(line);
       const gap = at > 0 && line > numbers[at - 1] + 1;
@@ -61,7 +59,7 @@ export function makeSourceHeat(store) {
       const cells = [
         h("span", "agv-heat-number", String(line)),
         bar,
-        h("code", { text: texts[at].slice(margin) || " ", title: texts[at].trim() }),
+        h("code", { text: texts[at] || " ", title: texts[at].trim() }),
         h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : ""),
       ];
       const place = formatPlace(filename, line);
@@ -88,4 +86,26 @@ export function makeSourceHeat(store) {
     for (const [part, kind] of parts) part.style.background = colors[kind];
   };
   return { element, paint };
+}
+
+/**
+ * Return the texts of lines without the indent that successive ones have in common.
+ *
+ * @param {number[]} numbers ascending
+ * @param {(line: number) => string} textOf
+ * @returns {string[]}
+ */
+function withoutIndent(numbers, textOf) {
+  /** @type {string[]} */
+  const texts = [];
+  let start = 0;
+  numbers.forEach((line, at) => {
+    if (numbers[at + 1] === line + 1) return;
+    const part = numbers.slice(start, at + 1).map(textOf);
+    const indents = part.filter((t) => t.trim()).map((t) => t.length - t.trimStart().length);
+    const margin = indents.length ? Math.min(...indents) : 0;
+    texts.push(...part.map((text) => text.slice(margin)));
+    start = at + 1;
+  });
+  return texts;
 }
