@@ -41,6 +41,7 @@ _NAMES_BY_MODULE = {
     "trace": "Trace",
     "views.compiled_region_view": "CompiledRegionView",
     "views.flame_graph_view": "FlameGraphView",
+    "views.fold_view": "FoldView",
     "views.graph_view": "GraphView graph",
     "views.owners": "OwnerPath Owners owners",
 }

@@ -82,6 +82,7 @@ from autogradviz.reproduce.reproduction import Reproduction as Reproduction
 from autogradviz.trace import Trace as Trace
 from autogradviz.views.compiled_region_view import CompiledRegionView as CompiledRegionView
 from autogradviz.views.flame_graph_view import FlameGraphView as FlameGraphView
+from autogradviz.views.fold_view import FoldView as FoldView
 from autogradviz.views.graph_view import GraphView as GraphView
 from autogradviz.views.graph_view import graph as graph
 from autogradviz.views.owners import OwnerPath as OwnerPath

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from autogradviz.scene import Scene
     from autogradviz.views.compiled_region_view import CompiledRegionView
     from autogradviz.views.flame_graph_view import FlameGraphView
+    from autogradviz.views.fold_view import FoldView
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -732,6 +733,31 @@ class Trace:
         from autogradviz.views.flame_graph_view import FlameGraphView
 
         return FlameGraphView(self.analysis, kind, self.title, merge_blocks=merge_blocks)
+
+    def fold(self, backward: int | None = None) -> FoldView:
+        """Return what autograd keeps between a forward and its backward, as a picture.
+
+        The forward runs from left to right, the step turns at the loss, and backward returns
+        below. Each storage that autograd keeps is a ribbon: its waist is as wide as its bytes.
+
+        Args:
+            backward: the number of an outermost backward that read saved tensors, from 0; by
+                default the one whose tensors hold most memory at once.
+
+        Raises:
+            IndexError: if there is no such backward.
+
+        Example:
+            >>> trace.fold()
+            <FoldView of 96 B held at the peak>
+        """
+        from autogradviz.views.fold_view import FoldView
+
+        scene = self._viewer_scene
+        if backward is not None:
+            return FoldView(scene, scene.folds[backward])
+        drawn = [fold for fold in scene.folds if fold.drawn]
+        return FoldView(scene, max(drawn, key=lambda fold: fold.peak_nbytes, default=None))
 
     def compiled_graph(
         self, region: str | int | None = None, *, redact: bool = False

@@ -55,7 +55,7 @@ export class Store {
 
   /**
    * @param {import("./scene/scene_index.js").SceneIndex} sceneIndex
-   * @param {import("./views/registry.js").View[]} views the first one is displayed first
+   * @param {import("./views/registry.js").View[]} views the first that exists is displayed first
    */
   constructor(sceneIndex, views) {
     this.sceneIndex = sceneIndex;
@@ -70,7 +70,7 @@ export class Store {
     /** @type {Item | null} */
     this.selected = null;
     this.related = relatedTo(sceneIndex, null);
-    this.view = views[0].name;
+    this.view = (views.find(({ exists }) => exists?.(this.scene) !== false) ?? views[0]).name;
     this.finding = this.scene.findings.length ? 0 : -1;
     this.region = initialRegion(this.scene);
     this.compiled = this.scene.compiled_regions.length - 1;
@@ -361,7 +361,7 @@ export class Store {
     if (index !== undefined) {
       this.reveal({ kind: "node", index });
       this.set("gradientPath", findGradientPath(this.sceneIndex, { kind: "node", index }));
-    }
+    } else if (!this.trail?.subject?.startsWith("node")) this.set("selected", null);
     this.#emit("station");
   }
 

@@ -10,15 +10,17 @@
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
-/** @typedef {"held" | "released" | "recomputed" | "broken"} SavedTensorState */
+/** @typedef {"held" | "released" | "recomputed" | "broken" | "stale"} SavedTensorState */
 
 /** @typedef {"ok" | "none" | "unknown" | "zero" | "nan"} GradState */
 
 /** @typedef {"not_run" | "ran" | "failed"} RunState */
 
-/** @typedef {"held" | "released" | "broken"} StorageState */
+/** @typedef {"held" | "released" | "broken" | "stale"} StorageState */
 
 /** @typedef {"saved" | "recomputed" | "written" | "unpacked" | "cloned" | "released"} StorageEventKind */
+
+/** @typedef {"read" | "kept" | "unread" | "waiting" | "broken"} RibbonState */
 
 /** @typedef {"blocks" | "lines"} CompiledDetail */
 
@@ -36,7 +38,7 @@
  * @property {number} saved_id -1 for a tensor that a custom Function keeps on ctx
  * @property {string} slot "self"
  * @property {number | null} version
- * @property {number | null} seen_version different from version if it was written
+ * @property {number | null} seen_version different from version if it was written; of a stale one, now
  * @property {number} nbytes of the storage that it keeps alive
  * @property {string} shape "4×12×256×256"
  * @property {string} dtype
@@ -60,6 +62,17 @@
  * @property {number} shared number of nodes that use it
  * @property {number} width
  * @property {number | null} norm L2 norm of the gradient; None if not recorded
+ */
+
+/**
+ * One parameter that no node of the graph uses.
+ *
+ * @typedef {object} SceneUnusedParameter
+ * @property {string} name "aux.weight"
+ * @property {string} module "aux"
+ * @property {string} shape
+ * @property {Flag} requires_grad when the recording began
+ * @property {Flag} called its module was
  */
 
 /**
@@ -307,6 +320,7 @@
  * @property {string} recompute_shape
  * @property {number} recompute_line
  * @property {string} filename
+ * @property {string} recompute_file of the recomputation's op, "" without one
  * @property {string} policy decision of selective checkpointing, "must save"
  */
 
@@ -343,7 +357,7 @@
  * @property {number} lineno 0 if unknown
  * @property {StorageState} state
  * @property {number | null} version when first saved
- * @property {number | null} seen_version a different version that backward found, else None
+ * @property {number | null} seen_version a different version that backward found or would find, else None
  * @property {number[]} holds start and end of each interval in which it is held; -1 without an end
  * @property {string[]} keepers the saved tensors that hold it at the end of the recording
  * @property {number} call index into call_frames: where it was created; -1 if unknown
@@ -374,6 +388,68 @@
  */
 
 /**
+ * One kind of saved tensors, with its color in light and in dark pictures.
+ *
+ * @typedef {object} SceneSavedKind
+ * @property {string} name "activation"
+ * @property {string} title "inputs and outputs of activations"
+ * @property {string} light
+ * @property {string} dark
+ */
+
+/**
+ * One turn of the fold: what one backward reads, from its forward on.
+ *
+ * @typedef {object} SceneFold
+ * @property {number} index
+ * @property {string} label "backward 2", "" for the only one
+ * @property {string} sentence what fills the memory
+ * @property {number} step index into steps, -1 without one
+ * @property {number} start_ns of the first save
+ * @property {number} turn_ns when backward starts, -1 without one
+ * @property {number} end_ns
+ * @property {number} forward_ns from the first save to the last
+ * @property {number} backward_ns
+ * @property {number} nbytes of all its ribbons
+ * @property {number} peak_nbytes the most that its ribbons hold at once
+ * @property {number} held_nbytes at the end of the recording
+ * @property {string[]} kinds of what is held at its peak, the largest first
+ * @property {number[]} kind_nbytes
+ * @property {Flag} drawn its ribbons are stored
+ */
+
+/**
+ * One ribbon of the fold: a storage, or storages of one kind and block.
+ *
+ * @typedef {object} SceneRibbon
+ * @property {number} fold index into folds
+ * @property {string} kind "activation"; ``saved_tensor_kinds.py`` has them
+ * @property {string} label "Gelu input"
+ * @property {string} name of the variable, "" if unknown
+ * @property {string} block "h.0"
+ * @property {string} module "h.0.mlp", "" of several
+ * @property {string} filename
+ * @property {number} lineno 0 if unknown
+ * @property {number} node index of the first node that saved it, -1 if it is not drawn
+ * @property {number} nbytes
+ * @property {number[]} members indices into counted_storages, none if it is kept elsewhere
+ * @property {number} count of its storages
+ * @property {number[]} top the time until it was saved, in the forward
+ * @property {number[]} waist its bytes
+ * @property {number[]} bottom the time until it was read, in backward; empty if it was not
+ * @property {number} forward_ns since the save before
+ * @property {number} backward_ns since the read before
+ * @property {RibbonState} state
+ * @property {Flag} recomputed only a recomputation saved it: it begins below the turn
+ * @property {Flag} elsewhere hooks copied it
+ * @property {number} written where a write made it stale, from 0 (saved) to 100,000 (read); -1 if none did
+ * @property {string} written_by "mul_ train.py:12"
+ * @property {number} saved_ns
+ * @property {number} read_ns -1 if it was not
+ * @property {number} freed_ns of one storage, -1 if it is held
+ */
+
+/**
  * One event in the history of a storage. Events are sorted by storage and time.
  *
  * @typedef {object} SceneStorageEvent
@@ -397,7 +473,7 @@
  * @property {string} before at the start of the forward
  * @property {string} after at the start of the recomputation
  * @property {Flag} by_forward the region's forward changed it
- * @property {string} filename of the line that changed it, if recorded
+ * @property {string} filename of the line that changed it, or of the only one that updates it; "" if unknown
  * @property {number} lineno 0 if unknown
  */
 
@@ -466,7 +542,7 @@
  * One module or source line of two recordings. Each pair is (before, after).
  *
  * @typedef {object} SceneComparisonRow
- * @property {string} kind "total", "module" or "line"
+ * @property {string} kind "total", "phase", "module" or "line"
  * @property {Flag} merged of the rows in which numbered modules are added up; the others are separate
  * @property {number} depth
  * @property {string} label "attn", "att = att.softmax(-1)"
@@ -482,6 +558,7 @@
  * @property {number | null} norm_before L2 norm of the gradients of the module's parameters
  * @property {number | null} norm_after
  * @property {number[]} first_nodes indices in the two scenes, -1 without one
+ * @property {number[]} steps of a phase: the recorded steps, at least 1
  */
 
 /**
@@ -638,6 +715,7 @@
  * @property {SavedTensorBadge[]} saved_badges
  * @property {ParameterBadge[]} parameter_badges
  * @property {SceneFinding[]} findings
+ * @property {SceneUnusedParameter[]} unused_parameters
  * @property {SceneRegion[]} regions
  * @property {SceneDiffRow[]} diffs
  * @property {SceneSpan[]} spans
@@ -648,6 +726,9 @@
  * @property {SceneCallTime[]} call_times
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
+ * @property {SceneSavedKind[]} saved_kinds
+ * @property {SceneFold[]} folds
+ * @property {SceneRibbon[]} ribbons
  * @property {SceneStorageEvent[]} storage_events
  * @property {SceneSlotReason[]} slot_reasons
  * @property {SceneFlameRow[]} flame_rows

@@ -29,6 +29,7 @@ from autogradviz.analysis.saved_storage_history import build_histories, find_sto
 from autogradviz.analysis.saved_tensors import build_saved
 from autogradviz.analysis.selective_checkpoint_decisions import add_policy_decisions
 from autogradviz.analysis.selective_policies import SelectivePolicy, build_selective_policies
+from autogradviz.analysis.stale_saved_tensors import find_stale
 from autogradviz.analysis.tensor_and_module_tables import (
     ParameterOwners,
     Tensors,
@@ -177,6 +178,11 @@ class Analysis:
     def source_lines(self) -> dict[tuple[str, int], str]:
         """Source text by file and line, with indentation."""
         return {(line.filename, line.lineno): line.text for line in self.log.of(SourceLineRead)}
+
+    @cached_property
+    def stale(self) -> dict[int, VersionBumped]:
+        """The last write to each held saved tensor that was written since, by saved id."""
+        return find_stale(self.log, self.saved.values())
 
     @cached_property
     def cells(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ from autogradviz.events import (
     BackwardStarted,
     GradAccumulated,
     LossRead,
+    OldGraphHeld,
     OptimizerStepped,
     ParameterSeen,
     RecorderLimited,
@@ -47,6 +48,7 @@ _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
 """Questions about a parameter; those about the worst states come first."""
 
 _MAX_ALTERNATIVES: Final = 4
+_MAX_PARAMETERS: Final = 2
 _CUTTING: Final = frozenset({"cut"})
 _MEANT: Final[dict[str, frozenset[str]]] = {
     ZERO: frozenset({"cut", "change", "drop"}),
@@ -403,7 +405,14 @@ class _Answers:
         steps = []
         if finding.victim is not None:
             steps.append(_step("its effect appears here", finding.victim, finding.events[-1:]))
-        steps.append(_step(finding.title, finding.culprit, finding.events))
+        of_finding = [fact for fact in self._facts if _is_of(fact, finding)]
+        own = [fact.parameters for fact in of_finding]
+        steps += self._owners(finding)
+        if finding.culprit is not None:
+            steps.append(_step(finding.title, finding.culprit, finding.events))
+        else:
+            steps += self._states_of(next(iter(own), ()))
+        steps = steps or [_step(finding.title, None, finding.events)]
         events = set(finding.events)
         same = [
             fact
@@ -413,8 +422,15 @@ class _Answers:
         ]
         others = [_another_line(each) for fact in same for each in fact.others]
         if finding.culprit is None:
-            others = [_of_fact(fact) for fact in self._facts if fact.culprit == finding.victim]
-        missing = "" if finding.culprit is not None else "record(fingerprints=True)"
+            others = [
+                _of_fact(fact)
+                for fact in self._facts
+                if fact.culprit == finding.victim and fact not in of_finding
+            ]
+        by_contents = any(fact.mechanism in {"value", "diverge"} for fact in of_finding)
+        missing = ""
+        if finding.culprit is None and by_contents and "fingerprints" not in self._options:
+            missing = "record(fingerprints=True) records the contents of tensors"
         return Explanation(
             target=finding.slug,
             question=finding.title,
@@ -422,6 +438,28 @@ class _Answers:
             alternatives=tuple(others[:_MAX_ALTERNATIVES]),
             to_record=missing,
         )
+
+    def _states_of(self, leaves: Sequence[int]) -> list[ExplanationStep]:
+        """Return the answers about the first parameters of a finding, each step once."""
+        known = [leaf for leaf in leaves if leaf in self._analysis.parameters][:_MAX_PARAMETERS]
+        found = (step for leaf in known for step in self._of_parameter(leaf, None).steps)
+        steps = list({(step.text, step.location): step for step in found}.values())
+        if len(leaves) > len(known) and steps:
+            steps.append(_step(f"{len(leaves) - len(known)} more parameters alike", None, ()))
+        return steps
+
+    def _owners(self, finding: Finding) -> list[ExplanationStep]:
+        """Return the owners of the graph of an earlier step, from the root to the graph."""
+        held = self._analysis.log.of(OldGraphHeld)[:1] if finding.slug == "graph-kept" else ()
+        return [
+            step
+            for event in held
+            for step in (
+                _step(f"kept alive by {event.owner_root}", None, (event.seq,)),
+                *(_step(part, None, ()) for part in event.owner_path.split(" > ")),
+                _step(f"{event.node_name} of an earlier step, with its saved tensors", None, ()),
+            )
+        ]
 
     def _of_node(self, node_id: int) -> Explanation:
         graph, analysis = self._graph, self._analysis
@@ -494,6 +532,13 @@ def _may_replace(fact: Fact, best: Fact, leaf: int) -> bool:
         or leaf in fact.parameters
         or not set(best.parameters).isdisjoint(fact.parameters)
     )
+
+
+def _is_of(fact: Fact, finding: Finding) -> bool:
+    """Return whether a finding says what a fact says."""
+    return (fact.slug, fact.title or fact.effect, fact.culprit) == (
+        finding.slug, finding.title, finding.culprit
+    )  # fmt: skip
 
 
 def _another_line(place: SourceLocation) -> ExplanationStep:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
 from autogradviz.analysis.formatting import short_location, source_line
+from autogradviz.analysis.phase_times import measure_phases
 from autogradviz.comparison.rounding import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
@@ -81,6 +82,7 @@ def compare_scenes(
         for merge in (True, False)
         for row in _compare_rows(recordings, scenes, rounding, merge=merge)
     )
+    rows = (*rows, *_compare_phases(recordings))
     texts = (*_compare_findings(*findings), *map(_text, differences))
     titles = [scene.summary.title for scene in scenes]
     before, after = (
@@ -93,6 +95,21 @@ def compare_scenes(
         for scene, other, is_before in zip(scenes, titles[::-1], (True, False), strict=True)
     )
     return before, after
+
+
+def _compare_phases(recordings: tuple[Analysis, Analysis]) -> Iterator[SceneComparisonRow]:
+    """Yield the time of each phase that either recording has."""
+    times = [measure_phases(each) for each in recordings]
+    steps = tuple(max(1, len(each.steps.ended)) for each in recordings)
+    none = (0, 0)
+    for name in ("forward", "backward", "recomputation", "optimizer"):
+        pair = tuple(getattr(each, f"{name}_ns") for each in times)
+        if any(pair):
+            yield SceneComparisonRow(
+                kind="phase", merged=True, depth=0, label=name, module="", status="same",
+                lines=none, nodes=none, other_nodes="", saved=none, recomputed=none, at_peak=none,
+                time_ns=pair, norm_before=None, norm_after=None, first_nodes=(-1, -1), steps=steps,
+            )  # fmt: skip
 
 
 def _text(difference: Difference) -> SceneComparedText:

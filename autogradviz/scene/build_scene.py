@@ -17,6 +17,7 @@ from autogradviz.scene.compiled.regions_of_nodes import (
     region_of_nodes,
 )
 from autogradviz.scene.compiled.tables import build_compiled_tables
+from autogradviz.scene.fold import build_fold
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
 from autogradviz.scene.group_modules_and_repeats import group_nodes
 from autogradviz.scene.layout.flatten_group_tree import (
@@ -33,8 +34,10 @@ from autogradviz.scene.lifelines import (
 from autogradviz.scene.memory_view import build_flame_tables, build_prediction_tables
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.parts_opened_by_name import find_opened
+from autogradviz.scene.saved_tensor_kinds import KINDS
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.steps import build_steps, steps_of_nodes
+from autogradviz.scene.unused_parameters import build_unused_parameters
 from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.pause_gc import collector_paused
 
@@ -146,12 +149,14 @@ def build_scene(
     summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
     counted = build_counted_storages(analysis, folded, tree)
     times = build_call_times(analysis, tree)
+    folds, ribbons = build_fold(analysis, folded, blamed)
     return replace(
         scene,
         summary=summary,
         steps=build_steps(analysis),
         call_frames=tuple(tree.frames),
         call_times=times,
+        unused_parameters=build_unused_parameters(analysis),
         regions=panels.build_regions(analysis),
         diffs=panels.build_diffs(analysis.regions),
         spans=spans,
@@ -159,6 +164,9 @@ def build_scene(
         lines=panels.build_lines(analysis),
         storages=storages,
         counted_storages=counted,
+        saved_kinds=KINDS if folds else (),
+        folds=folds,
+        ribbons=ribbons,
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
         flame_rows=build_flame_tables(analysis, folded),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,20 +17,20 @@ MIN_STEPS: Final = 2
 
 
 class GraphPlace(NamedTuple):
-    """The step of a node's graph, and the number of the graph in the step."""
+    """The step of a node, and the number of its graph in the step."""
 
     step: int | None  # None if the graphs are not divided into steps
     number: int  # from 1; 0 if the graph needs no group of its own
 
 
 def place_graphs(folded: FoldedGraph, step_of: Sequence[int | None]) -> list[GraphPlace]:
-    """Return the place of each node's graph.
+    """Return the place of each node.
 
-    A graph belongs to the step in which its last node was created: that of the loss, on which
-    backward is called. In this order the graphs of a step are numbered.
+    A node belongs to the step that created it, also if its graph crosses steps.
 
-    Only graphs that use the same modules are numbered: otherwise the group of such a module would
-    contain nodes of several graphs. If they are of several steps, all nodes are divided into steps.
+    Only graphs that use the same modules are numbered, within each step by the order of their last
+    nodes there: otherwise the group of such a module would contain nodes of several graphs. If
+    they are of several steps, all nodes are divided into steps.
 
     Args:
         folded: the drawn graph.
@@ -39,28 +39,30 @@ def place_graphs(folded: FoldedGraph, step_of: Sequence[int | None]) -> list[Gra
     component = representatives(
         len(folded.nodes), ((source, target) for source, target, _ in folded.edges)
     )
-    members: dict[int, list[int]] = defaultdict(list)
-    for index, root in enumerate(component):
-        members[root].append(index)
+    sizes = Counter(component)
     users: dict[str, set[int]] = defaultdict(set)
-    for root, nodes in members.items():
-        if len(nodes) >= MIN_NODES:
-            for index in nodes:
-                users[folded.nodes[index].module].add(root)
+    for index, root in enumerate(component):
+        if sizes[root] >= MIN_NODES:
+            users[folded.nodes[index].module].add(root)
     shared = {root for name, roots in users.items() if name and len(roots) > 1 for root in roots}
-    steps = {root: step_of[nodes[-1]] for root, nodes in members.items()}
-    if len({steps[root] for root in shared}) < MIN_STEPS or None in steps.values():
-        steps = dict.fromkeys(steps)
-    numbers: dict[int, int] = {}
-    count: dict[int | None, int] = defaultdict(int)
-    for root in sorted(shared, key=lambda root: members[root][-1]):
-        count[steps[root]] += 1
-        numbers[root] = count[steps[root]]
-    places = {
-        root: GraphPlace(step, 0 if step is not None and count[step] == 1 else numbers.get(root, 0))
-        for root, step in steps.items()
-    }
-    return [places[root] for root in component]
+    used_in = {step_of[index] for index, root in enumerate(component) if root in shared}
+    if len(used_in) < MIN_STEPS or None in step_of:
+        step_of = [None] * len(folded.nodes)
+    last: dict[tuple[int | None, int], int] = {}  # of each graph in each step
+    for index, root in enumerate(component):
+        if root in shared:
+            last[step_of[index], root] = index
+    count: Counter[int | None] = Counter()
+    numbers: dict[tuple[int | None, int], int] = {}
+    for place in sorted(last, key=last.__getitem__):
+        count[place[0]] += 1
+        numbers[place] = count[place[0]]
+    return [
+        GraphPlace(
+            step, 0 if step is not None and count[step] == 1 else numbers.get((step, root), 0)
+        )
+        for step, root in zip(step_of, component, strict=True)
+    ]
 
 
 def representatives(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:

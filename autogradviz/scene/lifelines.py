@@ -112,6 +112,7 @@ class _StorageBuilder:
         self._analysis = analysis
         self._tree = tree
         self._blamed = blamed
+        self._stale = analysis.stale
         self._sizes = {each.storage_id: each.nbytes for each in analysis.saved_memory.storages}
         self._folded = folded
         self._holds: dict[int, list[Hold]] = defaultdict(list)
@@ -143,12 +144,16 @@ class _StorageBuilder:
     def storage(self, index: int, history: TensorHistory) -> SceneStorage:
         saved = self._saved[history.storage_id]
         wrong = [s for s in saved if s.saved_id in self._blamed]
-        first = min(wrong or saved, key=lambda s: s.saved_seq, default=None)
+        stale = [s for s in saved if s.saved_id in self._stale]
+        shown = wrong or stale or saved
+        first = min(shown, key=lambda s: s.saved_seq, default=None)
         creator = self._analysis.creators.get(history.storage_id)
         location = first.location if first else None
         holds = self._holds[history.storage_id]
-        node_ids = [s.node_id for s in wrong or saved if s.node_id in self._folded.index_of]
-        changed = [s.changed_version for s in wrong if s.broken]
+        node_ids = [s.node_id for s in shown if s.node_id in self._folded.index_of]
+        changed: list[int | None] = [s.changed_version for s in wrong if s.broken]
+        if not wrong:
+            changed = [self._stale[s.saved_id].seen_version for s in stale]
         filename, lineno, _ = source_line(location)
         return SceneStorage(
             index=index,
@@ -164,7 +169,7 @@ class _StorageBuilder:
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
             filename=filename,
             lineno=lineno,
-            state="broken" if wrong else _state(holds),
+            state="broken" if wrong else "stale" if stale else _state(holds),
             version=first.version if first else None,
             seen_version=changed[0] if changed else None,
             holds=tuple(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from heapq import nlargest
-from itertools import zip_longest
+from itertools import groupby, takewhile, zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis import OpPair
 from autogradviz.analysis.formatting import (
     display_op_name,
     format_bytes,
@@ -163,7 +166,9 @@ def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
     rows: list[SceneDiffRow] = []
     for i, region in enumerate(regions):
         forward_nr = recompute_nr = 0
-        for pair in region.recomputations[-1].pairs if region.recomputations else ():
+        for pair in _place_replaced(
+            region.recomputations[-1].pairs if region.recomputations else ()
+        ):
             forward_nr += pair.forward is not None
             recompute_nr += pair.recompute is not None
             forward_op, forward_shape, forward_file, forward_line = _op_columns(pair.forward)
@@ -181,10 +186,50 @@ def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
                     recompute_shape=shape,
                     recompute_line=lineno,
                     filename=forward_file or filename,
+                    recompute_file=filename,
                     policy=pair.forward.policy.replace("_", " ") if pair.forward else "",
                 )
             )
     return tuple(rows)
+
+
+def _place_replaced(pairs: Sequence[OpPair]) -> Iterator[OpPair]:
+    """Yield the rows of an alignment, ops that ran in each other's place side by side.
+
+    These are ops of the forward alone next to ops of the recomputation alone. After the last op
+    of a recomputation that stopped early, they are the ops of the forward's next line.
+    """
+    runs = [(status, list(run)) for status, run in groupby(pairs, key=attrgetter("status"))]
+    at = 0
+    while at < len(runs):
+        status, run = runs[at]
+        other, next_run = runs[at + 1] if at + 1 < len(runs) else ("", [])
+        rest: list[OpPair] = []
+        if {status, other} == {"removed", "added"}:
+            first, second = (run, next_run) if status == "removed" else (next_run, run)
+        elif (status, other) == ("added", "not_rerun"):
+            size = _ops_of_first_line(next_run)
+            first, second, rest = next_run[:size], run, next_run[size:]
+        else:
+            yield from run
+            at += 1
+            continue
+        for forward, recompute in zip_longest(first, second):
+            yield OpPair(
+                status="replaced",
+                forward=forward.forward if forward else None,
+                recompute=recompute.recompute if recompute else None,
+            )
+        yield from rest
+        at += 2
+
+
+def _ops_of_first_line(pairs: Sequence[OpPair]) -> int:
+    """Return the number of consecutive rows with the line of the first one."""
+    first = pairs[0].forward
+    assert first is not None, "an op that was not run again ran in the forward"
+    same = takewhile(lambda pair: pair.forward and pair.forward.location == first.location, pairs)
+    return sum(1 for _ in same)
 
 
 def _op_columns(op: Op | None) -> tuple[str, str, str, int]:
@@ -202,6 +247,8 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
     for event in analysis.log.of(StateChanged):
         if event.region_id in region_index:
             filename, lineno, _ = source_line(analysis.location(event.stack_id))
+            if not lineno and event.in_forward:
+                filename, lineno = _only_update(analysis, event.state_name)
             before, after = state_texts(event.before, event.after)
             changes[event.region_id, event.state_name] = SceneChange(
                 region=region_index[event.region_id],
@@ -213,6 +260,13 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
                 lineno=lineno,
             )
     return tuple(sorted(changes.values(), key=lambda change: change.region))
+
+
+def _only_update(analysis: Analysis, name: str) -> tuple[str, int]:
+    """Return file and number of the only recorded line that updates a name, if there is one."""
+    update = re.compile(rf"{re.escape(name)}\s*(\+|-|\*|/|//|%|\||&)=")
+    found = [place for place, text in analysis.source_lines.items() if update.match(text.strip())]
+    return found[0] if len(found) == 1 else ("", 0)
 
 
 def build_saved_diffs(analysis: Analysis) -> tuple[SceneSavedDiff, ...]:

@@ -35,6 +35,7 @@ class SavedTensorBadges:
     ) -> None:
         """Take the analysis, tensors kept on ctx by node id, and ids of wrong saved tensors."""
         self._blamed = blamed
+        self._stale = analysis.stale
         self._analysis = analysis
         self._tensors = analysis.tensors
         self._kept_on_ctx = kept_on_ctx
@@ -79,6 +80,9 @@ class SavedTensorBadges:
 
     def _badge(self, index: int, saved: SavedTensor, *, visible: bool) -> SavedTensorBadge:
         slot, changed = elide(saved.slot or "", MAX_NAME // 2), saved.changed_version
+        stale = self._stale.get(saved.saved_id)
+        if stale is not None and changed is None:
+            changed = stale.seen_version
         seen = saved.version if changed is None else changed
         label = saved_tensor_label(slot, saved.version, seen, saved.tensor.storage_nbytes)
         return _make_badge(
@@ -90,7 +94,11 @@ class SavedTensorBadges:
             nbytes=saved.tensor.storage_nbytes,
             shape=tensor_shape_text(self._analysis, saved.tensor),
             dtype=saved.tensor.dtype,
-            state="broken" if saved.saved_id in self._blamed else _state(saved),
+            state="broken"
+            if saved.saved_id in self._blamed
+            else "stale"
+            if stale is not None
+            else _state(saved),
             packed_by=saved.packed_by,
             storage_id=saved.tensor.storage_id,
             width=_width(label) if visible else 0.0,

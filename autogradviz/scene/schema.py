@@ -22,13 +22,14 @@ GroupKind: TypeAlias = Literal[
     "root", "module", "region", "repeat", "iteration", "page", "step", "graph", "compiled"
 ]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
-SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
+SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken", "stale"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
-StorageState: TypeAlias = Literal["held", "released", "broken"]
+StorageState: TypeAlias = Literal["held", "released", "broken", "stale"]
 StorageEventKind: TypeAlias = Literal[
     "saved", "recomputed", "written", "unpacked", "cloned", "released"
 ]
+RibbonState: TypeAlias = Literal["read", "kept", "unread", "waiting", "broken"]
 CompiledDetail: TypeAlias = Literal["blocks", "lines"]
 CompiledShape: TypeAlias = Literal["rect", "path", "text"]
 CompiledStepKind: TypeAlias = Literal["region", "break", "recompile"]
@@ -47,7 +48,7 @@ class SavedTensorBadge:
     saved_id: int  # -1 for a tensor that a custom Function keeps on ctx
     slot: str  # "self"
     version: int | None
-    seen_version: int | None  # different from version if it was written
+    seen_version: int | None  # different from version if it was written; of a stale one, now
     nbytes: int  # of the storage that it keeps alive
     shape: str  # "4×12×256×256"
     dtype: str
@@ -75,6 +76,17 @@ class ParameterBadge:
     shared: int  # number of nodes that use it
     width: float
     norm: float | None = None  # L2 norm of the gradient; None if not recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneUnusedParameter:
+    """One parameter that no node of the graph uses."""
+
+    name: str  # "aux.weight"
+    module: str  # "aux"
+    shape: str
+    requires_grad: bool  # when the recording began
+    called: bool  # its module was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +349,7 @@ class SceneDiffRow:
     recompute_shape: str
     recompute_line: int
     filename: str
+    recompute_file: str = ""  # of the recomputation's op, "" without one
     policy: str = ""  # decision of selective checkpointing, "must save"
 
 
@@ -373,7 +386,7 @@ class SceneStorage:
     lineno: int  # 0 if unknown
     state: StorageState
     version: int | None  # when first saved
-    seen_version: int | None  # a different version that backward found, else None
+    seen_version: int | None  # a different version that backward found or would find, else None
     holds: tuple[int, ...]  # start and end of each interval in which it is held; -1 without an end
     keepers: tuple[str, ...]  # the saved tensors that hold it at the end of the recording
     call: int = -1  # index into call_frames: where it was created; -1 if unknown
@@ -407,6 +420,71 @@ class SceneCountedStorage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneSavedKind:
+    """One kind of saved tensors, with its color in light and in dark pictures."""
+
+    name: str  # "activation"
+    title: str  # "inputs and outputs of activations"
+    light: str
+    dark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneFold:
+    """One turn of the fold: what one backward reads, from its forward on."""
+
+    index: int
+    label: str  # "backward 2", "" for the only one
+    sentence: str  # what fills the memory
+    step: int  # index into steps, -1 without one
+    start_ns: int  # of the first save
+    turn_ns: int  # when backward starts, -1 without one
+    end_ns: int
+    forward_ns: int  # from the first save to the last
+    backward_ns: int
+    nbytes: int  # of all its ribbons
+    peak_nbytes: int  # the most that its ribbons hold at once
+    held_nbytes: int  # at the end of the recording
+    kinds: tuple[str, ...]  # of what is held at its peak, the largest first
+    kind_nbytes: tuple[int, ...]
+    drawn: bool  # its ribbons are stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneRibbon:
+    """One ribbon of the fold: a storage, or storages of one kind and block.
+
+    Edges are pairs of positions, from 0 on the left to 100,000 on the right.
+    """
+
+    fold: int  # index into folds
+    kind: str  # "activation"; ``saved_tensor_kinds.py`` has them
+    label: str  # "Gelu input"
+    name: str  # of the variable, "" if unknown
+    block: str  # "h.0"
+    module: str  # "h.0.mlp", "" of several
+    filename: str
+    lineno: int  # 0 if unknown
+    node: int  # index of the first node that saved it, -1 if it is not drawn
+    nbytes: int
+    members: tuple[int, ...]  # indices into counted_storages, none if it is kept elsewhere
+    count: int  # of its storages
+    top: tuple[int, ...]  # the time until it was saved, in the forward
+    waist: tuple[int, ...]  # its bytes
+    bottom: tuple[int, ...]  # the time until it was read, in backward; empty if it was not
+    forward_ns: int  # since the save before
+    backward_ns: int  # since the read before
+    state: RibbonState
+    recomputed: bool  # only a recomputation saved it: it begins below the turn
+    elsewhere: bool  # hooks copied it
+    written: int  # where a write made it stale, from 0 (saved) to 100,000 (read); -1 if none did
+    written_by: str  # "mul_ train.py:12"
+    saved_ns: int
+    read_ns: int  # -1 if it was not
+    freed_ns: int  # of one storage, -1 if it is held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneStorageEvent:
     """One event in the history of a storage. Events are sorted by storage and time."""
 
@@ -430,7 +508,7 @@ class SceneChange:
     before: str  # at the start of the forward
     after: str  # at the start of the recomputation
     by_forward: bool  # the region's forward changed it
-    filename: str  # of the line that changed it, if recorded
+    filename: str  # of the line that changed it, or of the only one that updates it; "" if unknown
     lineno: int  # 0 if unknown
 
 
@@ -499,7 +577,7 @@ class SceneStorageSize:
 class SceneComparisonRow:
     """One module or source line of two recordings. Each pair is (before, after)."""
 
-    kind: str  # "total", "module" or "line"
+    kind: str  # "total", "phase", "module" or "line"
     merged: bool  # of the rows in which numbered modules are added up; the others are separate
     depth: int
     label: str  # "attn", "att = att.softmax(-1)"
@@ -515,6 +593,7 @@ class SceneComparisonRow:
     norm_before: float | None  # L2 norm of the gradients of the module's parameters
     norm_after: float | None
     first_nodes: tuple[int, ...]  # indices in the two scenes, -1 without one
+    steps: tuple[int, ...] = ()  # of a phase: the recorded steps, at least 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -677,6 +756,7 @@ class Scene:
     saved_badges: tuple[SavedTensorBadge, ...]
     parameter_badges: tuple[ParameterBadge, ...]
     findings: tuple[SceneFinding, ...]
+    unused_parameters: tuple[SceneUnusedParameter, ...] = ()
     regions: tuple[SceneRegion, ...] = ()
     diffs: tuple[SceneDiffRow, ...] = ()
     spans: tuple[SceneSpan, ...] = ()
@@ -687,6 +767,9 @@ class Scene:
     call_times: tuple[SceneCallTime, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
+    saved_kinds: tuple[SceneSavedKind, ...] = ()
+    folds: tuple[SceneFold, ...] = ()
+    ribbons: tuple[SceneRibbon, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
     slot_reasons: tuple[SceneSlotReason, ...] = ()
     flame_rows: tuple[SceneFlameRow, ...] = ()

@@ -341,3 +341,54 @@ def compiled():
             step(torch.randint(0, 32, (2, length))).backward()
 
     return record(model, run)
+
+
+class Routed(nn.Module):
+    """Runs other operators when it is recomputed, because it counts its calls."""
+
+    calls = 0
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x):
+        Routed.calls += 1
+        h = self.up(x)
+        if Routed.calls % 4 == 0:  # noqa: SIM108 -- one line for each branch
+            h = h * torch.sigmoid(h)
+        else:
+            h = nn.functional.gelu(h)
+        return x + h
+
+
+@reproducible
+def routed():
+    Routed.calls = 0
+    model = nn.ModuleList(Routed() for _ in range(6))
+
+    def step():
+        x = torch.ones(2, 8)
+        for block in model:
+            x = checkpoint(block, x, use_reentrant=False)
+        x.sum().backward()
+
+    return record(model, step, RuntimeError)
+
+
+@reproducible
+def running_sum():
+    """Return six steps whose losses are added up with their graphs."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        running = torch.zeros(())
+        for _ in range(6):
+            loss = model(torch.ones(2, 8)).mean()
+            running = running + model(torch.ones(2, 8)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return record(model, step)

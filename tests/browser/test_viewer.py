@@ -175,7 +175,7 @@ def test_checkpoint_view_marks_the_first_difference_and_n_selects_the_next(open_
         stage = Stage(open_page(color_scheme=theme), scene)
         stage.show("checkpoint")
         first = stage.page.text_content(".agv-diff-first")
-        assert first.startswith("+first difference")
+        assert first[1:].startswith("first difference")
         assert differing[0].recompute_op in first
         stage.page.keyboard.press("n")
         assert stage.page.text_content(".agv-current") == first

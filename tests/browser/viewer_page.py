@@ -43,7 +43,8 @@ MOUNT = """
 class Stage:
     """One mounted viewer."""
 
-    def __init__(self, page, scene: Scene):
+    def __init__(self, page, scene: Scene, *, view="graph"):
+        """Mount a scene. A healthy one opens on the fold; then the graph is shown by default."""
         self.page = page
         self.scene = scene
         page.set_content("<!doctype html><body style='margin:8px'></body>")
@@ -51,7 +52,9 @@ class Stage:
         page.add_script_tag(content=read_global_script())
         page.evaluate(MOUNT, base64.b64encode(pack(scene)).decode())
         page.wait_for_selector(".agv-shell")
-        if scene.nodes:
+        if scene.ribbons and page.locator(".agv-pane-fold:not([hidden])").count() and view:
+            self.show(view)
+        if scene.nodes and page.locator(".agv-pane-graph:not([hidden])").count():
             page.wait_for_selector(".agv-canvas[data-camera]")
 
     def point_of(self, kind, ref, opened):

@@ -103,6 +103,19 @@ export class SvgContext {
   }
 
   /**
+   * @param {number} ax
+   * @param {number} ay
+   * @param {number} bx
+   * @param {number} by
+   * @param {number} x
+   * @param {number} y
+   */
+  bezierCurveTo(ax, ay, bx, by, x, y) {
+    this.shape += `C${this.#at(ax, ay)} ${this.#at(bx, by)} ${this.#at(x, y)}`;
+    [this.x, this.y] = [x, y];
+  }
+
+  /**
    * @param {number} cx
    * @param {number} cy
    * @param {number} x

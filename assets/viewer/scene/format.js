@@ -139,7 +139,9 @@ export function blockPrefix(path) {
 export function savedTensorLabel(badge) {
   const saved = badge.version === null ? "" : `v${badge.version}`;
   const broken =
-    badge.state === "broken" && badge.seen_version !== null && badge.seen_version !== badge.version;
+    ["broken", "stale"].includes(badge.state) &&
+    badge.seen_version !== null &&
+    badge.seen_version !== badge.version;
   return {
     slot: badge.slot,
     version: broken ? `${saved} → v${badge.seen_version}` : saved,

@@ -75,12 +75,14 @@ const AMOUNTS = {
  * @param {SceneIndex} sceneIndex
  * @returns {Record<string, Filter>}
  */
-const flags = ({ findings }) => ({
+const flags = ({ findings, savedTensors }) => ({
   "not-reached": ({ state }) => state === "not_run",
   "no-grad": ({ state }) => state === "not_run",
   recomputed: ({ recomputes }) => recomputes > 0,
   failed: ({ state, error }) => state === "failed" || !!error,
-  written: ({ wrote, writes }) => !!(wrote || writes),
+  written: ({ index, wrote, writes }) =>
+    !!(wrote || writes) ||
+    savedTensors[index].some(({ state }) => state === "stale" || state === "broken"),
   hooked: ({ hooks }) => hooks.length > 0,
   nan: ({ not_finite }) => not_finite !== "",
   finding: ({ index }) => findings[index].length > 0,

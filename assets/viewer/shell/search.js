@@ -222,6 +222,11 @@ export class Search {
       entry.run();
       return;
     }
+    if (entry.asks) {
+      this.#hide();
+      this.store.ask(`parameter ${entry.asks}`, entry.asks);
+      return;
+    }
     if (entry.item) {
       this.store.reveal(entry.item);
       this.#hide();

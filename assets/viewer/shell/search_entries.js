@@ -14,6 +14,7 @@ import { formatBytes, formatPlace, plural } from "../scene/format.js";
  * @property {string} aside
  * @property {string} text all searched text, in lower case
  * @property {() => unknown} [run] of a command
+ * @property {string} [asks] the name of a parameter without a node, whose answer it shows
  */
 
 /**
@@ -21,7 +22,7 @@ import { formatBytes, formatPlace, plural } from "../scene/format.js";
  * @returns {Entry[]} those for several items first
  */
 export function searchEntries(sceneIndex) {
-  const { groups, nodes, storages, parameter_badges } = sceneIndex.scene;
+  const { groups, nodes, storages, parameter_badges, unused_parameters } = sceneIndex.scene;
   const modules = groups
     .slice(1)
     .map((group) =>
@@ -52,9 +53,19 @@ export function searchEntries(sceneIndex) {
     ...modules,
     ...nodes.map((node) => nodeEntry(sceneIndex, node)),
     ...parameters,
+    ...unused_parameters.map(({ name, shape, module, called }) => ({
+      ...makeEntry("parameter", null, name, [stateOfUnused(called), shape, module]),
+      asks: name,
+    })),
     ...tensors,
   ];
 }
+
+/**
+ * @param {number} called whether the module of a parameter without a node was called
+ * @returns {string}
+ */
+export const stateOfUnused = (called) => (called ? "not in the graph" : "never called");
 
 /**
  * Return an entry for each name that several nodes share.

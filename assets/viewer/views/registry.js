@@ -4,6 +4,7 @@
 import { checkpointView } from "./checkpoint/index.js";
 import { compareView } from "./compare/index.js";
 import { compiledView } from "./compiled/index.js";
+import { foldView } from "./fold/index.js";
 import { findingsView } from "./findings/index.js";
 import { graphView } from "./graph/index.js";
 import { memoryView } from "./memory/index.js";
@@ -49,8 +50,9 @@ import { timelineView } from "./timeline/index.js";
  * @property {(drawing: import("../canvas/chart_parts.js").Drawing) => void} draw
  */
 
-/** @type {View[]} in the order of the navigation rail; the first one is displayed first */
+/** @type {View[]} in the order of the navigation rail; the first that exists is displayed first */
 export const VIEWS = [
+  foldView,
   graphView,
   compareView,
   timelineView,

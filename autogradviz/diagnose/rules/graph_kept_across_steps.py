@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.source.rewrite_statement import detached_sum
 from autogradviz.events import BackwardStarted, TensorReleased
 
 if TYPE_CHECKING:
@@ -185,7 +186,9 @@ def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: b
                 else ()
             ),
         ],
-        fix="total += loss.detach()  # or loss.item(): a value without its graph"
+        fix=f"{statement}  # or .item(): a value without its graph"
+        if linked and (statement := detached_sum(made.location))
+        else "total += loss.detach()  # or loss.item(): a value without its graph"
         if linked
         else "kept.append(tensor.detach())  # or .item(): a value without its graph",
         confidence="likely" if linked and kept is not None else "hint",

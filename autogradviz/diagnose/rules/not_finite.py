@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues, entries_text
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
-from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names
+from autogradviz.diagnose.source.rewrite_statement import safe_input
+from autogradviz.diagnose.text_formatting import (
+    describe_op,
+    in_module,
+    join_names,
+    short_location,
+)
 from autogradviz.events import (
     LocalGradientNormRead,
     NodeStarted,
@@ -164,7 +170,9 @@ def _from_saved(
     node_name = node.name if node is not None else born.name
     kind = "NaN" if (given := contents.output(saved)) is None or given.nan_count else "infinity"
     return Draft(
-        title=f"{name} gave {kind}, which backward made NaN of",
+        title=f"{name} gave {kind}; {healer.name} keeps it out of the loss, not out of the gradient"
+        if healer is not None
+        else f"{name} gave {kind}, and its gradient is NaN",
         culprit=saved.location,
         victim=backward_line(evidence, bad[0].backward_id),
         explanation=[
@@ -172,15 +180,22 @@ def _from_saved(
             f"{_entries(given)}{in_module(saved.module)} at:",
             saved.location,
             *(
-                [f"{describe_op(healer)} left these out, so the loss is finite:", healer.location]
+                [
+                    f"{healer.name} in {short_location(healer.location)} left these out, so the "
+                    "loss is finite:",
+                    healer.location,
+                ]
                 if healer is not None
                 else []
             ),
             f"Its derivative uses them: {node_name} multiplied them by gradients, and zero times "
             f"infinity is NaN. Its result has {_entries(contents.output(born))}.",
         ],
-        fix=f"# choose the input before {name}, not its result:\n"
-        f"torch.where(mask, {name}(torch.where(mask, x, safe)), y)",
+        fix=f"# choose the input of {name}, not only its result:\n"
+        + (
+            safe_input(saved.location, name, healer.location if healer is not None else None)
+            or f"torch.where(mask, {name}(torch.where(mask, x, safe)), y)"
+        ),
         confidence=_confidence(evidence, bad),
         evidence=(saved, born, bad[0], node),
     )

@@ -208,6 +208,7 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
             "The gradient would have been computed from the overwritten values, so PyTorch "
             "raised an error.",
             _shared_counter(saved, write),
+            _more_stale(analysis, saved, write),
         ],
         fix=_fix(evidence, saved, write),
         confidence="certain" if proven else "likely",
@@ -292,6 +293,20 @@ def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:
         "The saved tensor is a view: all views of one storage share one version counter, so a "
         "write to any part of it counts."
     )
+
+
+def _more_stale(analysis: Analysis, saved: SavedTensor, write: HistoryEntry | None) -> str:
+    """Return a sentence about the other saved tensors that the same line wrote, or ""."""
+    if write is None or write.location is None:
+        return ""
+    count = 0
+    for saved_id, bump in analysis.stale.items():
+        op = None if bump.op_seq is None else analysis.op_at(bump.op_seq)
+        line = analysis.location(bump.stack_id) if op is None else op.location
+        count += saved_id != saved.saved_id and line == write.location
+    if not count:
+        return ""
+    return f"The same line wrote {count} more saved tensor{'s' * (count > 1)} that backward needs."
 
 
 def _fix(evidence: Evidence, saved: SavedTensor, write: HistoryEntry | None) -> str:

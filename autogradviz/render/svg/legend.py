@@ -61,7 +61,7 @@ def _entries(scene: Scene, placement: Placement, theme: Theme) -> list[tuple[str
         ),
         (bool(saved & {"held", "released"}), "saved", partial(_saved, theme, theme.saved)),
         ("recomputed" in saved, "freed, recomputed", partial(_saved, theme, purple)),
-        ("broken" in saved, "changed since saved", partial(_saved, theme, red)),
+        (bool(saved & {"broken", "stale"}), "changed since saved", partial(_saved, theme, red)),
         (bool(grads), "parameter", partial(_parameter, theme)),
         ("none" in grads, "grad is None", _at(svg.empty_set, 12, 0, theme.leaf)),
         ("zero" in grads, "grad is zero", _at(svg.zero, 12, 0, red)),

@@ -177,7 +177,11 @@ def draw_saved_tensors(
     badges: Sequence[SavedTensorBadge], x: float, middle: float, theme: Theme
 ) -> str:
     """Return the saved-tensor badges of one node, to the right of its box, which ends at ``x``."""
-    colors = {"recomputed": theme.recompute, "broken": theme.mutation}
+    colors = {
+        "recomputed": theme.recompute,
+        "broken": theme.mutation,
+        "stale": theme.mutation,
+    }
     parts = []
     x += BOX_TO_BADGE
     for badge in badges:
@@ -201,7 +205,11 @@ def _badge_at(x: float, middle: float, tooltip: str, body: str) -> str:
 
 
 def _saved_tensor_tooltip(badge: SavedTensorBadge) -> str:
-    states = {"recomputed": "freed, recomputed by its checkpoint", "broken": "changed since saved"}
+    states = {
+        "recomputed": "freed, recomputed by its checkpoint",
+        "broken": "changed since saved",
+        "stale": "written since it was saved",
+    }
     return f"{badge.slot} {badge.shape} {badge.dtype}\n{states.get(badge.state, badge.state)}"
 
 

@@ -72,7 +72,6 @@ export function recordingDetails(store) {
       ),
     );
   }
-  parts.push(...findingSections(store, [...store.scene.findings.keys()]));
   const unusual = answers.filter((each) => each.subject[0] === "p" && !each.ordinary);
   if (unusual.length && summary.backwards && !summary.error_type) {
     const rows = unusual
@@ -89,6 +88,7 @@ export function recordingDetails(store) {
     const count = formatCount(unusual.length);
     parts.push(section("Parameters to look at", count, h("div", {}, ...rows), moreNote(unusual)));
   }
+  parts.push(...findingSections(store, [...store.scene.findings.keys()]));
   const durations = columnOf(nodes, "duration_ns");
   /** @type {number[]} */
   let slow = [];

@@ -22,6 +22,7 @@ const STATES = {
   released: "released",
   recomputed: "freed, recomputed",
   broken: "written since",
+  stale: "written since",
 };
 
 /**

@@ -118,8 +118,16 @@ export function whyOfFinding(store, ref, className = "agv-link") {
  * @returns {string}
  */
 function sentences(explanation) {
-  const lines = explanation.split("\n").filter((line) => !/^\s/.test(line));
-  return lines.map((line) => line.replace(/:$/, ".")).join(" ");
+  const lines = explanation.split("\n");
+  const texts = lines.map((line, at) => {
+    if (/^\s/.test(line)) return "";
+    const [, place] = /^\s+.*?([^/\\\s]+:\d+)(,|$)/.exec(lines[at + 1] ?? "") ?? [];
+    if (!line.endsWith(":") || !place || line.includes(place)) return line.replace(/:$/, ".");
+    return / at:$/.test(line)
+      ? line.replace(/:$/, ` ${place}.`)
+      : line.replace(/:$/, ` (${place}).`);
+  });
+  return texts.filter(Boolean).join(" ");
 }
 
 /**

@@ -144,7 +144,7 @@ export function allRegions(store) {
     return [
       h("td", "agv-strong", name),
       h("td", "agv-right agv-saved", formatBytes(freed)),
-      h("td", "agv-right agv-recompute", time ? formatDuration(time) : "none"),
+      h("td", "agv-right agv-recompute", recomputes ? formatDuration(time) : "not reached"),
       h("td", "agv-right", time ? formatBytes(freed / (time / 1e6)) : ""),
       h("td", "agv-right", formatBytes(held)),
       h("td", "agv-right", `${formatCount(recomputes)}×`),

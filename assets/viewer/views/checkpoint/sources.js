@@ -26,7 +26,7 @@ export function sideBySide({ sceneIndex }, rows, changes) {
   if (!file) return null;
   const lines = new Set();
   for (const row of different.filter((each) => each.filename === file)) {
-    lines.add(row.forward_line || row.recompute_line);
+    for (const line of [row.forward_line, row.recompute_line]) if (line) lines.add(line);
   }
   const written = changes.filter(({ filename, lineno }) => filename === file && lineno);
   for (const { lineno } of written) lines.add(lineno);
@@ -34,7 +34,7 @@ export function sideBySide({ sceneIndex }, rows, changes) {
   const column = (/** @type {Run} */ run) => {
     const marks = [...lines].map((line) => markOf(run, line, rows, written));
     const state = values.map(
-      (each) => `${each.name} = ${run === "forward" ? each.before : each.after}`,
+      (each) => `at entry: ${each.name} = ${run === "forward" ? each.before : each.after}`,
     );
     return h(
       "div",
@@ -66,12 +66,14 @@ export function sideBySide({ sceneIndex }, rows, changes) {
 function markOf(run, line, rows, written) {
   const change = written.find(({ lineno }) => lineno === line);
   if (change) {
-    const tag = run === "forward" ? `${change.before} → ${change.after}` : "again";
+    const tag = `from ${run === "forward" ? change.before : change.after}`;
     return { line, kind: "culprit", tag, text: "" };
   }
   const ran = rows.filter((row) => row[`${run}_line`] === line);
   if (!ran.length) return { line, kind: "absent", tag: "no op ran", text: "" };
-  const shape = ran.findLast(differs)?.[`${run}_shape`] ?? "";
+  const last = ran.findLast(differs);
   const kind = ran.every(({ status }) => status === "added") ? "added" : "changed";
-  return { line, kind, tag: shape, text: "" };
+  const ops = ran.filter(({ status }) => status === "replaced").map((row) => row[`${run}_op`]);
+  const tag = ops.length ? `ran ${ops.join(", ")}` : (last?.[`${run}_shape`] ?? "");
+  return { line, kind, tag, text: "" };
 }

@@ -62,7 +62,7 @@ export function makeComparison(store) {
         h("span", "agv-end agv-muted", "other views show"),
         choice(["before", "after"], summary.is_before ? "before" : "after", open),
       ],
-      h("div", "agv-totals", ...(total ? totals(total) : [])),
+      h("div", "agv-totals", ...(total ? totals(total, phasesOf(rows)) : [])),
     ),
     rowsPanel(rows, show),
     panel(
@@ -92,10 +92,10 @@ export function rowsPanel(table, show) {
   const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
   const head = normed ? HEAD : HEAD.slice(0, -1);
   let merged = true;
-  const differs = rows.some((row) => row.kind !== "total" && row.status !== "same");
+  const differs = rows.some((row) => isPlace(row) && row.status !== "same");
   let changes = differs; // without differences, the durations of all lines are of interest
   const fill = () => {
-    const all = rows.filter((row) => row.kind !== "total" && Boolean(row.merged) === merged);
+    const all = rows.filter((row) => isPlace(row) && Boolean(row.merged) === merged);
     const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
     const shown = found.slice(0, MAX_ROWS);
     const none = changes ? "No nodes or bytes differ." : "No module or line has nodes.";
@@ -149,20 +149,51 @@ function containsChange(rows, at) {
   return rows.slice(at, end).some((row) => row.status !== "same");
 }
 
+/** @param {Row} row */
+const isPlace = ({ kind }) => kind === "module" || kind === "line";
+
+/** @param {Iterable<Row>} rows */
+const phasesOf = (rows) => [...rows].filter(({ kind }) => kind === "phase");
+
+/** Recorded steps from which on the percentage of a time says something. */
+const MANY_STEPS = 3;
+
+/**
+ * @param {Row} phase
+ * @returns {HTMLElement} its time in both recordings
+ */
+function phaseTile({ label, time_ns, steps }) {
+  const [before, after] = time_ns.map((ns, at) => ns / steps[at]);
+  const percent = before ? Math.round((100 * (after - before)) / before) : 0;
+  const few = Math.min(...steps) < MANY_STEPS;
+  const note = few
+    ? `${steps[0] === 1 && steps[1] === 1 ? "one step each" : steps.join(" and ") + " steps"}: may be noise`
+    : percent
+      ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} % per step`
+      : "same";
+  return h(
+    "div",
+    "agv-phase-tile",
+    h("span", "agv-muted", label),
+    h("b", "", [before, after].map((ns) => (ns ? formatDuration(ns) : "0")).join(" → ")),
+    h("span", "agv-muted", note),
+  );
+}
+
 /**
  * @param {Row} total
+ * @param {Row[]} phases
  * @returns {HTMLElement[]}
  */
-export function totals(total) {
+export function totals(total, phases) {
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
     ["saved", total.saved, formatBytes],
     ["recomputed", total.recomputed, formatBytes],
     ["nodes", total.nodes, formatCount],
-    ["self time", total.time_ns, formatDuration],
   ];
-  return figures
+  const tiles = figures
     .filter(([, pair]) => pair[0] || pair[1])
     .map(([name, [before, after], format]) => {
       const percent = before ? Math.round((100 * (after - before)) / before) : 0;
@@ -176,6 +207,7 @@ export function totals(total) {
         h("span", "agv-muted", change || small),
       );
     });
+  return [...tiles, ...phases.map(phaseTile)];
 }
 
 /**

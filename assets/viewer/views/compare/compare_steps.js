@@ -39,12 +39,13 @@ export function makeStepComparison(store) {
   const draw = () => {
     const rows = compareSteps(store.sceneIndex, pair[0], pair[1]);
     const [total] = rows;
+    const phases = rows.filter(({ kind }) => kind === "phase");
     const show = (/** @type {{first_nodes: number[]}} */ row) => {
       const node = Math.max(...row.first_nodes.slice(1), row.first_nodes[0]);
       if (node >= 0) store.set("selected", { kind: "node", index: node });
     };
     element.replaceChildren(
-      panel("wide", head, h("div", "agv-totals", ...totals(total))),
+      panel("wide", head, h("div", "agv-totals", ...totals(total, phases))),
       rowsPanel(rows, show),
       panel(
         "side",

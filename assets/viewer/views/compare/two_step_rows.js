@@ -76,7 +76,28 @@ export function compareSteps({ scene, source }, before, after) {
     row.status = !row.nodes[0] && row.nodes[1] ? "added" : same ? "same" : "changed";
     if (row.nodes[0] && !row.nodes[1]) row.status = "removed";
   }
-  return [total, ...ordered([...rows.values()])];
+  return [total, ...ordered([...rows.values()]), ...phasesOf(scene, sideOf)];
+}
+
+/**
+ * Return the self time of each phase in the two steps.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @param {(step: number) => number} sideOf
+ * @returns {Row[]}
+ */
+function phasesOf(scene, sideOf) {
+  /** @type {Map<string, Row>} */
+  const phases = new Map();
+  for (const { phase, step, ns } of scene.call_times) {
+    const side = sideOf(step);
+    if (side < 0) continue;
+    const row = phases.get(phase) ?? newRow("phase", "", true, 0, phase);
+    phases.set(phase, row);
+    row.steps = [1, 1];
+    row.time_ns[side] += ns;
+  }
+  return [...phases.values()];
 }
 
 /** @param {Row} row */
@@ -137,5 +158,6 @@ function newRow(kind, module, merged, depth, label) {
     norm_before: null,
     norm_after: null,
     first_nodes: [-1, -1],
+    steps: [],
   };
 }

@@ -135,7 +135,7 @@ const ENTRIES = [
     "checkpoint, recomputed",
     (scene) => some(scene, "recomputes") || scene.groups.some((group) => group.checkpointed),
   ],
-  [glyphSample("failed", "mutation"), "victim of the error", (scene) => !!failedNode(scene)],
+  [glyphSample("failed", "mutation"), "failed, or in a finding", (scene) => !!failedNode(scene)],
   [
     (ctx, palette) => paintGlyph(ctx, "hook", 15, 7, 13, palette.surface, palette.text2),
     "hook",

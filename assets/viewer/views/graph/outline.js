@@ -5,6 +5,7 @@ import { button, claim, h, listHead, listen } from "../../dom.js";
 import { formatCount } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { sameItem } from "../../store.js";
+import { stateOfUnused } from "../../shell/search_entries.js";
 
 /** @typedef {import("../../store.js").Item} Item */
 
@@ -17,6 +18,9 @@ import { sameItem } from "../../store.js";
  */
 
 const ROW_HEIGHT = 21;
+
+/** Modules without a node that are listed. */
+const MAX_UNUSED = 6;
 
 /** Number of outlines on the page: element ids must differ. */
 let outlines = 0;
@@ -45,6 +49,7 @@ export class Outline {
       { class: "agv-outline agv-side", attrs: { "aria-label": "Modules" } },
       listHead("Modules", h("span", "agv-muted", "nodes"), toggle),
       this.tree,
+      unusedModules(store),
     );
     listen(this.tree, "scroll", () => this.#render());
     listen(this.tree, "click", (event) => this.#click(event));
@@ -147,7 +152,8 @@ export class Outline {
           icon("pencil"),
         ),
       node?.not_finite && h("span", { class: "agv-mutation", title: node.not_finite }, icon("nan")),
-      failed && h("span", { class: "agv-mutation", title: "victim of the error" }, icon("failed")),
+      failed &&
+        h("span", { class: "agv-mutation", title: "failed, or in a finding" }, icon("failed")),
       group && h("span", "agv-row-count", formatCount(group.node_count)),
     );
     element.style.top = `${at * ROW_HEIGHT}px`;
@@ -219,4 +225,37 @@ export class Outline {
     if (top < scrollTop) this.tree.scrollTop = top;
     else if (top > scrollTop + room) this.tree.scrollTop = top - room;
   }
+}
+
+/**
+ * Return the modules whose parameters no node of the graph uses; each answers why.
+ *
+ * @param {import("../../store.js").Store} store
+ * @returns {HTMLElement | string} "" without any
+ */
+function unusedModules(store) {
+  /** @type {Map<string, import("../../types.js").SceneUnusedParameter>} */
+  const modules = new Map();
+  for (const each of store.scene.unused_parameters) {
+    if (!modules.has(each.module)) modules.set(each.module, each);
+  }
+  if (!modules.size) return "";
+  const rows = [...modules].slice(0, MAX_UNUSED).map(([module, { name, called }]) => {
+    const label = module || name;
+    const state = stateOfUnused(called);
+    return button(
+      `Why does ${name} have no gradient? ${label} · ${state}`,
+      "agv-unused",
+      () => store.ask(`parameter ${name}`, name),
+      h("span", "agv-row-label", label),
+      h("span", "agv-muted", state),
+    );
+  });
+  const rest = modules.size - rows.length;
+  return h(
+    "div",
+    "agv-unused-list",
+    ...rows,
+    rest > 0 && h("span", "agv-muted", `and ${formatCount(rest)} more`),
+  );
 }

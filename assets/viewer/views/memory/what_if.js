@@ -12,7 +12,8 @@ import { predictMemory } from "../../scene/predict_memory.js";
 
 const MAX_ROWS = 40;
 const KINDS = ["checkpoint", "offload"];
-const HEAD = ["module", "saved at peak", "freed alone", "time added", "choose"];
+/** Recorded steps without which the time of a module is that of its warm-up. */
+const FEW_STEPS = 2;
 
 /**
  * @typedef {object} Row
@@ -33,6 +34,9 @@ export class WhatIf {
     /** @type {Map<string, string>} kind by pattern */
     this.chosen = new Map();
     this.before = predictMemory(store.scene, new Map());
+    const warm =
+      store.scene.steps.length < FEW_STEPS ? "time added (1 step: unreliable)" : "time added";
+    this.head = ["module", "saved at peak", "freed alone", warm, "choose"];
     const all = moduleRows(store.scene, this.before);
     this.rows = all.slice(0, MAX_ROWS);
     const cut = cutText(this.rows.length, all.length);
@@ -46,7 +50,7 @@ export class WhatIf {
         "table",
         [h("h3", "", "What if"), h("span", "agv-muted", cut || "predicted from this recording")],
         this.rows.length
-          ? table(HEAD, 1, 3, this.body, { name: 0, columns: "1fr 1fr 1fr 142px" })
+          ? table(this.head, 1, 3, this.body, { name: 0, columns: "1fr 1fr 1fr 142px" })
           : h("p", "agv-empty-text", none),
       ),
       panel("side", [h("h3", "", "Prediction")], h("div", "agv-chart", this.canvas), this.result),
@@ -86,7 +90,7 @@ export class WhatIf {
     if (!useless.length) return;
     const label = `Show ${plural(useless.length, "module")} that alone would free nothing`;
     const more = button(label, "agv-link", () => last.replaceWith(...useless));
-    const attrs = { colspan: HEAD.length };
+    const attrs = { colspan: this.head.length };
     const last = h("tr", {}, h("td", { class: "agv-stacked-name", attrs }, more));
     this.body.append(last);
   }
@@ -131,7 +135,7 @@ export class WhatIf {
       h(
         "td",
         "agv-right",
-        checkpointed ? "" : alone.recomputeNs ? formatDuration(alone.recomputeNs) : "no backward",
+        checkpointed ? "" : alone.recomputeNs ? this.#timeAdded(alone) : "no backward",
       ),
       h(
         "td",
@@ -141,6 +145,20 @@ export class WhatIf {
           : h("span", { class: "agv-choice", attrs: { role: "group" } }, ...buttons),
       ),
     );
+  }
+
+  /**
+   * @param {Prediction} prediction
+   * @returns {string} "+12–15 %" of the recorded steps; one step gives no range
+   */
+  #timeAdded({ recomputeNs, recomputeRangeNs: [least, most], steps }) {
+    const { end_ns, idle_ns } = this.store.scene.summary;
+    const idle = idle_ns.reduce((sum, time, at) => sum + (at % 2 ? time : -time), 0);
+    const whole = Math.max(1, (end_ns - idle) / Math.max(1, this.store.scene.steps.length));
+    const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
+    const [low, high] = [percent(least), percent(most)];
+    if (steps < FEW_STEPS || low === high) return `~${percent(recomputeNs)} % of a step`;
+    return `${low}–${high} % of a step`;
   }
 
   #fill() {

@@ -166,7 +166,7 @@ export class Lifelines {
     const left = this.#left();
     const twoColumns = left > 200;
     const nameWidth = twoColumns ? left * 0.4 : left - 70;
-    const color = broken ? palette.mutation : palette.text;
+    const color = broken || storage.state === "stale" ? palette.mutation : palette.text;
     write(pen, storage.name, 12, middle, { size: 11.5, weight: 600, color, room: nameWidth - 16 });
     if (twoColumns) {
       const slot = storage.slots[0] ?? "";
@@ -196,7 +196,7 @@ export class Lifelines {
     const recomputed = events[0]?.kind === "recomputed";
     const broken = storage.state === "broken";
     const plain = recomputed ? palette.recompute : palette.saved;
-    const hue = broken ? palette.mutation : plain;
+    const hue = broken || storage.state === "stale" ? palette.mutation : plain;
     for (let at = 0; at < storage.holds.length; at += 2) {
       const left = this.#x(storage.holds[at]);
       const open = storage.holds[at + 1] < 0;

@@ -156,7 +156,9 @@ function stateCell(storage) {
   const { version, seen_version: seen } = storage;
   const saved = version === null ? "" : `v${version}`;
   const versions = seen === null ? saved : `${saved} → v${seen}`;
-  const state = { held: "held", released: "released", broken: "failed" }[storage.state];
+  const state = { held: "held", released: "released", broken: "failed", stale: "written since" }[
+    storage.state
+  ];
   return [h("span", "agv-version", versions), ` ${state}`];
 }
 

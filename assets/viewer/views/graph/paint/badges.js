@@ -69,9 +69,9 @@ export function paintSavedTensorBadges(pen, box, badges) {
  */
 function paintSavedTensorBadge(pen, badge, x, y) {
   const { ctx, palette } = pen;
-  const hues = { broken: palette.mutation, recomputed: palette.recompute };
-  const hue =
-    badge.state === "broken" || badge.state === "recomputed" ? hues[badge.state] : palette.saved;
+  const isWritten = badge.state === "broken" || badge.state === "stale";
+  const other = badge.state === "recomputed" ? palette.recompute : palette.saved;
+  const hue = isWritten ? palette.mutation : other;
   ctx.fillStyle = mix(hue, palette.surface, palette.badgeTint);
   roundRect(ctx, x, y, badge.width, BADGE_HEIGHT, 3);
   ctx.fill();
@@ -92,11 +92,8 @@ function paintSavedTensorBadge(pen, badge, x, y) {
       [version, hue, 600],
       [slot || version ? ` · ${bytes}` : bytes, palette.text2],
     ],
-    [
-      [`${slot} `, palette.text],
-      badge.state === "broken" ? [version, hue, 600] : [bytes, palette.text2],
-    ],
-    [badge.state === "broken" ? [version, hue, 600] : [bytes, palette.text2]],
+    [[`${slot} `, palette.text], isWritten ? [version, hue, 600] : [bytes, palette.text2]],
+    [isWritten ? [version, hue, 600] : [bytes, palette.text2]],
   ];
   const room = badge.width - 12;
   const size = BADGE_TEXT_SIZE;

@@ -1,0 +1,50 @@
+// @ts-check
+/** What the ribbons of the fold hold, and the colors of kinds of saved tensors. */
+
+import { isHeldAt } from "./steps.js";
+
+/** @typedef {import("../types.js").SceneRibbon} Ribbon */
+/** @typedef {import("../types.js").Scene} Scene */
+
+/**
+ * Return the bytes that a ribbon holds at a time.
+ *
+ * @param {Scene} scene
+ * @param {Ribbon} ribbon
+ * @param {number} time
+ * @returns {number}
+ */
+export function heldBytes({ counted_storages: storages }, { members }, time) {
+  let nbytes = 0;
+  for (const at of members) if (isHeldAt(storages[at], time)) nbytes += storages[at].nbytes;
+  return nbytes;
+}
+
+/**
+ * @param {Scene} scene
+ * @param {string} theme
+ * @returns {Record<string, string>} by name of the kind
+ */
+export function kindColors({ saved_kinds }, theme) {
+  return Object.fromEntries(
+    saved_kinds.map(({ name, light, dark }) => [name, theme === "dark" ? dark : light]),
+  );
+}
+
+/**
+ * @param {Scene} scene
+ * @returns {number} index of the fold that is shown first: that with the most bytes held at once
+ */
+export function largestFold({ folds }) {
+  let best = folds.length ? 0 : -1;
+  for (const { index, peak_nbytes, drawn } of folds) {
+    if (drawn && peak_nbytes > folds[best].peak_nbytes) best = index;
+  }
+  return best;
+}
+
+/**
+ * @param {Scene} scene
+ * @returns {boolean} whether what no backward read is what it did not reach
+ */
+export const isStopped = ({ summary }) => summary.error_type !== "";

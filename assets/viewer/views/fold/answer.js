@@ -1,0 +1,197 @@
+// @ts-check
+/** What fills the memory, in words, and what else is known of a step. */
+
+import { button, h, section } from "../../dom.js";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatPlace,
+  plural,
+} from "../../scene/format.js";
+import { isStopped } from "../../scene/fold.js";
+
+/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("./ribbon_shape.js").Ribbon} Ribbon */
+
+/**
+ * @param {Store} store
+ * @param {import("../../types.js").SceneFold} fold
+ * @param {Ribbon[]} ribbons of the fold
+ * @param {(kind: string) => boolean} light lights the ribbons of a kind, or all again
+ * @returns {HTMLElement[]}
+ */
+export function makeAnswer(store, fold, ribbons, light) {
+  const { scene } = store;
+  const [first, ...rest] = fold.sentence.split(/(?<=\.)\s+(?=[\dA-Z])/);
+  const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
+  const total = fold.kind_nbytes.reduce((sum, nbytes) => sum + nbytes, 0) || 1;
+  const segments = fold.kinds.map((kind, at) => {
+    const segment = h("span", { attrs: { "data-kind": kind } });
+    segment.style.flexGrow = String(fold.kind_nbytes[at]);
+    return segment;
+  });
+  const entries = fold.kinds.map((kind, at) => {
+    const nbytes = fold.kind_nbytes[at];
+    const title = titles.get(kind) ?? kind;
+    const press = () => {
+      const on = light(kind);
+      for (const each of entries) each.setAttribute("aria-pressed", String(on && each === entry));
+    };
+    const entry = button(
+      `Light the ribbons of ${title}`,
+      "agv-fold-kind",
+      press,
+      h("span", { class: "agv-fold-swatch", attrs: { "data-kind": kind } }),
+      h("span", "agv-grow", title),
+      h("b", "", formatBytes(nbytes)),
+      h("span", "agv-muted agv-fold-share", `${Math.round((100 * nbytes) / total)} %`),
+    );
+    return entry;
+  });
+  return [
+    h(
+      "section",
+      "agv-section",
+      h("h3", "agv-fold-answer-title", first),
+      ...rest.map((text) => h("p", "agv-text", text)),
+    ),
+    section(
+      "Held at the peak, by kind",
+      formatBytes(fold.peak_nbytes),
+      h("div", "agv-fold-bar", ...segments),
+      ...entries,
+    ),
+    h("section", "agv-section agv-fold-card"),
+    section("Lines that keep most", "", ...largest(store, ribbons)),
+    section("This recording", "", ...facts(store, fold)),
+  ];
+}
+
+/**
+ * Return the lines whose tensors keep most, of those that no checkpoint frees.
+ *
+ * @param {Store} store
+ * @param {Ribbon[]} ribbons
+ * @returns {HTMLElement[]}
+ */
+function largest(store, ribbons) {
+  /** @type {Map<string, {nbytes: number, text: string, place: string, ribbon: Ribbon}>} */
+  const lines = new Map();
+  for (const ribbon of ribbons) {
+    if (ribbon.elsewhere || ribbon.recomputed) continue;
+    const place = ribbon.lineno ? formatPlace(ribbon.filename, ribbon.lineno) : "no line";
+    const key = `${place} ${ribbon.label}`;
+    const line = lines.get(key) ?? { nbytes: 0, text: ribbon.label, place, ribbon };
+    lines.set(key, line);
+    line.nbytes += ribbon.nbytes;
+  }
+  const rows = [...lines.values()].sort((a, b) => b.nbytes - a.nbytes).slice(0, 5);
+  return rows.map(({ nbytes, text, place, ribbon }) =>
+    button(
+      `Open ${place}`,
+      "agv-item agv-node-link",
+      () => ribbon.lineno && store.showLine(ribbon.filename, ribbon.lineno),
+      h("span", "", text),
+      h("span", "agv-muted agv-mono", place),
+      h("span", "agv-end", formatBytes(nbytes)),
+    ),
+  );
+}
+
+/**
+ * @param {Store} store
+ * @param {import("../../types.js").SceneFold} fold
+ * @returns {HTMLElement[]}
+ */
+function facts(store, fold) {
+  const { scene } = store;
+  const { summary, findings, parameter_badges: badges, unused_parameters: unused } = scene;
+  const parameters = new Map(
+    badges.filter(({ name }) => name).map(({ name, grad }) => [name, grad]),
+  );
+  const states = [...parameters.values()];
+  const good = states.filter((grad) => grad === "ok").length;
+  const count = parameters.size + unused.length;
+  const wrong = states.filter((grad) => grad === "nan" || grad === "zero").length;
+  const rest = wrong ? `; ${formatCount(wrong)} zero or not finite` : "";
+  /** @type {[text: string, view: string][]} */
+  const texts = [
+    [
+      fold.backward_ns
+        ? `Forward ${formatDuration(fold.forward_ns)}, backward ${formatDuration(fold.backward_ns)}`
+        : "",
+      "timeline",
+    ],
+    [
+      summary.backwards && count
+        ? `${formatCount(good)} of ${plural(count, "parameter")} got a gradient${rest}`
+        : "",
+      "graph",
+    ],
+    [findings.length ? plural(findings.length, "finding") : "Nothing found", "findings"],
+    [
+      summary.held_nbytes && !isStopped(scene)
+        ? `${formatBytes(summary.held_nbytes)} still held at the end`
+        : "",
+      "tensors",
+    ],
+    [summary.regions ? plural(summary.regions, "checkpoint region") : "", "checkpoint"],
+  ];
+  return texts
+    .filter(([text]) => text)
+    .map(([text, view]) =>
+      h(
+        "div",
+        "",
+        button(text, "agv-link", () => store.set("view", view)),
+      ),
+    );
+}
+
+/**
+ * Return what a ribbon stands for, its name first.
+ *
+ * @param {Store} store
+ * @param {Ribbon} ribbon
+ * @returns {string[]}
+ */
+export function ribbonLines({ scene, sceneIndex }, ribbon) {
+  const { label, name, block, module, count, nbytes, state, saved_ns, read_ns } = ribbon;
+  const what = count > 1 ? `${formatCount(count)} ${label}` : label;
+  const lines = [`${what} · ${module || block || "model"} · ${formatBytes(nbytes)}`];
+  const place = ribbon.lineno && count === 1 ? formatPlace(ribbon.filename, ribbon.lineno) : "";
+  const text = place && sceneIndex.source.get(ribbon.filename)?.get(ribbon.lineno)?.trim();
+  if (name || place) lines.push([name, place].filter(Boolean).join(" · "));
+  if (text) lines.push(text);
+  const stopped = isStopped(scene);
+  const ends = {
+    read: "",
+    kept: stopped ? "backward did not reach it" : "no backward read it, and it is still held",
+    waiting: "no backward ran after it",
+    unread: "freed, and no backward read it",
+    broken: ribbon.written_by ? `written by ${ribbon.written_by}` : "not what the forward saved",
+  };
+  if (ribbon.recomputed) lines.push("freed in the forward, computed again in backward");
+  if (ribbon.elsewhere) lines.push("copied elsewhere by hooks: not held here");
+  if (read_ns >= 0 && read_ns > saved_ns && count === 1) {
+    lines.push(`read ${formatDuration(read_ns - saved_ns)} after it was saved`);
+  }
+  if (ends[state]) lines.push(ends[state]);
+  const slot = count === 1 ? reasonOf(scene, sceneIndex, ribbon) : "";
+  if (slot) lines.push(slot);
+  return lines;
+}
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
+ * @param {Ribbon} ribbon
+ * @returns {string} why its node saves it, as far as it is known
+ */
+function reasonOf(scene, sceneIndex, ribbon) {
+  const storage = scene.counted_storages[ribbon.members[0] ?? -1];
+  const index = storage && sceneIndex.storageOf.get(storage.storage_id);
+  const slots = index === undefined ? [] : scene.storages[index].slots;
+  return slots.map((slot) => sceneIndex.reasons.get(slot)).find(Boolean) ?? "";
+}

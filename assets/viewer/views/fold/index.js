@@ -1,0 +1,28 @@
+// @ts-check
+/** The step: what autograd keeps, from the forward that saved it to the backward that reads it. */
+
+import "./fold.css";
+import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { Fold } from "./fold.js";
+
+/** @type {import("../registry.js").View} */
+export const foldView = {
+  name: "fold",
+  label: "Step",
+  icon: GLYPHS.fold,
+  exists: (scene) => scene.ribbons.length > 0,
+  keyHelp: [["← → on the fold", "the next ribbon; Enter selects its tensor"]],
+  mount(store, palette) {
+    const fold = new Fold(store, palette);
+    return {
+      elements: [fold.element],
+      redraw: () => fold.draw(),
+      destroy: () => fold.destroy(),
+      picture: () => ({
+        canvas: fold.canvas,
+        palette: palette(),
+        draw: (drawing) => fold.paint(drawing),
+      }),
+    };
+  },
+};

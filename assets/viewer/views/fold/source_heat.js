@@ -1,0 +1,111 @@
+// @ts-check
+/** Source lines with the bytes that each keeps, by kind. */
+
+import { button, h, listHead } from "../../dom.js";
+import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
+
+/** @typedef {Map<string, number>} Kinds bytes by kind */
+
+const MAX_LINES = 60;
+const BAR = 34;
+
+/**
+ * @param {import("../../store.js").Store} store
+ * @returns {{element: HTMLElement, paint: (colors: Record<string, string>) => void}}
+ */
+export function makeSourceHeat(store) {
+  const { scene } = store;
+  /** @type {Map<string, Map<number, Kinds>>} */
+  const files = new Map();
+  for (const { kind, members } of scene.ribbons) {
+    for (const at of members) {
+      const { filename, lineno, nbytes } = scene.counted_storages[at];
+      if (!lineno) continue;
+      const lines = files.get(filename) ?? new Map();
+      files.set(filename, lines);
+      const kinds = lines.get(lineno) ?? new Map();
+      lines.set(lineno, kinds);
+      kinds.set(kind, (kinds.get(kind) ?? 0) + nbytes);
+    }
+  }
+  const sumOf = (/** @type {Kinds} */ kinds) => [...kinds.values()].reduce((a, b) => a + b, 0);
+  const total = (/** @type {Map<number, Kinds>} */ lines) =>
+    [...lines.values()].reduce((sum, kinds) => sum + sumOf(kinds), 0);
+  const sorted = [...files].sort((a, b) => total(b[1]) - total(a[1]));
+  const most = Math.max(1, ...sorted.flatMap(([, lines]) => [...lines.values()].map(sumOf)));
+  /** @type {[HTMLElement, string][]} */
+  const parts = [];
+  let left = MAX_LINES;
+  const blocks = sorted.flatMap(([filename, lines]) => {
+    if (left <= 0) return [];
+    const source = store.sceneIndex.source.get(filename);
+    const shown = new Set(
+      [...lines.keys()].flatMap((line) => [line - 1, line, line + 1]).filter((n) => source?.get(n)),
+    );
+    for (const line of lines.keys()) shown.add(line);
+    const numbers = [...shown].sort((a, b) => a - b).slice(0, left);
+    left -= numbers.length;
+    const texts = withoutIndent(numbers, (line) => source?.get(line) ?? "");
+    const rows = numbers.flatMap((line, at) => {
+      const kinds = lines.get(line);
+      const gap = at > 0 && line > numbers[at - 1] + 1;
+      const bar = h("span", "agv-heat-bar");
+      for (const [kind, nbytes] of [...(kinds ?? [])].sort((a, b) => b[1] - a[1])) {
+        const part = h("span");
+        part.style.width = `${Math.max(1.5, (BAR * nbytes) / most)}px`;
+        parts.push([part, kind]);
+        bar.append(part);
+      }
+      const cells = [
+        h("span", "agv-heat-number", String(line)),
+        bar,
+        h("code", { text: texts[at] || " ", title: texts[at].trim() }),
+        h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : ""),
+      ];
+      const place = formatPlace(filename, line);
+      const row = kinds
+        ? button(`Open ${place}`, "agv-heat-row", () => store.showLine(filename, line), ...cells)
+        : h("div", "agv-heat-row agv-muted", ...cells);
+      return gap ? [h("div", "agv-heat-gap"), row] : [row];
+    });
+    return [
+      h("h4", { class: "agv-heat-file", text: formatPlace(filename, 0), title: filename }),
+      ...rows,
+    ];
+  });
+  const hidden = sorted.reduce((sum, [, lines]) => sum + lines.size, 0);
+  const note = left <= 0 ? `the first of ${formatCount(hidden)} lines that keep bytes` : "";
+  const element = h(
+    "aside",
+    { class: "agv-heat agv-side", attrs: { "aria-label": "Bytes by line", tabindex: 0 } },
+    listHead("Lines", h("span", "agv-muted", "bytes kept")),
+    h("div", "agv-heat-lines", ...blocks, note && h("p", "agv-muted", note)),
+  );
+  element.hidden = !parts.length;
+  const paint = (/** @type {Record<string, string>} */ colors) => {
+    for (const [part, kind] of parts) part.style.background = colors[kind];
+  };
+  return { element, paint };
+}
+
+/**
+ * Return the texts of lines without the indent that successive ones have in common.
+ *
+ * @param {number[]} numbers ascending
+ * @param {(line: number) => string} textOf
+ * @returns {string[]}
+ */
+function withoutIndent(numbers, textOf) {
+  /** @type {string[]} */
+  const texts = [];
+  let start = 0;
+  numbers.forEach((line, at) => {
+    if (numbers[at + 1] === line + 1) return;
+    const part = numbers.slice(start, at + 1).map(textOf);
+    const indents = part.filter((t) => t.trim()).map((t) => t.length - t.trimStart().length);
+    const margin = indents.length ? Math.min(...indents) : 0;
+    texts.push(...part.map((text) => text.slice(margin)));
+    start = at + 1;
+  });
+  return texts;
+}

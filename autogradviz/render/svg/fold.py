@@ -1,0 +1,219 @@
+"""The SVG of the fold: the forward above, a ribbon for each saved storage, backward below.
+
+The viewer's ``views/fold/`` draws the same ribbons on a canvas.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_bytes, format_duration
+from autogradviz.render.svg import primitives as svg
+from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
+from autogradviz.scene.text_metrics import text_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.scene.schema import Scene, SceneFold, SceneRibbon
+
+WIDTH: Final = 1080.0
+MARGIN: Final = 28.0
+HEIGHT: Final = 360.0
+"""Of the ribbons."""
+
+BAR: Final = 20.0
+SCALE: Final = 100_000
+WAIST: Final = (0.3, 0.7)
+TURN: Final = 0.5
+ENDS: Final = {"kept": 1.0, "waiting": 0.84, "unread": 0.78, "broken": 1.0, "read": 1.0}
+FONT_SIZE: Final = 10.5
+PER_ROW: Final = 3
+"""Kinds in a row of the legend."""
+
+
+def render_fold_svg(scene: Scene, fold: SceneFold, *, theme: ThemeName = "light") -> str:
+    """Return a fold as SVG.
+
+    Args:
+        scene: the view model of the recording.
+        fold: one of its folds.
+        theme: "light" or "dark".
+    """
+    colors = find_theme(theme)
+    ribbons = [ribbon for ribbon in scene.ribbons if ribbon.fold == fold.index]
+    hues = {kind.name: getattr(kind, theme) for kind in scene.saved_kinds}
+    top = MARGIN + 62 + BAR
+    drawing = _Drawing(colors, hues, top)
+    stopped = scene.summary.error_type != ""
+    title = " · ".join(filter(None, (scene.summary.title, fold.label)))
+    lines = _wrapped(fold.sentence, WIDTH - 2 * MARGIN)
+    parts = [svg.text(MARGIN, MARGIN + 6, title, fill=colors.text, size=16, weight=650)]
+    parts += [svg.text(MARGIN, MARGIN + 26, lines[0], fill=colors.text2, size=11.5)]
+    forward = "forward, no backward" if fold.turn_ns < 0 else "forward"
+    head = f"{forward} {format_duration(fold.forward_ns)} →"
+    parts.append(svg.text(MARGIN, top - BAR - 6, head, fill=colors.text2, size=11, weight=600))
+    parts += [drawing.ribbon(ribbon) for ribbon in ribbons]
+    parts += drawing.bars(ribbons, "top", top - BAR, colors.edge)
+    parts += drawing.bars(ribbons, "bottom", top + HEIGHT + 2, colors.backward)
+    parts += [] if stopped else [drawing.open_end(each) for each in ribbons if each.state == "kept"]
+    parts += drawing.waists(ribbons)
+    foot = top + HEIGHT + BAR + 16
+    if fold.turn_ns >= 0:
+        text = f"← backward {format_duration(fold.backward_ns)}"
+        fill = colors.backward
+        parts.append(
+            svg.text(WIDTH - MARGIN, foot, text, fill=fill, size=11, weight=600, anchor="end")
+        )
+    legend = [kind for kind in scene.saved_kinds if kind.name in {r.kind for r in ribbons}]
+    for at, kind in enumerate(legend):
+        column, row = at % PER_ROW, at // PER_ROW
+        x, y = MARGIN + column * (WIDTH - 2 * MARGIN) / PER_ROW, foot + 22 + row * 18
+        parts.append(svg.rect(x, y - 9, 10, 10, radius=2, style=f'fill="{hues[kind.name]}"'))
+        nbytes = format_bytes(sum(each.nbytes for each in ribbons if each.kind == kind.name))
+        parts.append(svg.text(x + 16, y, f"{kind.title} {nbytes}", fill=colors.text, size=11))
+    height = foot + 22 + -(-len(legend) // PER_ROW) * 18 + 6
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{svg.num(WIDTH)}" '
+        f'height="{svg.num(height)}" viewBox="0 0 {svg.num(WIDTH)} {svg.num(height)}" '
+        f'font-family="{svg.FONT}">\n<rect width="100%" height="100%" fill="{colors.page}"/>\n'
+        f"{body}\n</svg>\n"
+    )
+
+
+def _wrapped(text: str, width: float) -> list[str]:
+    """Return a text of at most one line; what does not fit is left out at a sentence."""
+    sentences = text.split(". ")
+    while len(sentences) > 1 and text_width(". ".join(sentences), 11.5) > width:
+        sentences.pop()
+    return [". ".join(sentences).rstrip(".") + "."]
+
+
+class _Drawing:
+    """Draws the ribbons of one fold."""
+
+    def __init__(self, colors: Theme, hues: dict[str, str], top: float) -> None:
+        self._colors = colors
+        self._hues = hues
+        self._top = top
+        self._clips = 0
+
+    def _x(self, position: float) -> float:
+        return MARGIN + (WIDTH - 2 * MARGIN) * position / SCALE
+
+    def _y(self, share: float) -> float:
+        return self._top + HEIGHT * share
+
+    def _outline(self, ribbon: SceneRibbon) -> str:
+        """Return the path of a ribbon: an edge above, the waist, an edge below."""
+        num, x = svg.num, self._x
+        (t0, t1), (w0, w1) = (map(x, ribbon.top), map(x, ribbon.waist))
+        first, last = (self._y(share) for share in WAIST)
+        top, bottom = self._y(0), self._y(1)
+        upper, lower = num((top + first) / 2), num((last + bottom) / 2)
+        parts = [
+            f"M{num(t0)} {num(top)}H{num(t1)}",
+            f"C{num(t1)} {upper} {num(w1)} {upper} {num(w1)} {num(first)}",
+        ]
+        if ribbon.bottom:
+            b0, b1 = map(x, ribbon.bottom)
+            parts += [
+                f"V{num(last)}C{num(w1)} {lower} {num(b1)} {lower} {num(b1)} {num(bottom)}",
+                f"H{num(b0)}C{num(b0)} {lower} {num(w0)} {lower} {num(w0)} {num(last)}",
+            ]
+        else:
+            parts.append(f"V{num(self._y(ENDS[ribbon.state]))}H{num(w0)}")
+        parts.append(f"V{num(first)}C{num(w0)} {upper} {num(t0)} {upper} {num(t0)} {num(top)}Z")
+        return "".join(parts)
+
+    def ribbon(self, ribbon: SceneRibbon) -> str:
+        """Return a ribbon with its tooltip."""
+        colors, page, hue = self._colors, self._colors.page, self._hues[ribbon.kind]
+        outline = self._outline(ribbon)
+        count = f"{ribbon.count:,} " if ribbon.count > 1 else ""
+        place = f" ({ribbon.filename}:{ribbon.lineno})" if ribbon.lineno else ""
+        hint = f"{count}{ribbon.label} · {ribbon.module or ribbon.block or 'model'}{place}: "
+        hint += format_bytes(ribbon.nbytes)
+        thin = ribbon.waist[1] - ribbon.waist[0] < SCALE / 300
+        edge = "" if thin else f' stroke="{page}" stroke-width="0.8"'
+        fill = f'fill="{mix(hue, 0.88, page)}"{edge}'
+        if ribbon.elsewhere:
+            look = svg.stroke(mix(hue, 0.7, page), 1, dash="4 3", fill=mix(hue, 0.06, page))
+            drawn = svg.path(outline, look)
+        elif ribbon.recomputed:
+            gap = svg.stroke(
+                mix(colors.recompute, 0.4, page), 0.8, dash="3 3",
+                fill=mix(colors.recompute, 0.05, page),
+            )  # fmt: skip
+            drawn = self._part(svg.path(outline, gap), 0, TURN)
+            drawn += self._part(svg.path(outline, fill), TURN, 1)
+            left, right = map(self._x, ribbon.waist)
+            style = f'fill="{colors.recompute}"'
+            drawn += svg.rect(left, self._y(TURN) - 1, right - left, 2, radius=0, style=style)
+        else:
+            drawn = svg.path(outline, fill)
+        if ribbon.state == "broken":
+            red = f'fill="{mix(colors.mutation, 0.75, page)}"'
+            drawn += self._part(svg.path(outline, red), max(0, ribbon.written) / SCALE, 1)
+        return f"<g><title>{svg.escape(hint)}</title>{drawn}</g>"
+
+    def _part(self, drawn: str, start: float, end: float) -> str:
+        """Return what lies between two shares of the height."""
+        self._clips += 1
+        name = f"fold-{self._clips}"
+        y, height = self._y(start), HEIGHT * (end - start) + (1 if end == 1 else 0)
+        area = f'<rect x="0" y="{svg.num(y)}" width="{svg.num(WIDTH)}" height="{svg.num(height)}"/>'
+        return f'<clipPath id="{name}">{area}</clipPath><g clip-path="url(#{name})">{drawn}</g>'
+
+    def open_end(self, ribbon: SceneRibbon) -> str:
+        """Return the end of a ribbon that has none: nothing read it, and it is still held."""
+        colors = self._colors
+        left, right = map(self._x, ribbon.waist)
+        width = max(1.5, right - left)
+        pale = f'fill="{mix(colors.mutation, 0.22, colors.page)}"'
+        red = f'fill="{colors.mutation}"'
+        return svg.rect(left, self._y(1), width, BAR, radius=0, style=pale) + svg.rect(
+            left, self._y(1) + BAR, width, 2.5, radius=0, style=red
+        )
+
+    def bars(self, ribbons: Sequence[SceneRibbon], edge: str, y: float, hue: str) -> Iterator[str]:
+        """Yield the bars of blocks at an edge, with their times."""
+        at = [each for each in ribbons if getattr(each, edge)]
+        at.sort(key=lambda each: getattr(each, edge)[0])
+        for block, run in groupby(at, key=lambda each: each.block):
+            members = list(run)
+            left = self._x(min(getattr(each, edge)[0] for each in members))
+            width = self._x(max(getattr(each, edge)[1] for each in members)) - left - 1
+            if width < 1:
+                continue
+            style = f'fill="{mix(hue, 0.2, self._colors.page)}"'
+            yield svg.rect(left, y, width, BAR - 2, radius=min(3, width / 2), style=style)
+            forward = edge == "top"
+            ns = sum(each.forward_ns if forward else each.backward_ns for each in members)
+            forms = (f"{block} {format_duration(ns)}".strip(), block)
+            for form in forms:
+                if form and text_width(form, FONT_SIZE) < width - 8:
+                    x, fill = left + width / 2, self._colors.text
+                    yield svg.text(x, y + 13, form, fill=fill, size=FONT_SIZE, anchor="middle")
+                    break
+
+    def waists(self, ribbons: Sequence[SceneRibbon]) -> Iterator[str]:
+        """Yield name and bytes of each block."""
+        y = self._y(0.38)
+        for block, run in groupby(ribbons, key=lambda each: each.block):
+            members = list(run)
+            left, right = self._x(members[0].waist[0]), self._x(members[-1].waist[1])
+            nbytes = format_bytes(sum(each.nbytes for each in members))
+            for text in (f"{block or 'model'} · {nbytes}", nbytes):
+                width = text_width(text, FONT_SIZE, bold=True) + 14
+                if width > right - left - 2:
+                    continue
+                x, style = (left + right) / 2, f'fill="{self._colors.page}"'
+                yield svg.rect(x - width / 2, y - 9, width, 18, radius=9, style=style)
+                fill = self._colors.text
+                yield svg.text(
+                    x, y + 4, text, fill=fill, size=FONT_SIZE, weight=600, anchor="middle"
+                )
+                break

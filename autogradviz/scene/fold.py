@@ -1,0 +1,476 @@
+"""The fold: all saved storages of a step, from the forward that saved them to their backward.
+
+The forward runs from left to right, the step turns at the loss, and backward returns below. Each
+storage that autograd keeps is a ribbon: its upper edge is the time until it was saved, its waist is
+as wide as its bytes, its lower edge is the time of the node that read it. Positions are numbers
+from 0 to ``SCALE``.
+
+There is a fold for each outermost backward that read something, and one for what was saved after
+the last. More than ``MAX_RIBBONS`` storages are joined by block and kind, or else by pieces of the
+forward and kind. What is drawn adds up to ``Analysis.saved_memory``.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from autogradviz.analysis.formatting import display_op_name, format_bytes, plural, source_line
+from autogradviz.scene.saved_tensor_kinds import TITLES, kind_of_slot
+from autogradviz.scene.schema import SceneFold, SceneRibbon
+from autogradviz.scene.variable_names import name_storages
+from autogradviz.support.fast_dataclass_constructor import maker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.types import SavedTensor, Span
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.schema import RibbonState
+
+SCALE: Final = 100_000
+MAX_RIBBONS: Final = 400
+MAX_FOLDS: Final = 24
+"""Folds whose ribbons are stored; those with the most bytes."""
+
+MIN_BLOCKS: Final = 6
+"""With fewer, as in a loop over one module, pieces of the forward show more."""
+
+MAX_KINDS_NAMED: Final = 2
+
+_BLOCK: Final = re.compile(r"^(?:.*?\.)??\d+(?=\.|$)")
+
+_Edge: TypeAlias = "tuple[float, ...]"  # from and to, or nothing
+_make_ribbon = maker(SceneRibbon)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Strand:
+    """One storage on its way through a fold."""
+
+    index: int  # into the counted storages, -1 if it is kept elsewhere
+    storage_id: int
+    nbytes: int
+    saved_ns: int  # or when its forward op ran, if a recomputation saved it
+    held_ns: int
+    read_ns: int = -1
+    freed_ns: int = -1  # -1 if it is held
+    kind: str
+    label: str
+    module: str
+    filename: str
+    lineno: int
+    node: int
+    state: RibbonState = "read"
+    recomputed: bool = False
+    elsewhere: bool = False
+    written_ns: int = -1
+    written_by: str = ""
+    top: tuple[float, float] = (0.0, 0.0)
+    bottom: tuple[float, float] = (-1.0, -1.0)
+    top_ns: float = 0.0  # since the save before
+    bottom_ns: float = 0.0  # since the read before
+
+    @property
+    def block(self) -> str:
+        """The block of a model that saved it: "h.0", or else its outermost module."""
+        found = _BLOCK.match(self.module)
+        return found[0] if found else self.module.partition(".")[0]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one backward reads."""
+
+    backward: Span | None
+    strands: list[_Strand] = field(default_factory=list)
+
+
+def build_fold(
+    analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]
+) -> tuple[tuple[SceneFold, ...], tuple[SceneRibbon, ...]]:
+    """Return the folds of a recording in order, and their ribbons from left to right."""
+    strands = [*_strands(analysis, folded, blamed), *_elsewhere(analysis, folded)]
+    if not strands:
+        return (), ()
+    turns = _turns(analysis, strands)
+    largest = sorted(turns, key=lambda turn: -sum(each.nbytes for each in turn.strands))
+    drawn = {id(turn) for turn in largest[:MAX_FOLDS]}
+    names = name_storages(analysis, {each.storage_id for each in strands})
+    busy = _busy_time(analysis)
+    folds: list[SceneFold] = []
+    ribbons: list[SceneRibbon] = []
+    most = MAX_RIBBONS if len(turns) < 4 else MAX_RIBBONS // 2  # noqa: PLR2004
+    for at, turn in enumerate(turns):
+        _place(turn, busy)
+        folds.append(_fold(analysis, turn, at, len(turns), drawn=id(turn) in drawn))
+        if id(turn) in drawn:
+            ribbons += _ribbons(turn, at, names, most)
+    return tuple(folds), tuple(ribbons)
+
+
+def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -> Iterable[_Strand]:
+    """Yield the storages that are held in place, as ``SavedMemory`` counts them."""
+    nodes = analysis.graph.nodes
+    by_storage: dict[int | None, list[SavedTensor]] = defaultdict(list)
+    for saved in analysis.saved.values():
+        by_storage[saved.tensor.storage_id].append(saved)
+    for index, storage in enumerate(analysis.saved_memory.storages):
+        of_storage = by_storage[storage.storage_id]
+        first = analysis.saved[storage.holds[0].saved_id]
+        node = nodes.get(-1 if storage.node_id is None else storage.node_id)
+        runs = [start for each in storage.savers if each in nodes for start, _ in nodes[each].ran]
+        creator = analysis.creators.get(storage.storage_id)
+        made_by = display_op_name(creator.name) if creator else ""
+        kind, label = kind_of_slot(node.name if node else "", first.slot or "", made_by)
+        if first.is_argument:
+            kind, label = "argument", "checkpoint argument"
+        held_ns = storage.holds[0].start_ns
+        made_ns = node.op.time_ns if node is not None and node.op is not None else held_ns
+        ends = [hold.end_ns for hold in storage.holds]
+        strand = _Strand(
+            index=index,
+            storage_id=storage.storage_id,
+            nbytes=storage.nbytes,
+            saved_ns=min(made_ns, held_ns) if storage.recomputed else held_ns,
+            held_ns=held_ns,
+            read_ns=min(runs, default=-1),
+            freed_ns=-1 if None in ends else max(end for end in ends if end is not None),
+            kind=kind,
+            label=label,
+            module=storage.module,
+            filename=storage.filename,
+            lineno=storage.lineno,
+            node=folded.index_of.get(-1 if storage.node_id is None else storage.node_id, -1),
+            recomputed=storage.recomputed,
+        )
+        _mark_writes(analysis, strand, of_storage, blamed)
+        yield strand
+
+
+def _mark_writes(
+    analysis: Analysis, strand: _Strand, saved: Sequence[SavedTensor], blamed: Collection[int]
+) -> None:
+    """Set the first write after a save, and whether it makes the storage stale."""
+    wrong = [each for each in saved if each.saved_id in blamed or each.saved_id in analysis.stale]
+    if not wrong:
+        return
+    strand.state = "broken"
+    since = min(each.saved_seq for each in wrong)
+    history = analysis.history(strand.storage_id)
+    for entry in history.entries if history else ():
+        if entry.kind == "written" and entry.seq > since:
+            strand.written_ns = entry.time_ns
+            place, lineno, _ = source_line(entry.location)
+            strand.written_by = f"{entry.op} {place}:{lineno}" if lineno else entry.op
+            return
+
+
+def _elsewhere(analysis: Analysis, folded: FoldedGraph) -> Iterable[_Strand]:
+    """Yield the storages that hooks copied elsewhere: their ribbons leave the fold."""
+    seen: set[int] = set()
+    nodes = analysis.graph.nodes
+    for saved in analysis.saved.values():
+        storage_id = saved.tensor.storage_id
+        if not saved.copied or storage_id is None or storage_id in seen:
+            continue
+        seen.add(storage_id)
+        node = nodes.get(-1 if saved.node_id is None else saved.node_id)
+        kind, label = kind_of_slot(node.name if node else "", saved.slot or "", "")
+        filename, lineno, _ = source_line(saved.location)
+        time_ns = saved.op.time_ns if saved.op else saved.saved_ns or 0
+        yield _Strand(
+            index=-1,
+            storage_id=storage_id,
+            nbytes=saved.tensor.storage_nbytes,
+            saved_ns=time_ns,
+            held_ns=time_ns,
+            read_ns=min((start for start, _ in node.ran), default=-1) if node else -1,
+            freed_ns=-1 if saved.released_ns is None else saved.released_ns,
+            kind=kind,
+            label=label,
+            module=node.module if node else "",
+            filename=filename,
+            lineno=lineno,
+            node=folded.index_of.get(-1 if node is None else node.node_id, -1),
+            elsewhere=True,
+        )
+
+
+def _turns(analysis: Analysis, strands: Iterable[_Strand]) -> list[_Turn]:
+    """Return the outermost backwards with the storages that each is the first to read.
+
+    What no backward read belongs to the next backward after its save, or to none.
+    """
+    spans = sorted(
+        (s for s in analysis.timeline.spans if s.kind == "backward" and s.depth == 0),
+        key=attrgetter("start_ns"),
+    )
+    starts = [span.start_ns for span in spans]
+    turns = [_Turn(span) for span in spans] + [_Turn(None)]
+    for strand in strands:
+        if strand.read_ns >= 0:
+            at = max(0, bisect_right(starts, strand.read_ns) - 1) if spans else len(spans)
+        else:
+            at = bisect_right(starts, strand.held_ns)
+            if at and strand.held_ns <= spans[at - 1].end_ns:
+                at -= 1
+        turns[at].strands.append(strand)
+    return [turn for turn in turns if turn.strands]
+
+
+def _busy_time(analysis: Analysis) -> Callable[[int], float]:
+    """Return a function that maps a time to the time until then in which something ran."""
+    from autogradviz.scene.panels import find_idle
+
+    idle = find_idle(analysis)
+    starts, before = list(idle[::2]), [0]
+    for start, end in zip(idle[::2], idle[1::2], strict=True):
+        before.append(before[-1] + end - start)
+
+    def busy(time_ns: int) -> float:
+        at = bisect_right(starts, time_ns)
+        if not at:
+            return float(time_ns)
+        return float(time_ns - before[at - 1] - min(time_ns, idle[2 * at - 1]) + starts[at - 1])
+
+    return busy
+
+
+def _place(turn: _Turn, busy: Callable[[int], float]) -> None:
+    """Set order, upper and lower edges of the strands of a turn, and their states."""
+    turn.strands.sort(key=lambda each: (each.saved_ns, each.storage_id))
+    _divide(turn.strands, [busy(each.saved_ns) for each in turn.strands], "top")
+    read = [each for each in turn.strands if each.read_ns >= 0]
+    for strand in turn.strands:
+        if strand.read_ns < 0 and strand.state != "broken":
+            waiting = turn.backward is None
+            strand.state = "unread" if strand.freed_ns >= 0 else "waiting" if waiting else "kept"
+    read.sort(key=lambda each: (each.read_ns, -each.saved_ns, -each.storage_id))
+    _divide(read, [busy(each.read_ns) for each in read], "bottom")
+    for strand in read:
+        low, high = strand.bottom
+        strand.bottom = SCALE - high, SCALE - low
+
+
+def _divide(
+    strands: Sequence[_Strand], times: Sequence[float], edge: Literal["top", "bottom"]
+) -> None:
+    """Divide an edge between strands: each gets the time since the one before.
+
+    A fifth of the edge is divided evenly, so that a strand of no time is visible.
+    Strands of one time share it.
+    """
+    if not strands:
+        return
+    first, last = times[0], times[-1]
+    span = last - first
+    share = 0.8 if span > 0 else 0.0
+    even = SCALE * (1 - share) / len(strands)
+    at, before = 0.0, first
+    for time, group in groupby(range(len(strands)), key=times.__getitem__):
+        members = list(group)
+        width = even * len(members) + (SCALE * share * (time - before) / span if span else 0.0)
+        for member in members:
+            setattr(strands[member], edge, (at, at + width / len(members)))
+            setattr(strands[member], f"{edge}_ns", (time - before) / len(members))
+            at += width / len(members)
+        before = time
+
+
+def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterable[SceneRibbon]:
+    """Yield the ribbons of a turn, with their waists side by side.
+
+    The lower edges are below the waists of what backward read: beside them, ribbons have no end.
+    """
+    total = sum(each.nbytes for each in turn.strands) or 1
+    at = 0
+    placed: list[tuple[list[_Strand], _Edge, _Edge, _Edge]] = []
+    for block in _join(turn.strands, most):
+        tops = _beside([[each.top for each in part] for part in block])
+        bottoms = _beside([[each.bottom for each in part if each.read_ns >= 0] for part in block])
+        for part, top, bottom in zip(block, tops, bottoms, strict=True):
+            nbytes = sum(each.nbytes for each in part)
+            width = (SCALE * at / total, SCALE * (at + nbytes) / total)
+            placed.append((part, top, width, bottom))
+            at += nbytes
+    read = [waist for _, _, waist, bottom in placed if bottom]
+    left = min((low for low, _ in read), default=0.0)
+    right = max((high for _, high in read), default=0.0)
+    for part, top, waist, bottom in placed:
+        edge = tuple(left + (right - left) * each / SCALE for each in bottom)
+        yield _ribbon(part, turn, fold, names, (top, waist, edge))
+
+
+def _beside(parts: Sequence[Sequence[_Edge]]) -> list[_Edge]:
+    """Return the extents of parts that share an edge, side by side; empty for those without one."""
+    known = [extent for part in parts for extent in part]
+    at = min((low for low, _ in known), default=0.0)
+    found: list[_Edge] = []
+    for part in parts:
+        width = sum(high - low for low, high in part)
+        found.append((at, at + width) if part else ())
+        at += width
+    return found
+
+
+def _join(strands: list[_Strand], most: int) -> list[list[list[_Strand]]]:
+    """Return the strands of each ribbon, by block, in order.
+
+    Strands of one ribbon have the kind, the state and the side of the fold in common.
+    """
+    if len(strands) <= most:
+        return [[[each]] for each in strands]
+    kinds = len({_alike(each) for each in strands})
+    blocks = [list(run) for _, run in groupby(strands, key=attrgetter("block"))]
+    if len(blocks) * kinds > most or len(blocks) < MIN_BLOCKS:
+        pieces = max(1, most // kinds)
+        size = -(-len(strands) // pieces)
+        blocks = [strands[start : start + size] for start in range(0, len(strands), size)]
+    joined = []
+    for block in blocks:
+        parts: dict[tuple[object, ...], list[_Strand]] = defaultdict(list)
+        for strand in block:
+            parts[_alike(strand)].append(strand)
+        joined.append(list(parts.values()))
+    return joined
+
+
+def _alike(strand: _Strand) -> tuple[object, ...]:
+    return strand.kind, strand.state, strand.recomputed, strand.elsewhere
+
+
+def _ribbon(
+    members: list[_Strand],
+    turn: _Turn,
+    fold: int,
+    names: dict[int, str],
+    edges: tuple[_Edge, _Edge, _Edge],
+) -> SceneRibbon:
+    first, last = members[0], members[-1]
+    read_ns = min((each.read_ns for each in members if each.read_ns >= 0), default=-1)
+    until = read_ns if read_ns >= 0 else turn.backward.end_ns if turn.backward else -1
+    written = -1
+    if first.written_ns >= 0:
+        whole = max(1, until - first.held_ns)
+        written = round(SCALE * min(1.0, max(0.0, (first.written_ns - first.held_ns) / whole)))
+    top, waist, bottom = (tuple(map(round, edge)) for edge in edges)
+    blocks = dict.fromkeys(each.block for each in members)
+    modules = dict.fromkeys(each.module for each in members)
+    return _make_ribbon(
+        fold=fold,
+        kind=first.kind,
+        label=first.label if len(members) == 1 else TITLES[first.kind],
+        name=names.get(first.storage_id, "") if len(members) == 1 else "",
+        block=first.block if len(blocks) == 1 else f"{first.block} – {last.block}",
+        module=first.module if len(modules) == 1 else "",
+        filename=first.filename,
+        lineno=first.lineno,
+        node=first.node,
+        nbytes=sum(each.nbytes for each in members),
+        members=tuple(each.index for each in members if each.index >= 0),
+        count=len(members),
+        top=top,
+        waist=waist,
+        bottom=bottom,
+        forward_ns=round(sum(each.top_ns for each in members)),
+        backward_ns=round(sum(each.bottom_ns for each in members)),
+        state=first.state,
+        recomputed=first.recomputed,
+        elsewhere=first.elsewhere,
+        written=written,
+        written_by=first.written_by,
+        saved_ns=first.held_ns,
+        read_ns=read_ns,
+        freed_ns=first.freed_ns if len(members) == 1 else -1,
+    )
+
+
+def _fold(analysis: Analysis, turn: _Turn, at: int, count: int, *, drawn: bool) -> SceneFold:
+    start_ns = min(each.saved_ns for each in turn.strands)
+    span = turn.backward
+    peak, by_kind = _peak(turn.strands)
+    step = analysis.steps.at_ns(span.start_ns if span else start_ns) if analysis.steps else -1
+    held = sum(each.nbytes for each in turn.strands if each.freed_ns < 0 and not each.elsewhere)
+    return SceneFold(
+        index=at,
+        label="" if count == 1 else f"backward {at + 1}" if span else "no backward",
+        sentence=_sentence(analysis, turn, peak, by_kind),
+        step=step,
+        start_ns=start_ns,
+        turn_ns=span.start_ns if span else -1,
+        end_ns=span.end_ns if span else analysis.end_ns,
+        forward_ns=_last_save(turn) - start_ns,
+        backward_ns=span.end_ns - span.start_ns if span else 0,
+        nbytes=sum(each.nbytes for each in turn.strands),
+        peak_nbytes=peak,
+        held_nbytes=held,
+        kinds=tuple(kind for kind, _ in by_kind),
+        kind_nbytes=tuple(nbytes for _, nbytes in by_kind),
+        drawn=drawn,
+    )
+
+
+def _last_save(turn: _Turn) -> int:
+    return max(each.saved_ns for each in turn.strands)
+
+
+def _peak(strands: Iterable[_Strand]) -> tuple[int, list[tuple[str, int]]]:
+    """Return the most bytes that are held at once, and those of each kind then, largest first."""
+    kept = [each for each in strands if not each.elsewhere]
+    changes = [(each.held_ns, each.nbytes) for each in kept]
+    changes += [(each.freed_ns, -each.nbytes) for each in kept if each.freed_ns >= 0]
+    held = peak = 0
+    peak_ns = -1
+    for time_ns, change in sorted(changes):
+        held += change
+        if held > peak:
+            peak, peak_ns = held, time_ns
+    sums = dict.fromkeys(TITLES, 0)
+    for each in kept:
+        if each.held_ns <= peak_ns and (each.freed_ns < 0 or each.freed_ns > peak_ns):
+            sums[each.kind] += each.nbytes
+    largest = sorted(((k, n) for k, n in sums.items() if n), key=lambda item: -item[1])
+    return peak, largest
+
+
+def _sentence(
+    analysis: Analysis, turn: _Turn, peak: int, by_kind: Sequence[tuple[str, int]]
+) -> str:
+    """Return what fills the memory, in one or two sentences."""
+    named = [f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in by_kind]
+    first = (
+        named[0].replace(TITLES[by_kind[0][0]], f"{TITLES[by_kind[0][0]]} keep") if named else ""
+    )
+    text = f"{format_bytes(peak)} at the peak: {', '.join([first, *named[1:MAX_KINDS_NAMED]])}."
+    if not peak:
+        text = "Nothing is held in place."
+    wrong = [each for each in turn.strands if each.state == "broken"]
+    kept = [each for each in turn.strands if each.state == "kept"]
+    again = sum(each.nbytes for each in turn.strands if each.recomputed)
+    away = sum(each.nbytes for each in turn.strands if each.elsewhere)
+    failed = next((n for n in analysis.graph.nodes.values() if n.state == "failed"), None)
+    if wrong:
+        text += f" {_amount(wrong)} written before backward needs it."
+    if kept and failed is not None:
+        text += f" Backward stopped at {failed.name}; {_amount(kept)} not reached."
+    elif kept:
+        text += f" {_amount(kept)} never read, and still held at the end."
+    elif turn.backward is None:
+        text += " No backward ran after it."
+    if again:
+        text += f" {format_bytes(again)} computed again in backward, not kept."
+    if away:
+        text += f" {format_bytes(away)} copied elsewhere by hooks."
+    return text
+
+
+def _amount(strands: Sequence[_Strand]) -> str:
+    nbytes = format_bytes(sum(each.nbytes for each in strands))
+    return f"{nbytes} in {plural(len(strands), 'storage')} {'is' if len(strands) == 1 else 'are'}"

@@ -1,0 +1,94 @@
+"""``FoldView``: what autograd keeps between a forward and its backward, as a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, overload
+
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.event_log import write_over_own
+
+if TYPE_CHECKING:
+    import os
+
+    from autogradviz.scene.schema import Scene, SceneFold
+
+
+_NOTHING: Final = "No tensor was saved for backward in this recording."
+
+
+class FoldView:
+    """The fold of one backward; notebooks display it as SVG. ``Trace.fold`` returns it.
+
+    The forward runs from left to right, the step turns at the loss, and backward returns below.
+    Each storage that autograd keeps is a ribbon as wide as its bytes.
+
+    Attributes:
+        sentence: what fills the memory.
+
+    Example:
+        >>> trace.fold()
+        <FoldView of 96 B held at the peak>
+    """
+
+    def __init__(self, scene: Scene, fold: SceneFold | None) -> None:
+        self._scene = scene
+        self._fold = fold
+
+    @property
+    def sentence(self) -> str:
+        """What fills the memory, in words."""
+        return self._fold.sentence if self._fold else _NOTHING
+
+    @overload
+    def svg(
+        self,
+        path: None = None,
+        *,
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> str: ...
+    @overload
+    def svg(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> None: ...
+    def svg(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
+    ) -> str | None:
+        """Return the picture as SVG text, or write it to a file.
+
+        Args:
+            path: write the text to this file, and return None. An earlier SVG there is replaced.
+            theme: colors for light or dark pages.
+            overwrite: replace any regular file, not only an SVG.
+
+        Raises:
+            ValueError: if no tensor was saved for backward.
+            OutputExistsError: if ``path`` is another non-empty file.
+
+        Example:
+            >>> trace.fold().svg("fold.svg")
+        """
+        from autogradviz.render.svg.fold import render_fold_svg
+
+        if self._fold is None:
+            raise ValueError(_NOTHING)
+        text = render_fold_svg(self._scene, self._fold, theme=theme)
+        if path is None:
+            return text
+        write_over_own(path, text, "<svg", overwrite=overwrite)
+        return None
+
+    def _repr_svg_(self) -> str | None:
+        return self.svg() if self._fold else None
+
+    def __repr__(self) -> str:
+        nbytes = self._fold.peak_nbytes if self._fold else 0
+        return f"<FoldView of {format_bytes(nbytes)} held at the peak>"

@@ -1,0 +1,70 @@
+"""Statements of the views hold for the line and the moment that they name."""
+
+from __future__ import annotations
+
+import recordings
+from viewer_page import Stage
+
+
+def test_values_at_the_entry_of_a_region_are_named_so(open_page, picture):
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), recordings.routed())
+    stage.show("checkpoint")
+    forward, again = stage.page.locator(".agv-sources > div").all()
+    assert "at entry: Routed.calls = 3" in forward.text_content()
+    assert "at entry: Routed.calls = 8" in again.text_content()
+    for column, value, ran, idle in (
+        (forward, "from 3", "sigmoid", "gelu"),
+        (again, "from 8", "gelu", "sigmoid"),
+    ):
+        update = column.locator(".agv-source-line", has_text="Routed.calls += 1")
+        assert update.locator(".agv-source-tag").text_content() == value
+        lit = column.locator(".agv-source-line.agv-changed", has_text=ran)
+        assert f"ran {ran}" in lit.text_content()
+        absent = column.locator(".agv-source-line.agv-absent", has_text=idle)
+        assert "no op ran" in absent.text_content()
+    first = stage.page.text_content(".agv-diff-first")
+    assert "gelu" in first
+    assert "sigmoid" in first
+    assert "not reached" in stage.page.text_content(".agv-regions")
+    stage.page.screenshot(path=picture("checkpoint-replaced"))
+
+
+def test_a_stale_save_looks_stale_and_is_found(open_page):
+    scene = recordings.failing()
+    stage = Stage(open_page(), scene)
+    stale = [badge for badge in scene.saved_badges if badge.state in {"stale", "broken"}]
+    assert {badge.state for badge in stale} == {"broken"}
+    stage.page.fill(".agv-search input", "written")
+    found = stage.page.locator(".agv-search [role=option]").count()
+    assert found >= len({badge.node for badge in stale}) + 1  # and the writer
+
+
+def test_a_node_is_in_the_box_of_the_step_that_made_it():
+    scene = recordings.running_sum()
+    labels = {}
+    for group in scene.groups:
+        inside = group
+        while inside.kind != "step" and inside.parent >= 0:
+            inside = scene.groups[inside.parent]
+        labels[group.index] = inside.label if inside.kind == "step" else ""
+    assert sum(group.kind == "step" for group in scene.groups) == len(scene.steps) == 6
+    for node in scene.nodes:
+        step = next(s for s in scene.steps if node.born_ns <= s.end_ns)
+        assert labels[node.group] == f"step {step.number}"
+
+
+def test_parameters_without_a_node_are_in_search_and_outline(open_page):
+    scene = recordings.audited()
+    assert [each.name for each in scene.unused_parameters][-2:] == ["unused.weight", "unused.bias"]
+    stage = Stage(open_page(), scene)
+    ghost = stage.page.locator(".agv-unused", has_text="unused")
+    assert "never called" in ghost.text_content()
+    ghost.click()
+    assert "no recorded op reads unused.weight" in stage.page.text_content(".agv-trail")
+    stage.page.keyboard.press("Escape")
+    stage.page.keyboard.press("/")
+    stage.page.keyboard.type("unused.b")
+    result = stage.page.locator(".agv-search [role=option]").first
+    assert result.text_content() == "parameterunused.biasnever called"
+    result.click()
+    assert "unused.bias" in stage.page.text_content(".agv-trail h3")

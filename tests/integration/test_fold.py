@@ -1,0 +1,253 @@
+"""The fold of real steps: its bytes are those of the recording at every event."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from interpreters import run_forked
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.scene.fold import MAX_RIBBONS, SCALE
+
+CASES = Path(__file__).parent.parent / "cases"
+
+CHILD = """
+import importlib.util, json, sys, warnings
+warnings.simplefilter("ignore")
+import torch
+torch.set_num_threads(1)
+import autogradviz
+spec = importlib.util.spec_from_file_location("case", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+sys.modules["case"] = module
+spec.loader.exec_module(module)
+try:
+    with autogradviz.record() as trace:
+        module.run()
+except Exception:
+    pass
+scene, analysis, sizes = trace._viewer_scene, trace.analysis, trace.saved_bytes()
+members = sorted(at for ribbon in scene.ribbons for at in ribbon.members)
+held = {}  # by time
+for ribbon in scene.ribbons:
+    for at in ribbon.members:
+        storage = scene.counted_storages[at]
+        for start, end in zip(storage.holds[::2], storage.holds[1::2]):
+            held.setdefault(start, []).append(storage.nbytes)
+            if end >= 0:
+                held.setdefault(end, []).append(-storage.nbytes)
+curve, now, wrong = analysis.memory, 0, []
+last = dict(zip(curve.times_ns, curve.nbytes))  # after the last event of each time
+for time_ns in sorted(held):
+    now += sum(held[time_ns])
+    if now != last[time_ns]:
+        wrong.append([time_ns, now, last[time_ns]])
+print(json.dumps({
+    "members": members == list(range(len(scene.counted_storages))),
+    "bytes": sum(r.nbytes for r in scene.ribbons if not r.elsewhere),
+    "counted": sizes.saved + sizes.recomputed,
+    "offloaded": [sum(r.nbytes for r in scene.ribbons if r.elsewhere), sizes.offloaded],
+    "wrong": wrong,
+    "times": [len(held), len(last)],
+}))
+"""
+
+
+@pytest.mark.parametrize("case", sorted(path.stem for path in CASES.glob("*.py")))
+def test_what_the_ribbons_hold_is_the_memory_of_the_recording(case):
+    done = run_forked("-c", CHILD, CASES / f"{case}.py", timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["members"]
+    assert answer["bytes"] == answer["counted"]
+    assert answer["offloaded"][0] == answer["offloaded"][1]
+    assert answer["wrong"] == []
+    assert answer["times"][0] == answer["times"][1]
+
+
+class Block(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.down(functional.gelu(self.up(x)))
+
+
+def record(step, model=None):
+    with autogradviz.record(model) as trace:
+        step()
+    return trace
+
+
+def of_blocks(*, checkpointed=False, depth=3):
+    model = nn.ModuleList(Block() for _ in range(depth))
+
+    def step():
+        x = torch.ones(4, 8)
+        for block in model:
+            x = checkpoint(block, x, use_reentrant=False) if checkpointed else block(x)
+        x.square().mean().backward()
+
+    return record(step, model)
+
+
+def test_upper_edges_waists_and_lower_edges_cover_the_step():
+    trace = of_blocks()
+    scene = trace._viewer_scene
+    (fold,) = scene.folds
+    ribbons = scene.ribbons
+    assert fold.peak_nbytes == trace.saved_bytes().at_peak
+    assert fold.sentence == (
+        "2.0 kB at the peak: inputs and outputs of activations keep 1.5 kB, "
+        "inputs of linear layers 384 B."
+    )
+    for edge in ("top", "waist"):
+        extents = [getattr(ribbon, edge) for ribbon in ribbons]
+        assert (extents[0][0], extents[-1][1]) == (0, SCALE)
+        assert [high for _, high in extents[:-1]] == [low for low, _ in extents[1:]]
+    widths = [high - low for low, high in (ribbon.waist for ribbon in ribbons)]
+    total = sum(ribbon.nbytes for ribbon in ribbons)
+    assert widths == pytest.approx([SCALE * ribbon.nbytes / total for ribbon in ribbons], abs=2)
+    reads = sorted(ribbons, key=lambda ribbon: ribbon.bottom)
+    assert [each.read_ns for each in reads] == sorted((e.read_ns for e in reads), reverse=True)
+    assert {ribbon.block for ribbon in ribbons} == {"0", "1", "2", ""}
+    assert sum(ribbon.forward_ns for ribbon in ribbons) <= fold.forward_ns
+    assert sum(ribbon.backward_ns for ribbon in ribbons) <= fold.backward_ns
+
+
+def test_a_checkpoint_is_a_gap_that_backward_fills():
+    scene = of_blocks(checkpointed=True)._viewer_scene
+    again = [ribbon for ribbon in scene.ribbons if ribbon.recomputed]
+    arguments = [ribbon for ribbon in scene.ribbons if ribbon.kind == "argument"]
+    assert [ribbon.block for ribbon in arguments] == ["0", "1", "2"]
+    assert {ribbon.block for ribbon in again} == {"0", "1", "2"}
+    (fold,) = scene.folds
+    assert all(ribbon.saved_ns > fold.turn_ns for ribbon in again)
+    assert sum(ribbon.nbytes for ribbon in again) == 1536
+    assert fold.sentence.endswith("1.5 kB computed again in backward, not kept.")
+
+
+def test_a_leak_has_no_end():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kept = []
+
+    def step():
+        for _ in range(3):
+            optimizer.zero_grad()
+            kept.append(model(torch.rand(2, 4)).tanh())
+            model(torch.rand(2, 4)).tanh().sum().backward()
+            optimizer.step()
+
+    scene = record(step, model)._viewer_scene
+    assert [fold.step for fold in scene.folds] == [0, 1, 2]
+    for fold in scene.folds:
+        states = [r.state for r in scene.ribbons if r.fold == fold.index]
+        assert sorted(states) == ["kept", "kept", "read", "read"]
+        assert "never read, and still held at the end" in fold.sentence
+    assert all(not r.bottom for r in scene.ribbons if r.state == "kept")
+
+
+def test_what_a_write_made_stale_is_marked_at_its_height():
+    def step():
+        x = torch.rand(64, requires_grad=True)
+        y = x.exp()
+        z = y * 2
+        y.mul_(2)
+        with pytest.raises(RuntimeError):
+            z.sum().backward()
+
+    scene = record(step)._viewer_scene
+    (broken,) = [ribbon for ribbon in scene.ribbons if ribbon.state == "broken"]
+    assert 0 <= broken.written < SCALE
+    assert broken.written_by.startswith("mul_ ")
+
+
+def test_each_backward_has_its_fold():
+    x = torch.rand(4, requires_grad=True)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def two_losses():
+        h = model(x)
+        h.sum().backward(retain_graph=True)
+        h.square().sum().backward()
+
+    def double_backward():
+        (grad,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        grad.norm().backward()
+
+    def micro_batches():
+        for _ in range(3):
+            model(x).square().sum().backward()
+
+    def no_backward():
+        return model(x)
+
+    outputs = []
+    assert [f.label for f in record(two_losses)._viewer_scene.folds] == ["backward 1", "backward 2"]
+    assert len(record(double_backward)._viewer_scene.folds) == 2
+    assert len(record(micro_batches)._viewer_scene.folds) == 3
+    with autogradviz.record(model) as trace:
+        outputs.append(no_backward())
+    scene = trace._viewer_scene
+    (fold,) = scene.folds
+    assert (fold.turn_ns, fold.backward_ns) == (-1, 0)
+    assert {ribbon.state for ribbon in scene.ribbons} == {"waiting"}
+    assert fold.sentence.endswith("No backward ran after it.")
+
+
+def test_what_hooks_copy_leaves_the_fold():
+    x = torch.rand(64, requires_grad=True)
+
+    def step():
+        pair = (lambda t: t.detach().clone().numpy(), torch.from_numpy)
+        with torch.autograd.graph.saved_tensors_hooks(*pair):
+            y = x.exp().sin()
+        y.sum().backward()
+
+    trace = record(step)
+    (ribbon,) = trace._viewer_scene.ribbons
+    assert (ribbon.elsewhere, ribbon.members, ribbon.nbytes) == (True, (), 256)
+    assert trace._viewer_scene.folds[0].peak_nbytes == 0
+
+
+def test_a_long_loop_is_joined_and_loses_no_byte():
+    cell = nn.RNNCell(4, 4)
+
+    def step():
+        h = torch.zeros(2, 4)
+        for _ in range(300):
+            h = cell(torch.ones(2, 4), h)
+        h.sum().backward()
+
+    trace = record(step, cell)
+    scene = trace._viewer_scene
+    assert MAX_RIBBONS // 4 < len(scene.ribbons) <= MAX_RIBBONS
+    assert sum(ribbon.nbytes for ribbon in scene.ribbons) == trace.saved_bytes().saved
+    members = sorted(at for ribbon in scene.ribbons for at in ribbon.members)
+    assert members == list(range(len(scene.counted_storages)))
+
+
+def test_pictures_of_the_fold_are_svg(tmp_path):
+    trace = of_blocks()
+    view = trace.fold()
+    assert repr(view) == f"<FoldView of {trace.flame_graph()!r:.0}{view!r:.0}" or "held" in repr(
+        view
+    )
+    view.svg(tmp_path / "fold.svg")
+    text = (tmp_path / "fold.svg").read_text()
+    assert text == view.svg() == view._repr_svg_()
+    assert view.sentence.rstrip(".") in text
+    assert view.svg(theme="dark") != text
+    with autogradviz.record() as empty:
+        pass
+    with pytest.raises(ValueError, match="No tensor was saved"):
+        empty.fold().svg()

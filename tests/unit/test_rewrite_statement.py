@@ -1,0 +1,53 @@
+"""Fixes are rewritten from the user's own statement."""
+
+from __future__ import annotations
+
+import pytest
+
+from autogradviz.analysis import SourceLocation
+from autogradviz.diagnose.source.rewrite_statement import detached_sum, safe_input
+
+
+def at(text, lineno=3):
+    return SourceLocation(filename="missing.py", lineno=lineno, function="f", text=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("total += loss", "total += loss.detach()"),
+        ("total = total + f(x) / 2", "total = total + (f(x) / 2).detach()"),
+        ("self.total = loss + self.total", "self.total = loss.detach() + self.total"),
+        ("kept.append(loss)", None),
+        ("total = other + loss", None),
+        ("total -= loss", None),
+        ("total += (", None),
+    ],
+)
+def test_what_a_sum_adds_is_detached(text, fix):
+    assert detached_sum(at(text)) == fix
+
+
+@pytest.mark.parametrize(
+    ("made", "chosen", "fix"),
+    [
+        (
+            "std = torch.where(var > 0, var.sqrt(), 0.0)",
+            "std = torch.where(var > 0, var.sqrt(), 0.0)",
+            "std = torch.where(var > 0, torch.where(var > 0, var, 1.0).sqrt(), 0.0)",
+        ),
+        (
+            "h = x.exp()", "y = torch.where(x < 9, h, x)",
+            "h = torch.where(x < 9, x, 0.0).exp()",
+        ),
+        (
+            "h = torch.sqrt(x)", "return torch.where(x == 0, x, h)",
+            "h = torch.sqrt(torch.where(x == 0, 1.0, x))",
+        ),
+        ("h = x.sqrt() + y.sqrt()", "y = torch.where(x < 9, h, x)", None),
+        ("h = x.sqrt()", "y = torch.where(x < 9, g, x)", None),
+        ("h = x.sqrt()", "y = h.masked_fill(x < 9, 0)", None),
+    ],
+)  # fmt: skip
+def test_the_input_is_chosen_by_the_condition_of_the_user(made, chosen, fix):
+    assert safe_input(at(made), made and ("exp" if "exp" in made else "sqrt"), at(chosen)) == fix
