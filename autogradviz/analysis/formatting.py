@@ -67,7 +67,9 @@ def short_path(filename: str) -> str:
 
 
 def location_in_folder(location: SourceLocation) -> str:
-    """Return a source line with the last two parts of its path: "model/gpt.py:31"."""
+    """Return a line with the last two parts of its path, "model/gpt.py:31", or its cell."""
+    if location.cell is not None:
+        return str(location)
     return f"{short_path(location.place)}:{location.lineno}"
 
 
