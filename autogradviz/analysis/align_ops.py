@@ -56,7 +56,7 @@ class OpIdentity(NamedTuple):
     phase: str
     module: str
     results: tuple[tuple[tuple[int, ...], str], ...]  # shape and dtype
-    values: tuple[int, ...]  # hashes of the results; empty if they compare to nothing
+    values: tuple[int, ...] | None  # hashes of the results, empty if not read; None if undefined
 
     def is_same_op(self, other: OpIdentity) -> bool:
         """Return whether two calls are the same op."""
@@ -73,8 +73,8 @@ def identify(ops: Iterable[Op]) -> list[OpIdentity]:
     memory = Uninitialized()
     found = []
     for op in ops:
-        is_known = memory.follow(op) and NO_ID not in op.output_hashes
-        values = op.output_hashes if is_known else ()
+        values = None if not memory.follow(op) else op.output_hashes
+        values = () if values and NO_ID in values else values
         found.append(OpIdentity(op.overload, op.phase, op.module, _results(op), values))
     return found
 

@@ -20,17 +20,13 @@ from autogradviz.event_log.file_layout import index_size
 from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.event_log.stacks import SourceLocation, Stacks, line_of_file
 from autogradviz.event_log.step_totals import StepTotals
-from autogradviz.event_log.training_steps import NO_END, TrainingSteps
+from autogradviz.event_log.training_steps import NO_END, STEP_KINDS, TrainingSteps
 from autogradviz.events import (
-    BackwardEnded,
-    BackwardStarted,
     CollectiveCalled,
     ErrorRaised,
     Event,
-    LossRead,
     MeshSeen,
     NormRead,
-    OptimizerStepped,
     ParameterNormRead,
     ParameterSeen,
     ProcessGroupSeen,
@@ -38,7 +34,6 @@ from autogradviz.events import (
     RecordingEnded,
     RecordingInterrupted,
     RecordingStarted,
-    StepEnded,
     StepUnfinished,
     TensorSeen,
 )
@@ -50,10 +45,9 @@ if TYPE_CHECKING:
     from autogradviz.event_log.log import Log
 
 SUMMARIZED: Final[tuple[type[Event], ...]] = (
-    RecordingStarted, RankSeen, ProcessGroupSeen, MeshSeen, StepEnded, StepUnfinished,
-    CollectiveCalled, BackwardStarted, NormRead, ParameterSeen, TensorSeen, ErrorRaised,
-    RecordingInterrupted, RecordingEnded, ParameterNormRead, OptimizerStepped, BackwardEnded,
-    LossRead, *Stacks.KINDS,
+    *STEP_KINDS, *Stacks.KINDS, RecordingStarted, RankSeen, ProcessGroupSeen, MeshSeen,
+    StepUnfinished, ParameterSeen, TensorSeen, RecordingInterrupted, RecordingEnded,
+    ParameterNormRead,
 )  # fmt: skip
 """The kinds of events that a summary is computed from."""
 

@@ -47,7 +47,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.event_log.log import Log
 
@@ -106,12 +106,12 @@ class TrainingSteps(Sequence[Step]):
         round_length: the number of parts in a step.
     """
 
-    def __init__(self, log: Log, *, rest: Log | None = None) -> None:
+    def __init__(self, log: Log, rest_from: Callable[[int], Log] | None = None) -> None:
         """Read them.
 
         Args:
             log: events of ``STEP_KINDS``, or all events.
-            rest: all events after the last part, if ``log`` does not have them.
+            rest_from: returns all events from one on, if ``log`` does not have them.
         """
         self._log = log
         log.decode(*STEP_KINDS)
@@ -130,7 +130,7 @@ class TrainingSteps(Sequence[Step]):
         self._part_ends = [part.end_seq for part in self.parts]
         self.round_length = _round_length(self._updated) if self._is_complete else 1
         last = self.parts[-1].end_seq if self.parts else 0
-        self._has_rest = began_after(log if rest is None else rest, last)
+        self._has_rest = began_after(log if rest_from is None else rest_from(last), last)
         self._steps = self._group(self.round_length)
         self._seqs = [step.end_seq for step in self._steps]
         self._times = [step.end_ns for step in self._steps]
