@@ -221,12 +221,12 @@ def with_common_rounds(summaries: Sequence[RankSummary]) -> list[RankSummary]:
     """
     if not summaries:
         return []
-    most = max(summaries, key=lambda each: len(each.parts))
-    order = [each.updates for each in most.parts]
+    most = max(summaries, key=lambda each: sum(part.ended for part in each.parts))
+    order = [part.updates for part in most.parts if part.ended]
     return [
         replace(each, round_length=most.round_length, totals=None)
         if each.round_length != most.round_length
-        and [part.updates for part in each.parts] == order[: len(each.parts)]
+        and all(part.updates == order[at] for at, part in enumerate(each.parts) if part.ended)
         else each
         for each in summaries
     ]
@@ -311,7 +311,7 @@ def _norms(read: Sequence[Any], names: Mapping[int, str]) -> int | None:
 def _parts(log: Log, steps: TrainingSteps) -> tuple[Step, ...]:
     shapes = {each.tensor_id: f"{each.dtype}{each.shape}" for each in rows_of(log, TensorSeen)}
     calls: dict[int, dict[str, list[CollectiveCalled]]] = {}
-    found = steps.by_part()
+    found = steps.grouped(1)
     ends = [each.end_seq for each in found]
     for call in log.of(CollectiveCalled):
         if call.group_number is not None:

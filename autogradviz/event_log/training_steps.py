@@ -131,7 +131,7 @@ class TrainingSteps(Sequence[Step]):
         self.round_length = _round_length(self._updated) if self._is_complete else 1
         last = self.parts[-1].end_seq if self.parts else 0
         self._has_rest = began_after(log if rest_from is None else rest_from(last), last)
-        self._steps = self._group(self.round_length)
+        self._steps = self.grouped(self.round_length)
         self._seqs = [step.end_seq for step in self._steps]
         self._times = [step.end_ns for step in self._steps]
 
@@ -177,11 +177,8 @@ class TrainingSteps(Sequence[Step]):
                 most -= 1
         return found
 
-    def by_part(self) -> list[Step]:
-        """Return the steps as if each part were one."""
-        return self._group(1)
-
-    def _group(self, length: int) -> list[Step]:
+    def grouped(self, length: int) -> list[Step]:
+        """Return the steps as if they had so many parts."""
         parts = self.parts
         groups = [parts[at : at + length] for at in range(0, len(parts), length)]
         ends = [group[-1].end_seq for group in groups]
@@ -193,11 +190,8 @@ class TrainingSteps(Sequence[Step]):
                 ends, times, ended = [*ends, 0], [*times, 0], [*ended, False]
             ends[-1], times[-1] = NO_END, last_ns(self._log)
         backwards, losses = self._backwards(ends)
-        numbers = [
-            group[0].number if length == 1 and group else at for at, group in enumerate(groups)
-        ]
-        if numbers and not groups[-1]:
-            numbers[-1] = numbers[-2] + 1 if numbers[1:] else 0
+        numbers = [part.number for part in parts] if length == 1 else [*range(len(groups))]
+        numbers.append(numbers[-1] + 1 if numbers else 0)
         return [
             Step(
                 number=numbers[at],

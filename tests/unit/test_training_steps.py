@@ -91,19 +91,19 @@ def test_steps_of_a_round_end_with_its_last_optimizer():
     assert [step.backwards for step in steps] == [(0, 1), (2, 3)]
 
 
-def summary_of(updates):
+def summary_of(updates, *after):
     facts = [stepped(at, *ids, at=at) for at, ids in enumerate(updates)]
-    return summarize(m.make_log(*facts))
+    return summarize(m.make_log(*facts, *after))
 
 
 def test_rank_that_stopped_early_counts_rounds_as_the_others_do():
     complete, stopped, other = with_common_rounds([
-        summary_of(([CRITIC] * 5 + [GENERATOR]) * 2), summary_of([CRITIC] * 3),
+        summary_of(([CRITIC] * 5 + [GENERATOR]) * 2), summary_of([CRITIC] * 3, m.backward(9)),
         summary_of([CRITIC] * 6),
     ])  # fmt: skip
     assert [(step.step, step.ended) for step in complete.steps] == [(0, True), (1, True)]
     assert [(step.step, step.ended) for step in stopped.steps] == [(0, False)]
-    assert (stopped.events_of(0), stopped.step_at(3), stopped.step_of(2)) == ((0, 13), 0, 0)
+    assert (stopped.events_of(0), stopped.step_at(3), stopped.step_of(2)) == ((0, NO_END), 0, 0)
     assert len(other.steps) == 6  # its optimizers step in another order
 
 
