@@ -50,7 +50,7 @@ _COLLECTIVES: Final = ("c10d.", "_c10d_functional.", "c10d_functional.")
 
 
 class OpIdentity(NamedTuple):
-    """What an op is and computed; see NOTE [ What an op is ]."""
+    """An op, to compare it with that of another run; see NOTE [ What an op is ]."""
 
     overload: str
     phase: str

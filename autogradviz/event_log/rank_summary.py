@@ -12,8 +12,7 @@ import json
 import struct
 import zlib
 from bisect import bisect_right
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from autogradviz.event_log.file_layout import index_size
@@ -97,7 +96,7 @@ class Place(NamedTuple):
     line: SourceLocation | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankSummary:
     """One rank of a run.
 
@@ -122,6 +121,7 @@ class RankSummary:
         event_count: the number of events, if the recording ended.
         duration_ns: from the start to the newest known event, 0 in files that do not tell it.
         totals: saved bytes and norms of gradients by step, None in files that do not tell them.
+        steps: the recorded steps: rounds of parts.
 
     Example:
         >>> with autogradviz.record(model, path="run/"):
@@ -151,14 +151,13 @@ class RankSummary:
     duration_ns: int
     totals: StepTotals | None = None
 
-    @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        """The recorded steps; see NOTE [ Rounds of several optimizers ]."""
-        length = self.round_length
-        if length == 1:
-            return self.parts
-        groups = [self.parts[at : at + length] for at in range(0, len(self.parts), length)]
-        return tuple(_join(at, group, length) for at, group in enumerate(groups))
+    steps: tuple[Step, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        parts, length = self.parts, self.round_length
+        groups = [parts[at : at + length] for at in range(0, len(parts), length)]
+        steps = (_join(at, group, length) for at, group in enumerate(groups))
+        object.__setattr__(self, "steps", parts if length == 1 else tuple(steps))
 
     def step_of(self, part: int) -> int:
         """Return the number of the step of a part."""
@@ -364,7 +363,8 @@ def collective_key(call: CollectiveCalled, shapes: Mapping[int, str]) -> str:
 
 def summary_footer(summary: RankSummary) -> bytes:
     """Return the bytes after the stream of a file, before its index."""
-    content = zlib.compress(json.dumps(asdict(summary)).encode(), 1)
+    known = {**asdict(summary), "steps": ()}
+    content = zlib.compress(json.dumps(known).encode(), 1)
     return content + _TAIL.pack(len(content), _MARK)
 
 
@@ -421,6 +421,7 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
     }
     for name in _NUMBERS:
         known[name] = int(known[name])
+    del known["steps"]  # of the parts
     return RankSummary(**known)
 
 

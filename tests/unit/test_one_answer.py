@@ -35,7 +35,7 @@ MARKS = [(mark, modules) for _, modules, marks in ANSWERS for mark in marks]
 
 
 class Content(NamedTuple):
-    """What a module has."""
+    """The content of a module."""
 
     names: set[str]  # names, strings and imported modules
     called: set[str]
@@ -44,7 +44,7 @@ class Content(NamedTuple):
 
 
 def content_of(tree):
-    """Return what a tree has."""
+    """Return the content of a tree."""
     found = Content(set(), set(), set(), any(map(is_order, ast.walk(tree))))
     for node in ast.walk(tree):
         found.names.update(names_of(node))
@@ -88,7 +88,7 @@ def is_order(node):
 
 @pytest.fixture(scope="module")
 def contents():
-    """What each module has, but those that define and record what the others read."""
+    """The content of each module, but of those that define and record what others read."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
