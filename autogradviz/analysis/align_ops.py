@@ -157,6 +157,20 @@ def first_difference(
     return next(differing, shared if len(a) != len(b) else None)
 
 
+def match_early(a: Sequence[Hashable], b: Sequence[Hashable]) -> Matches:
+    """Return as many pairs of indices of equal elements, each as early in ``a`` as possible.
+
+    If ``b`` stopped early, what it lacks is then the end of ``a``.
+    """
+    found: Matches = []
+    start = 0
+    for x, y in match(a, b):
+        start = a.index(b[y], start, x + 1)
+        found.append((start, y))
+        start += 1
+    return found
+
+
 def side_by_side(
     a: Sequence[Hashable], b: Sequence[Hashable]
 ) -> Iterator[tuple[int | None, int | None]]:

@@ -225,7 +225,11 @@ def with_common_rounds(summaries: Sequence[RankSummary]) -> list[RankSummary]:
     return [
         replace(each, round_length=most.round_length, totals=None)
         if each.round_length != most.round_length
-        and all(part.updates == order[at] for at, part in enumerate(each.parts) if part.ended)
+        and all(
+            (part.step, part.updates) == (at, order[at])
+            for at, part in enumerate(each.parts)
+            if part.ended
+        )
         else each
         for each in summaries
     ]

@@ -128,15 +128,16 @@ class TrainingSteps(Sequence[Step]):
             for end in rows_of(log, StepEnded)
         )
         self._part_ends = [part.end_seq for part in self.parts]
-        self.round_length = _round_length(self._updated) if self._is_complete else 1
+        self.round_length = _round_length(self._updated) if self.is_complete else 1
         last = self.parts[-1].end_seq if self.parts else 0
         self._has_rest = began_after(log if rest_from is None else rest_from(last), last)
         self._steps = self.grouped(self.round_length)
         self._seqs = [step.end_seq for step in self._steps]
         self._times = [step.end_ns for step in self._steps]
 
-    @property
-    def _is_complete(self) -> bool:
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether no older parts were dropped."""
         return all(part.number == at for at, part in enumerate(self.parts))
 
     @cached_property
@@ -287,6 +288,23 @@ def _round_length(updated: Sequence[frozenset[int]]) -> int:
         if distinct or 2 * length <= count:
             return length
     return 1
+
+
+def common_steps(*runs: TrainingSteps) -> list[list[Step]]:
+    """Return the steps of several runs, with one number of parts in a step.
+
+    A run that stopped early may not have repeated its round. If its optimizers stepped in the same
+    order as in the longest one, as far as it went, its rounds are as long.
+    """
+    longest = max(runs, key=lambda each: len(each.parts))
+    return [
+        each.grouped(
+            longest.round_length
+            if each.is_complete and each.pattern == longest.pattern[: len(each.parts)]
+            else each.round_length
+        )
+        for each in runs
+    ]
 
 
 def began_after(log: Log, seq: int) -> bool:

@@ -8,7 +8,7 @@ import make_log as m
 import pytest
 
 from autogradviz.event_log.rank_summary import summarize, with_common_rounds
-from autogradviz.event_log.training_steps import NO_END, TrainingSteps
+from autogradviz.event_log.training_steps import NO_END, TrainingSteps, common_steps
 from autogradviz.events import LossRead, NormRead, OptimizerStepped, StepEnded
 
 
@@ -105,6 +105,23 @@ def test_rank_that_stopped_early_counts_rounds_as_the_others_do():
     assert [(step.step, step.ended) for step in stopped.steps] == [(0, False)]
     assert (stopped.events_of(0), stopped.step_at(3), stopped.step_of(2)) == ((0, NO_END), 0, 0)
     assert len(other.steps) == 6  # its optimizers step in another order
+
+
+def test_rounds_of_a_rank_whose_first_parts_were_dropped_are_unknown():
+    facts = [stepped(7 + at, *ids, at=at) for at, ids in enumerate([GENERATOR, CRITIC])]
+    complete, dropped = with_common_rounds(
+        [summary_of([CRITIC, GENERATOR] * 2), summarize(m.make_log(*facts))]
+    )
+    assert [step.step for step in complete.steps] == [0, 1]
+    assert [step.step for step in dropped.steps] == [7, 8]
+
+
+def test_recordings_that_are_compared_have_rounds_of_one_length():
+    complete, stopped = steps_of([CRITIC, GENERATOR] * 2), steps_of([CRITIC], after=[m.backward(9)])
+    assert len(stopped) == 2
+    first, second = common_steps(complete, stopped)
+    assert [step.ended for step in first] == [True, True]
+    assert [step.ended for step in second] == [False]
 
 
 def test_digests_of_a_step_of_a_rank_are_those_of_its_parts():
