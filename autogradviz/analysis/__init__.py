@@ -46,6 +46,7 @@ from autogradviz.analysis.types import (
     Timeline,
     Unpack,
 )
+from autogradviz.event_log.training_steps import TrainingSteps
 
 __all__ = [
     "Analysis",
@@ -92,6 +93,7 @@ __all__ = [
     "Tensor",
     "TensorHistory",
     "Timeline",
+    "TrainingSteps",
     "Transfer",
     "Unpack",
 ]

@@ -50,13 +50,13 @@ _COLLECTIVES: Final = ("c10d.", "_c10d_functional.", "c10d_functional.")
 
 
 class OpIdentity(NamedTuple):
-    """What an op is and computed; see NOTE [ What an op is ]."""
+    """An op, to compare it with that of another run; see NOTE [ What an op is ]."""
 
     overload: str
     phase: str
     module: str
     results: tuple[tuple[tuple[int, ...], str], ...]  # shape and dtype
-    values: tuple[int, ...]  # hashes of the results; empty if they compare to nothing
+    values: tuple[int, ...] | None  # hashes of the results, empty if not read; None if undefined
 
     def is_same_op(self, other: OpIdentity) -> bool:
         """Return whether two calls are the same op."""
@@ -73,8 +73,8 @@ def identify(ops: Iterable[Op]) -> list[OpIdentity]:
     memory = Uninitialized()
     found = []
     for op in ops:
-        is_known = memory.follow(op) and NO_ID not in op.output_hashes
-        values = op.output_hashes if is_known else ()
+        values = None if not memory.follow(op) else op.output_hashes
+        values = () if values and NO_ID in values else values
         found.append(OpIdentity(op.overload, op.phase, op.module, _results(op), values))
     return found
 
@@ -155,6 +155,20 @@ def first_difference(
     shared = min(len(a), len(b))
     differing = (at for at in range(shared) if not agree(a[at], b[at]))
     return next(differing, shared if len(a) != len(b) else None)
+
+
+def match_early(a: Sequence[Hashable], b: Sequence[Hashable]) -> Matches:
+    """Return as many pairs of indices of equal elements, each as early in ``a`` as possible.
+
+    If ``b`` stopped early, what it lacks is then the end of ``a``.
+    """
+    found: Matches = []
+    start = 0
+    for x, y in match(a, b):
+        start = a.index(b[y], start, x + 1)
+        found.append((start, y))
+        start += 1
+    return found
 
 
 def side_by_side(

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 NO_OP: Final = -1
 
-_FILLS: Final = frozenset(
-    {
-        "zero_", "fill_", "copy_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_",
-        "log_normal_", "cauchy_", "geometric_", "eye_", "arange", "_foreach_zero_",
-        "_foreach_copy_",
-    }
-)  # fmt: skip
+ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
+"""Ops by which gradients are cleared in place."""
+
+_FILLS: Final = ZEROING | {
+    "fill_", "copy_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_",
+    "log_normal_", "cauchy_", "geometric_", "eye_", "arange", "_foreach_copy_",
+}  # fmt: skip
 """Ops that write values which do not depend on the old ones."""
 
 _SHAPE_ONLY: Final = ("_like", "new_")

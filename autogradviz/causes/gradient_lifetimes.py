@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
-    ZEROING,
     gradient_adds,
     gradient_storages,
     gradients_in_use,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.comparison.compiled_regions import only_one_is_compiled
 from autogradviz.comparison.result import Difference
+from autogradviz.event_log.training_steps import common_steps
 from autogradviz.scene.display_text import merge_numbered_names
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def step_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield a difference in the number of steps."""
-    steps = [len(analysis.steps.ended) for analysis in (before, after)]
+    steps = _steps(before, after)
     if steps[0] != steps[1]:
         first, second = (f"{count:,}" for count in steps)
         yield Difference(aspect="steps", what="steps that ended", before=first, after=second)
@@ -32,7 +33,7 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
     is the peak, because what a compiled backward computes again is not seen.
     """
     both = (before, after)
-    steps = [len(analysis.steps.ended) for analysis in both]
+    steps = _steps(before, after)
     counts = {
         "ops": [_ops(analysis) for analysis in both],
         "saved": [_saves(analysis) for analysis in both],
@@ -58,6 +59,12 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
             )
         if aspect == "saved" and not only_one_is_compiled(before, after):
             yield from _byte_differences(before, after)
+
+
+def _steps(before: Analysis, after: Analysis) -> list[int]:
+    """Return how many steps ended in each recording."""
+    both = common_steps(before.steps, after.steps)
+    return [sum(step.ended for step in steps) for steps in both]
 
 
 def _ops(analysis: Analysis) -> Counter[str]:

@@ -8,7 +8,7 @@ from math import prod, sqrt
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.align_ops import Uninitialized, match
+from autogradviz.analysis.align_ops import identify, match
 from autogradviz.comparison.compare_by_line import compare_scenes
 from autogradviz.comparison.result import Comparison, Difference
 from autogradviz.diagnose.text_formatting import short_location
@@ -82,12 +82,12 @@ class Recorded:
         }
         self._modules = _module_names(analysis)
         self._end = next((step.end_seq for step in analysis.steps.ended), None)
-        memory = Uninitialized()
         self.groups: dict[tuple[str, str], list[Op]] = defaultdict(list)
         """The ops of the first step that are compared, by phase and module."""
-        for op in analysis.ops:
+        for op, identity in zip(analysis.ops, identify(analysis.ops), strict=True):
             is_first = self._end is None or op.seq < self._end
-            if memory.follow(op) and is_first and not op.failed and op.name not in _NOT_COMPARED:
+            is_defined = identity.values is not None and not op.failed
+            if is_defined and is_first and op.name not in _NOT_COMPARED:
                 self.groups[op.phase, self.module_of(op.module)].append(op)
 
     def module_of(self, name: str) -> str:

@@ -12,25 +12,20 @@ import json
 import struct
 import zlib
 from bisect import bisect_right
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from autogradviz.event_log.file_layout import index_size
 from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.event_log.stacks import SourceLocation, Stacks, line_of_file
 from autogradviz.event_log.step_totals import StepTotals
-from autogradviz.event_log.training_steps import NO_END, TrainingSteps
+from autogradviz.event_log.training_steps import NO_END, STEP_KINDS, TrainingSteps
 from autogradviz.events import (
-    BackwardEnded,
-    BackwardStarted,
     CollectiveCalled,
     ErrorRaised,
     Event,
-    LossRead,
     MeshSeen,
     NormRead,
-    OptimizerStepped,
     ParameterNormRead,
     ParameterSeen,
     ProcessGroupSeen,
@@ -38,7 +33,6 @@ from autogradviz.events import (
     RecordingEnded,
     RecordingInterrupted,
     RecordingStarted,
-    StepEnded,
     StepUnfinished,
     TensorSeen,
 )
@@ -50,10 +44,9 @@ if TYPE_CHECKING:
     from autogradviz.event_log.log import Log
 
 SUMMARIZED: Final[tuple[type[Event], ...]] = (
-    RecordingStarted, RankSeen, ProcessGroupSeen, MeshSeen, StepEnded, StepUnfinished,
-    CollectiveCalled, BackwardStarted, NormRead, ParameterSeen, TensorSeen, ErrorRaised,
-    RecordingInterrupted, RecordingEnded, ParameterNormRead, OptimizerStepped, BackwardEnded,
-    LossRead, *Stacks.KINDS,
+    *STEP_KINDS, *Stacks.KINDS, RecordingStarted, RankSeen, ProcessGroupSeen, MeshSeen,
+    StepUnfinished, ParameterSeen, TensorSeen, RecordingInterrupted, RecordingEnded,
+    ParameterNormRead,
 )  # fmt: skip
 """The kinds of events that a summary is computed from."""
 
@@ -103,7 +96,7 @@ class Place(NamedTuple):
     line: SourceLocation | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankSummary:
     """One rank of a run.
 
@@ -128,6 +121,7 @@ class RankSummary:
         event_count: the number of events, if the recording ended.
         duration_ns: from the start to the newest known event, 0 in files that do not tell it.
         totals: saved bytes and norms of gradients by step, None in files that do not tell them.
+        steps: the recorded steps: rounds of parts.
 
     Example:
         >>> with autogradviz.record(model, path="run/"):
@@ -157,14 +151,13 @@ class RankSummary:
     duration_ns: int
     totals: StepTotals | None = None
 
-    @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        """The recorded steps; see NOTE [ Rounds of several optimizers ]."""
-        length = self.round_length
-        if length == 1:
-            return self.parts
-        groups = [self.parts[at : at + length] for at in range(0, len(self.parts), length)]
-        return tuple(_join(at, group, length) for at, group in enumerate(groups))
+    steps: tuple[Step, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        parts, length = self.parts, self.round_length
+        groups = [parts[at : at + length] for at in range(0, len(parts), length)]
+        steps = (_join(at, group, length) for at, group in enumerate(groups))
+        object.__setattr__(self, "steps", parts if length == 1 else tuple(steps))
 
     def step_of(self, part: int) -> int:
         """Return the number of the step of a part."""
@@ -227,12 +220,16 @@ def with_common_rounds(summaries: Sequence[RankSummary]) -> list[RankSummary]:
     """
     if not summaries:
         return []
-    most = max(summaries, key=lambda each: len(each.parts))
-    order = [each.updates for each in most.parts]
+    most = max(summaries, key=lambda each: sum(part.ended for part in each.parts))
+    order = [part.updates for part in most.parts if part.ended]
     return [
         replace(each, round_length=most.round_length, totals=None)
         if each.round_length != most.round_length
-        and [part.updates for part in each.parts] == order[: len(each.parts)]
+        and all(
+            (part.step, part.updates) == (at, order[at])
+            for at, part in enumerate(each.parts)
+            if part.ended
+        )
         else each
         for each in summaries
     ]
@@ -317,7 +314,7 @@ def _norms(read: Sequence[Any], names: Mapping[int, str]) -> int | None:
 def _parts(log: Log, steps: TrainingSteps) -> tuple[Step, ...]:
     shapes = {each.tensor_id: f"{each.dtype}{each.shape}" for each in rows_of(log, TensorSeen)}
     calls: dict[int, dict[str, list[CollectiveCalled]]] = {}
-    found = steps.by_part()
+    found = steps.grouped(1)
     ends = [each.end_seq for each in found]
     for call in log.of(CollectiveCalled):
         if call.group_number is not None:
@@ -370,7 +367,8 @@ def collective_key(call: CollectiveCalled, shapes: Mapping[int, str]) -> str:
 
 def summary_footer(summary: RankSummary) -> bytes:
     """Return the bytes after the stream of a file, before its index."""
-    content = zlib.compress(json.dumps(asdict(summary)).encode(), 1)
+    known = {**asdict(summary), "steps": ()}
+    content = zlib.compress(json.dumps(known).encode(), 1)
     return content + _TAIL.pack(len(content), _MARK)
 
 
@@ -427,6 +425,7 @@ def _from_json(found: dict[str, Any]) -> RankSummary:
     }
     for name in _NUMBERS:
         known[name] = int(known[name])
+    del known["steps"]  # of the parts
     return RankSummary(**known)
 
 

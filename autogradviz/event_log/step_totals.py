@@ -65,16 +65,21 @@ class StepTotals(NamedTuple):
     are_parts: bool = False  # the norms are those of this rank's parts of some gradients
 
 
-def step_totals(log: Log) -> StepTotals:
+def step_totals(log: Log, round_length: int | None = None) -> StepTotals:
     """Return the totals of the steps of a log.
 
     The norm of the gradients is the square root of the sum of squares over all leaves that got a
     gradient in the step. It is known if the norms of all of them were read after the last backward
     that reached them. Of a gradient that is a ``DTensor``, the part that this rank holds counts;
     it is not known if that is a term of a sum.
+
+    Args:
+        log: the recording.
+        round_length: the number of parts in a step, if the other ranks of a run tell it.
     """
     log.decode(*TOTALED)
-    steps = TrainingSteps(log).ended
+    found = TrainingSteps(log)
+    steps = [step for step in found.grouped(round_length or found.round_length) if step.ended]
     ends = [step.end_seq for step in steps]
     return StepTotals(
         steps=tuple(step.number for step in steps),

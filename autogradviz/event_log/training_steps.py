@@ -47,7 +47,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.event_log.log import Log
 
@@ -106,12 +106,12 @@ class TrainingSteps(Sequence[Step]):
         round_length: the number of parts in a step.
     """
 
-    def __init__(self, log: Log, *, rest: Log | None = None) -> None:
+    def __init__(self, log: Log, rest_from: Callable[[int], Log] | None = None) -> None:
         """Read them.
 
         Args:
             log: events of ``STEP_KINDS``, or all events.
-            rest: all events after the last part, if ``log`` does not have them.
+            rest_from: returns all events from one on, if ``log`` does not have them.
         """
         self._log = log
         log.decode(*STEP_KINDS)
@@ -128,15 +128,16 @@ class TrainingSteps(Sequence[Step]):
             for end in rows_of(log, StepEnded)
         )
         self._part_ends = [part.end_seq for part in self.parts]
-        self.round_length = _round_length(self._updated) if self._is_complete else 1
+        self.round_length = _round_length(self._updated) if self.is_complete else 1
         last = self.parts[-1].end_seq if self.parts else 0
-        self._has_rest = began_after(log if rest is None else rest, last)
-        self._steps = self._group(self.round_length)
+        self._has_rest = began_after(log if rest_from is None else rest_from(last), last)
+        self._steps = self.grouped(self.round_length)
         self._seqs = [step.end_seq for step in self._steps]
         self._times = [step.end_ns for step in self._steps]
 
-    @property
-    def _is_complete(self) -> bool:
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether no older parts were dropped."""
         return all(part.number == at for at, part in enumerate(self.parts))
 
     @cached_property
@@ -177,11 +178,8 @@ class TrainingSteps(Sequence[Step]):
                 most -= 1
         return found
 
-    def by_part(self) -> list[Step]:
-        """Return the steps as if each part were one."""
-        return self._group(1)
-
-    def _group(self, length: int) -> list[Step]:
+    def grouped(self, length: int) -> list[Step]:
+        """Return the steps as if they had so many parts."""
         parts = self.parts
         groups = [parts[at : at + length] for at in range(0, len(parts), length)]
         ends = [group[-1].end_seq for group in groups]
@@ -193,11 +191,8 @@ class TrainingSteps(Sequence[Step]):
                 ends, times, ended = [*ends, 0], [*times, 0], [*ended, False]
             ends[-1], times[-1] = NO_END, last_ns(self._log)
         backwards, losses = self._backwards(ends)
-        numbers = [
-            group[0].number if length == 1 and group else at for at, group in enumerate(groups)
-        ]
-        if numbers and not groups[-1]:
-            numbers[-1] = numbers[-2] + 1 if numbers[1:] else 0
+        numbers = [part.number for part in parts] if length == 1 else [*range(len(groups))]
+        numbers.append(numbers[-1] + 1 if numbers else 0)
         return [
             Step(
                 number=numbers[at],
@@ -293,6 +288,23 @@ def _round_length(updated: Sequence[frozenset[int]]) -> int:
         if distinct or 2 * length <= count:
             return length
     return 1
+
+
+def common_steps(*runs: TrainingSteps) -> list[list[Step]]:
+    """Return the steps of several runs, with one number of parts in a step.
+
+    A run that stopped early may not have repeated its round. If its optimizers stepped in the same
+    order as in the longest one, as far as it went, its rounds are as long.
+    """
+    longest = max(runs, key=lambda each: len(each.parts))
+    return [
+        each.grouped(
+            longest.round_length
+            if each.is_complete and each.pattern == longest.pattern[: len(each.parts)]
+            else each.round_length
+        )
+        for each in runs
+    ]
 
 
 def began_after(log: Log, seq: int) -> bool:

@@ -18,7 +18,6 @@ from autogradviz.events import (
     RecorderLimited,
     RecordingEnded,
     RecordingStarted,
-    StepEnded,
     StepNormRead,
 )
 from autogradviz.scene import build_scene
@@ -113,7 +112,7 @@ class RecordedSteps:
         for kind in (*STEP_KINDS, RecordingStarted, RecordingEnded):
             self._log.extend_rows(kind, rows[kind])
         self.started = next(iter(self._log.of(RecordingStarted)), None)
-        if rows[StepEnded] or rows[RecordingEnded]:
+        if any(rows[kind] for kind in (*STEP_KINDS, RecordingEnded)):
             self._count_steps(next(iter(self._log.of(RecordingEnded)), None))
 
     def _count_steps(self, ended: RecordingEnded | None) -> None:
@@ -121,9 +120,10 @@ class RecordedSteps:
 
         If nothing began after the last step, its events are those to the end of the recording.
         """
-        last = max(self._log.column(StepEnded, "end_seq"), default=0)
-        rest = None if ended is None else self.events.log_of(last, ended.seq + 1)
-        found = TrainingSteps(self._log, rest=rest)
+        found = TrainingSteps(
+            self._log,
+            None if ended is None else lambda start: self.events.log_of(start, ended.seq + 1),
+        )
         if found.round_length != self._round_length:
             self._round_length = found.round_length
             self._taken = self._next_step = self.missing = 0

@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.analysis.align_ops import match
+from autogradviz.analysis.align_ops import match_early
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.events import (
     NO_ID,
@@ -821,7 +821,7 @@ _VIEWS: Final = ("aten.view.", "aten._unsafe_view.", "aten._reshape_alias.", "at
 def _twins(forward: Body, body: Body) -> list[tuple[Statement, Statement]]:
     """Return the pairs of statements that are the same in a forward and a recomputation."""
     first, second = ([_kind(each) for each in part.statements] for part in (forward, body))
-    return [(forward.statements[x], body.statements[y]) for x, y in match(first, second)]
+    return [(forward.statements[x], body.statements[y]) for x, y in match_early(first, second)]
 
 
 def _is_prefix(body: Body, forward: Body) -> bool:

@@ -155,11 +155,8 @@ JOIN (SELECT content_hash, any_value(nan_count) AS nan_count,
       FROM events WHERE kind = 'NotFiniteSeen' GROUP BY content_hash) AS found USING (content_hash)
 JOIN ops USING (seq) ORDER BY ops.seq;
 
--- steps: the training steps, a round of several optimizers as one
+-- steps: the training steps, a round of several optimizers as one, and their losses
 SELECT * FROM steps ORDER BY step;
-
--- losses: the loss at the end of each step, as far as it was read
-SELECT step, loss FROM steps WHERE loss IS NOT NULL ORDER BY step;
 
 -- recomputations: how often each checkpointed region was recomputed, and for how long
 SELECT regions.line, regions.function, count(start.seq) AS recomputations,

@@ -107,13 +107,13 @@ def test_summary_of_a_rank_has_the_steps_of_the_program(recorded):
 
 
 def test_queries_have_the_steps_of_the_program(recorded):
+    pytest.importorskip("duckdb")
     losses, trace, _ = recorded
     names, rows = run_query(trace.log, "steps")
     found = [dict(zip(names, row, strict=True)) for row in rows]
     assert [(row["step"], row["ended"], row["loss"]) for row in found] == [
         (at, True, loss) for at, loss in enumerate(losses)
     ]
-    assert run_query(trace.log, "losses")[1] == list(enumerate(losses))
 
 
 def test_commands_count_the_steps_of_the_program(recorded, capsys):

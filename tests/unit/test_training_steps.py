@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import make_log as m
 import pytest
 
-from autogradviz.event_log.training_steps import NO_END, TrainingSteps
+from autogradviz.event_log.rank_summary import summarize, with_common_rounds
+from autogradviz.event_log.training_steps import NO_END, TrainingSteps, common_steps
 from autogradviz.events import LossRead, NormRead, OptimizerStepped, StepEnded
 
 
@@ -86,6 +89,51 @@ def test_steps_of_a_round_end_with_its_last_optimizer():
     assert [steps.at_ns(time_ns) for time_ns in (4_000, 8_000, 12_000, 16_000)] == [0, 0, 1, 1]
     assert [steps.at(seq) for seq in (8, 9, 16, 17)] == [0, 1, 1, 2]
     assert [step.backwards for step in steps] == [(0, 1), (2, 3)]
+
+
+def summary_of(updates, *after):
+    facts = [stepped(at, *ids, at=at) for at, ids in enumerate(updates)]
+    return summarize(m.make_log(*facts, *after))
+
+
+def test_rank_that_stopped_early_counts_rounds_as_the_others_do():
+    complete, stopped, other = with_common_rounds([
+        summary_of(([CRITIC] * 5 + [GENERATOR]) * 2), summary_of([CRITIC] * 3, m.backward(9)),
+        summary_of([CRITIC] * 6),
+    ])  # fmt: skip
+    assert [(step.step, step.ended) for step in complete.steps] == [(0, True), (1, True)]
+    assert [(step.step, step.ended) for step in stopped.steps] == [(0, False)]
+    assert (stopped.events_of(0), stopped.step_at(3), stopped.step_of(2)) == ((0, NO_END), 0, 0)
+    assert len(other.steps) == 6  # its optimizers step in another order
+
+
+def test_rounds_of_a_rank_whose_first_parts_were_dropped_are_unknown():
+    facts = [stepped(7 + at, *ids, at=at) for at, ids in enumerate([GENERATOR, CRITIC])]
+    complete, dropped = with_common_rounds(
+        [summary_of([CRITIC, GENERATOR] * 2), summarize(m.make_log(*facts))]
+    )
+    assert [step.step for step in complete.steps] == [0, 1]
+    assert [step.step for step in dropped.steps] == [7, 8]
+
+
+def test_recordings_that_are_compared_have_rounds_of_one_length():
+    complete, stopped = steps_of([CRITIC, GENERATOR] * 2), steps_of([CRITIC], after=[m.backward(9)])
+    assert len(stopped) == 2
+    first, second = common_steps(complete, stopped)
+    assert [step.ended for step in first] == [True, True]
+    assert [step.ended for step in second] == [False]
+
+
+def test_digests_of_a_step_of_a_rank_are_those_of_its_parts():
+    first, second = (summary_of([CRITIC, GENERATOR] * 2) for _ in range(2))
+    assert first == second
+    assert first.steps == second.steps
+    parts = [part._replace(digest=at, ops=2) for at, part in enumerate(first.parts)]
+    changed = [*parts[:3], parts[3]._replace(digest=7)]
+    steps = [replace(first, parts=tuple(each)).steps for each in (parts, changed)]
+    assert [step.ops for step in steps[0]] == [4, 4]
+    assert [a.digest == b.digest for a, b in zip(*steps, strict=True)] == [True, False]
+    assert first.digested_events_of(1) == (8, 16)
 
 
 def test_without_an_optimizer_a_step_ends_with_its_backward():

@@ -8,6 +8,7 @@ from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.evidence.facts import is_view, once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, OptimizerStepped, StackSeen
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _ADDING: Final = frozenset({"add", "add_"})
-ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
-"""Ops by which gradients are cleared in place."""
-
 _CLEARING: Final = ZEROING | {"fill_"}
 UNSCALE: Final = "_amp_foreach_non_finite_check_and_unscale_"
 """The op by which a ``GradScaler`` divides gradients by its scale."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.align_ops import is_allocation
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.events import NO_ID
 
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _COPIES: Final = frozenset({"_to_copy", "clone", "copy_", "detach", "contiguous"})
-
-_UNINITIALIZED: Final = frozenset(
-    {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"}
-)
 
 
 def first_value_mismatch(
@@ -210,7 +207,7 @@ def _diverges(pair: OpPair) -> bool:
 
 def _outputs_differ(pair: OpPair) -> bool:
     first, second = pair.forward, pair.recompute
-    if first is None or second is None or first.name in _UNINITIALIZED:
+    if first is None or second is None or is_allocation(first.name):
         return False
     # A view computes nothing; the op that reads it is compared instead.
     views = {t.storage_id for t in first.inputs} - {t.storage_id for t in first.written}

@@ -7,6 +7,7 @@ from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     UNSCALE,
     accumulations,
@@ -96,7 +97,7 @@ def _neighbors(
 
 def _uses(evidence: Evidence, op: Op) -> bool:
     """Return whether an op of an optimizer reads a gradient to apply it."""
-    zeroes = op.name in {"zero_", "_foreach_zero_"}
+    zeroes = op.name in ZEROING
     return op.phase == "forward" and evidence.in_optimizer(op) and not zeroes
 
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
-    ZEROING,
     gradient_adds,
     gradient_storages,
     gradients_in_use,

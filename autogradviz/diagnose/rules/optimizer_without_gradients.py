@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
 from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
-    ZEROING,
     accumulations,
     between,
     gradient_storages,

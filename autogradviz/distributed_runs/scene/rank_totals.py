@@ -33,13 +33,14 @@ def read_totals(run: ReadableRun) -> dict[int, StepTotals]:
         if file.summary.totals is not None:
             found[file.rank] = file.summary.totals
         else:
-            paths[file.rank] = file.path
+            paths[file.rank] = file.path, file.summary.round_length
     left = MOST_BYTES_READ
     first = ranks_to_open(run) if paths else ()
     for rank in dict.fromkeys((*first, *paths)):
         if rank in paths:
-            size = paths[rank].stat().st_size
+            path, length = paths[rank]
+            size = path.stat().st_size
             if size <= left:
                 left -= size
-                found[rank] = event_log.step_totals(event_log.load(paths[rank]))
+                found[rank] = event_log.step_totals(event_log.load(path), length)
     return found
