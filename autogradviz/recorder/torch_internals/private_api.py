@@ -25,7 +25,7 @@ import torch.utils.hooks
 
 from autogradviz.errors import UnsupportedTorchError
 
-TESTED_TORCH: Final = "2.14"
+TESTED_TORCH: Final = "2.15"
 MINIMUM_TORCH: Final = "2.11"
 
 
