@@ -46,6 +46,9 @@ def patch_points():
         torch.autograd.function.FunctionCtx.save_for_backward,
         torch.autograd.function.FunctionCtx.mark_dirty,
         torch.autograd.function.FunctionCtx.mark_non_differentiable,
+        vars(torch.autograd.function.FunctionCtx).get("input_grad_buffers"),  # PyTorch 2.15
+        torch.autograd.function.BackwardCFunction.__init__,
+        torch.autograd.function.BackwardCFunction.apply,
         torch.distributed.Work.wait,
         torch.distributed.ProcessGroup.allreduce,
         _len_torch_dispatch_stack(),

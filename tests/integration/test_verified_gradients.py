@@ -251,13 +251,61 @@ def test_function_computed_outside_of_pytorch_is_named_as_not_verified():
     assert (found.failed, found.changed) == ((), ())
 
 
-def test_function_whose_apply_the_program_holds_is_not_verified_from_2_14_on():
-    apply, x = Cube.apply, torch.randn(3, requires_grad=True)
+class CubeOfSetup(Cube):
+    """Has a forward without ``ctx``, and a default argument."""
+
+    @staticmethod
+    def forward(x, power=3):
+        return x**power
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Cube.backward(ctx, grad), None
+
+
+class Inherits(Cube):
+    """Has the forward of its base class."""
+
+
+@pytest.mark.parametrize("function", [Cube, CubeOfSetup, Inherits])
+def test_function_whose_apply_the_program_holds_is_verified(function, monkeypatch):
+    apply, x = function.apply, torch.randn(3, requires_grad=True)
+    before = dict(vars(function))
     found = verify(lambda: apply(x * 2).sum().backward())
-    is_python = isinstance(vars(torch.autograd.Function).get("apply"), classmethod)
-    missing = ("CubeBackward", "no recorded operator made it", 1)
-    assert found.not_checked == (() if is_python else (missing,))
-    assert found.failed == ()
+    assert (found.failed, found.changed, found.not_checked) == ((), (), ())
+    monkeypatch.setattr(Cube, "factor", 2.0)
+    found = verify(lambda: apply(x * 2).sum().backward())
+    assert [f.node for f in found.failed] == [f"{function.__name__}Backward"]
+    assert dict(vars(function)) == {**before, **({"factor": 2.0} if function is Cube else {})}
+
+
+def test_function_whose_call_fails_before_its_forward_keeps_its_forward():
+    before, x = vars(Cube)["forward"], torch.randn(3, requires_grad=True)
+    seen = []
+
+    class Nested(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, y, depth):
+            seen.append((vars(Nested)["forward"] is own, vars(Cube)["forward"] is before))
+            ctx.depth = depth
+            return Cube.apply(y) if depth == 0 else Nested.apply(y, depth - 1) * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad, None
+
+    own = vars(Nested)["forward"]
+    with autogradviz.record(verify=True):
+        with pytest.raises(TypeError):
+            Cube.apply(x, 1, 2)
+        Nested.apply(x, 2)
+        type(Cube.apply(x).grad_fn)()  # a ctx without a call
+    assert seen == [(True, True)] * 3
+    assert (vars(Cube)["forward"], vars(Nested)["forward"]) == (before, own)
 
 
 class Weighted(torch.autograd.Function):
@@ -407,11 +455,7 @@ class CallsOperator(torch.autograd.Function):
         return grad * 2
 
 
-def calls_operator(x):
-    return CallsOperator.apply(x)
-
-
-@pytest.mark.parametrize("function", [scaled, calls_operator])
+@pytest.mark.parametrize("function", [scaled, CallsOperator.apply])
 def test_derivatives_of_custom_operators_are_not_verified(function):
     torch.manual_seed(0)
     first, last = nn.Linear(3, 3), nn.Linear(3, 1)

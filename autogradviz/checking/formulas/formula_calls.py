@@ -12,7 +12,7 @@ import torch
 from autogradviz.checking.user_line import user_line
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.ops.op_schemas import gives_own_derivative
-from autogradviz.recorder.torch_internals.patch_function_apply import patched_apply
+from autogradviz.recorder.torch_internals.function_calls import FunctionCall, observed_calls
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
 from autogradviz.support.source_lines import source_line
@@ -77,18 +77,19 @@ class FormulaCalls:
     def observed(self) -> Iterator[None]:
         """Keep calls while the context is open."""
 
-        def apply(cls: Any, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if cls.__module__.startswith("torch.") or kwargs:
-                return call(*args, **kwargs)
-            if torch.is_grad_enabled() and not self._depth:
-                self.keep(cls, cls.__name__, partial(_apply, cls), args, {})
+        def run(call: FunctionCall) -> Any:
+            function = call.function
+            if function.__module__.startswith("torch.") or call.kwargs:
+                return call()
+            if call.with_gradients and not self._depth:
+                self.keep(function, function.__name__, partial(_apply, function), call.args, {})
             self._depth += 1
             try:
-                return call(*args)
+                return call()
             finally:
                 self._depth -= 1
 
-        with patched_apply(apply), _Operators(self):
+        with observed_calls(run), _Operators(self):
             yield
 
     def keep_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

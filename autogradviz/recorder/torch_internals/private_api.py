@@ -26,7 +26,7 @@ import torch.utils.hooks
 
 from autogradviz.errors import UnsupportedTorchError
 
-TESTED_TORCH: Final = "2.14"
+TESTED_TORCH: Final = "2.15"
 MINIMUM_TORCH: Final = "2.11"
 
 
@@ -91,7 +91,7 @@ NEEDED: Final = (
     PrivateName("_C._DisableAutocast", _VERIFY),
     PrivateName("_C._autograd._saved_tensors_hooks_set_tracing", _VERIFY),
     PrivateName("autograd.Variable._execution_engine", _VERIFY),
-    PrivateName("autograd.function._SingleLevelFunction.apply", _VERIFY),
+    PrivateName("autograd.function._SingleLevelFunction.setup_context", _VERIFY),
     PrivateName("autograd.function.BackwardCFunction.apply", _VERIFY),
     PrivateName("Tensor._is_zerotensor", "reading contents"),
     PrivateName("_foreach_norm", "gradient norms"),
@@ -235,7 +235,7 @@ DisableAutocast = torch._C._DisableAutocast
 set_saved_tensors_tracing: Final = torch._C._autograd._saved_tensors_hooks_set_tracing
 """While set, saved-tensor hooks are not called; returns whether it was set."""
 SingleLevelFunction: Final[Any] = torch.autograd.function._SingleLevelFunction
-"""The class whose ``apply`` all custom Functions call, also where theirs is held elsewhere."""
+"""The class that all custom Functions derive from."""
 BackwardCFunction: Final[Any] = torch.autograd.function.BackwardCFunction
 """The class of the nodes of custom Functions; the engine calls their ``apply``."""
 

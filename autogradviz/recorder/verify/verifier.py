@@ -37,8 +37,8 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.ops.op_schemas import gives_own_derivative
 from autogradviz.recorder.own_hook import OwnHook
+from autogradviz.recorder.torch_internals.function_calls import FunctionCall, observed_calls
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
-from autogradviz.recorder.torch_internals.patch_function_apply import patched_apply
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import (
     BackwardCFunction,
@@ -203,16 +203,16 @@ class Verifier:
                 return True
         return False
 
-    def function_begins(self, args: tuple[Any, ...]) -> None:
+    def function_begins(self, call: FunctionCall) -> None:
         """Keep the operators of a custom Function that is about to run."""
         state = self._local.state
-        inputs = [each for each in args if isinstance(each, torch.Tensor)]
+        inputs = [each for each in call.args if isinstance(each, torch.Tensor)]
         try:
             tape = FunctionTape(self._tensors, inputs)
         except CannotReplayError as error:
             tape = FunctionTape(self._tensors, [])
             tape.problem = str(error)
-        self._tapes.setdefault(state.number, []).append((get_sequence_nr(), tape))
+        self._tapes.setdefault(state.number, []).append((call.sequence_nr, tape))
 
     def function_ends(self, outputs: Any) -> None:
         """Close the newest tape."""
@@ -576,19 +576,19 @@ def observe_functions(session: Session, verifier: Verifier) -> Iterator[None]:
     """Keep the operators of custom Functions, and what they return in backward."""
 
     @skip_frame
-    def apply(_cls: Any, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not (session.is_open and session.observes() and torch.is_grad_enabled()):
-            return call(*args, **kwargs)
-        session.guarded("verify", verifier.function_begins, args)
+    def run(call: FunctionCall) -> Any:
+        if not (session.is_open and session.observes() and call.with_gradients):
+            return call()
+        session.guarded("verify", verifier.function_begins, call)
         outputs = None
         try:
-            outputs = call(*args, **kwargs)
+            outputs = call()
         finally:
             session.guarded("verify", verifier.function_ends, outputs)
         return outputs
 
     with ExitStack() as installed:
-        installed.enter_context(patched_apply(apply))
+        installed.enter_context(observed_calls(run))
         for name in ("apply", "apply_boxed"):
             original = vars(BackwardCFunction).get(name)
             if original is not None:  # older versions of PyTorch have only the former
