@@ -176,7 +176,7 @@ def test_failed_start_removes_all_patches(monkeypatch):
         raise MemoryError
 
     before = patch_points()
-    monkeypatch.setattr("autogradviz.recorder.python_engine.dispatch_mode.OpMode.__enter__", refuse)
+    monkeypatch.setattr("autogradviz.recorder.python_engine.dispatch_mode.OpMode.active", refuse)
     with pytest.raises(MemoryError):
         autogradviz.record().__enter__()
     assert patch_points() == before

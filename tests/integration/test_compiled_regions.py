@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from interpreters import run_forked
 from torch import nn
 from torch.autograd import graph
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -326,6 +328,28 @@ def test_region_compiled_before_is_found(backend, engine):
     assert {op.cause for op in region.recomputed} >= {"checkpoint"}
     inside = line_of("return self.down(F.gelu")
     assert {op.location.lineno for op in region.recomputed if op.cause == "checkpoint"} == {inside}
+
+
+def test_region_of_a_tensor_class_compiled_before_is_found_after_another_compiled_class_was_freed():
+    class Scale:
+        def __call__(self, x):
+            return x * 2
+
+    @torch.compile(backend="eager")
+    def apply(layer, x):
+        return layer(x)
+
+    apply(Scale(), torch.ones(2))
+    del Scale
+    gc.collect()  # Dynamo invalidates the compilation: its guards name the class
+    double = torch.compile(lambda x: x.sin() * 2, backend="aot_eager")
+
+    def step():
+        leaf = TwoTensor(torch.ones(2), torch.ones(2)).requires_grad_()
+        double(leaf).sum().backward()
+
+    step()
+    assert [region.source for region in record(step).compiled_regions()] == ["found"]
 
 
 WARM = """

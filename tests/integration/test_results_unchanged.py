@@ -9,7 +9,11 @@ import programs
 import pytest
 import torch
 from interpreters import run_new
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch.utils._python_dispatch import (
+    BaseTorchDispatchMode,
+    _len_torch_dispatch_stack,
+    is_in_torch_dispatch_mode,
+)
 
 import autogradviz
 
@@ -121,10 +125,17 @@ assert random.getstate() == state
     assert done.returncode == 0, done.stderr
 
 
-def test_program_that_asks_for_modes_that_change_computations_gets_the_answer_without_a_recording():
+def test_program_that_asks_whether_a_dispatch_mode_is_active_gets_the_answer_without_a_recording():
+    other = BaseTorchDispatchMode()
     with autogradviz.record(engine="python"):
+        torch.ones(2).exp()
+        assert not is_in_torch_dispatch_mode()
+        other.__enter__()
         assert is_in_torch_dispatch_mode()
-        assert not is_in_torch_dispatch_mode(include_infra_modes=False)
+    other.__exit__(None, None, None)
+    assert not is_in_torch_dispatch_mode()
+    torch.ones(2).exp()  # the mode of the recording leaves the stack
+    assert _len_torch_dispatch_stack() == 0
 
 
 @pytest.mark.parametrize("name", [name for name in programs.PROGRAMS if name.endswith("raises")])

@@ -173,11 +173,6 @@ class OpMode(TorchDispatchMode):
         self.compiled_code: OpOrigins | None = None
 
     @classmethod
-    def is_infra_mode(cls) -> bool:
-        """Be left out where a program asks for modes that change what operators compute."""
-        return True
-
-    @classmethod
     def ignore_compile_internals(cls) -> bool:
         """Let ``torch.compile`` compile as if no mode were active."""
         return True
@@ -202,15 +197,13 @@ class OpMode(TorchDispatchMode):
         another mode is above, this mode leaves the stack with the next operator of the thread.
         """
         thread = threading.get_ident()
-        self.__enter__()
+        push_mode(self)  # ``__enter__`` would also answer ``is_in_torch_dispatch_mode`` otherwise
         try:
             with patched(TorchDispatchMode, __exit__=self._exit_of_others()):
                 yield
         finally:
-            if thread != threading.get_ident() or get_current_dispatch_mode() is not self:
+            if thread != threading.get_ident() or not self.suspend():
                 self.__torch_dispatch__ = self._pass_and_leave  # type: ignore[method-assign]
-                push_mode(self)
-            self.__exit__(None, None, None)
 
     def _exit_of_others(self) -> Callable[..., Any]:
         """Return ``TorchDispatchMode.__exit__`` that never takes this mode off the stack.

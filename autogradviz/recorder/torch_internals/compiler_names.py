@@ -81,10 +81,13 @@ def compiled_codes() -> list[Any]:
 
 
 def cache_entries_of_code(code: Any) -> list[Any]:
-    """Return the compilations of a code object: entries with the code that replaces it."""
+    """Return the compilations of a code object: entries with the code that replaces it.
+
+    Dynamo keeps an entry without code after an object was freed that its guards name.
+    """
     module: Any = sys.modules.get("torch._dynamo.eval_frame")
     read = getattr(module, "_debug_get_cache_entry_list", None)
-    return [] if read is None else read(code)
+    return [] if read is None else [entry for entry in read(code) if entry.code is not None]
 
 
 def is_loaded(name: CompilerName) -> bool:

@@ -54,8 +54,8 @@ NEEDED: Final = (
     # operators
     PrivateName("utils._python_dispatch.TorchDispatchMode", "recording operators"),
     PrivateName("utils._python_dispatch._get_current_dispatch_mode", "leaving the dispatch mode"),
-    PrivateName("utils._python_dispatch._push_mode", "leaving the dispatch mode"),
-    PrivateName("utils._python_dispatch._pop_mode", "leaving the dispatch mode"),
+    PrivateName("utils._python_dispatch._push_mode", "the dispatch mode"),
+    PrivateName("utils._python_dispatch._pop_mode", "the dispatch mode"),
     PrivateName("_ops.OpOverload", "operator schemas"),
     PrivateName("_ops.OpOverload.decompose", _WORKAROUNDS),
     PrivateName("_ops.OpOverload.redispatch", _WORKAROUNDS),
