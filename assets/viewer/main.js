@@ -45,6 +45,9 @@ import { VIEWS } from "./views/registry.js";
 
 /** @typedef {import("./selection_sync.js").HostModel} HostModel */
 
+/** In pixels, of a viewer that has shown the fold alone. */
+const WHOLE_HEIGHT = 620;
+
 /**
  * Mount the viewer; it draws as soon as the payload is decoded.
  *
@@ -104,6 +107,11 @@ function mountScene(root, scene, model, open, node) {
   }
   const store = new Store(indexScene(scene), VIEWS);
   store.openRecording = open;
+  store.grow = () => {
+    model.set("height", WHOLE_HEIGHT);
+    model.save_changes();
+    root.style.setProperty("--agv-height", `${WHOLE_HEIGHT}px`);
+  };
   const palette = () => PALETTES[hostTheme()];
   const search = new Search(store, () =>
     listCommands(store, VIEWS, {
