@@ -25,7 +25,7 @@ def build_unused_parameters(analysis: Analysis) -> tuple[SceneUnusedParameter, .
     # A view of it, or a copy of another rank, may be the leaf of the graph.
     storages = {analysis.tensors[tensor_id].storage_id for tensor_id in used} - {None}
     called = set(analysis.log.column(ModuleEntered, "module_id"))
-    rows = {}
+    rows: dict[int, SceneUnusedParameter] = {}
     for event in analysis.log.of(ParameterSeen):
         tensor = analysis.tensors[event.tensor_id]
         if event.buffer or event.tensor_id in used or tensor.storage_id in storages:

@@ -6,6 +6,7 @@ The viewer's ``views/fold/`` draws the same ribbons on a canvas.
 from __future__ import annotations
 
 from itertools import groupby
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
@@ -134,7 +135,8 @@ class _Drawing:
         colors, page, hue = self._colors, self._colors.page, self._hues[ribbon.kind]
         outline = self._outline(ribbon)
         count = f"{ribbon.count:,} " if ribbon.count > 1 else ""
-        place = f" ({ribbon.filename}:{ribbon.lineno})" if ribbon.lineno else ""
+        name = PurePath(ribbon.filename).name
+        place = f" ({name}:{ribbon.lineno})" if ribbon.lineno else ""
         hint = f"{count}{ribbon.label} · {ribbon.module or ribbon.block or 'model'}{place}: "
         hint += format_bytes(ribbon.nbytes)
         thin = ribbon.waist[1] - ribbon.waist[0] < SCALE / 300
