@@ -138,7 +138,12 @@ function mountScene(root, scene, model, open, node) {
   const shell = h("div", "agv-shell", topBar, rail, ...panes.elements, scrubber.element);
   root.replaceChildren(shell, hideStill(model));
   restoreWidths(root);
-  const press = handleKeys(store, search, panes);
+  const showKeys = () => {
+    const help = /** @type {HTMLDetailsElement} */ (root.querySelector(".agv-keys"));
+    help.open = true;
+    help.querySelector("summary")?.focus();
+  };
+  const press = handleKeys(store, search, panes, showKeys);
   // A report has nothing else on its page.
   const keyed = model.get("_link") ? document.documentElement : root;
   listen(keyed, "keydown", press);
@@ -174,12 +179,14 @@ function mountScene(root, scene, model, open, node) {
  * @param {Store} store
  * @param {Search} search
  * @param {ViewPanes} panes
+ * @param {() => void} showKeys
  * @returns {(event: KeyboardEvent) => void}
  */
-function handleKeys(store, search, panes) {
+function handleKeys(store, search, panes, showKeys) {
   /** @type {Record<string, () => unknown>} */
   const everywhere = {
     "/": () => search.focus(),
+    "?": () => showKeys(),
     n: () => store.nextFinding(),
     p: () => {
       if (store.selected) {
