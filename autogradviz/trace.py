@@ -735,7 +735,7 @@ class Trace:
         return FlameGraphView(self.analysis, kind, self.title, merge_blocks=merge_blocks)
 
     def fold(self, backward: int | None = None) -> FoldView:
-        """Return what autograd keeps between a forward and its backward, as a picture.
+        """Return a picture of the tensors that autograd keeps from a forward to its backward.
 
         The forward runs from left to right, the step turns at the loss, and backward returns
         below. Each storage that autograd keeps is a ribbon: its waist is as wide as its bytes.

@@ -96,7 +96,7 @@ class _Strand:
 
 @dataclass(slots=True)
 class _Turn:
-    """What one backward reads."""
+    """One backward with the strands that it reads."""
 
     backward: Span | None
     strands: list[_Strand] = field(default_factory=list)
@@ -331,8 +331,10 @@ def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterab
     at = 0
     placed: list[tuple[list[_Strand], _Edge, _Edge, _Edge]] = []
     for block in _join(turn.strands, most):
-        tops = _beside([[each.top for each in part] for part in block])
-        bottoms = _beside([[each.bottom for each in part if each.read_ns >= 0] for part in block])
+        tops = _side_by_side([[each.top for each in part] for part in block])
+        bottoms = _side_by_side(
+            [[each.bottom for each in part if each.read_ns >= 0] for part in block]
+        )
         for part, top, bottom in zip(block, tops, bottoms, strict=True):
             nbytes = sum(each.nbytes for each in part)
             waist: _Edge = (SCALE * at / total, SCALE * (at + nbytes) / total)
@@ -346,7 +348,7 @@ def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterab
         yield _ribbon(part, turn, fold, names, (top, waist, lower))
 
 
-def _beside(parts: Sequence[Sequence[_Edge]]) -> list[_Edge]:
+def _side_by_side(parts: Sequence[Sequence[_Edge]]) -> list[_Edge]:
     """Return the extents of parts that share an edge, side by side; empty for those without one."""
     known = [extent for part in parts for extent in part]
     at = min((low for low, _ in known), default=0.0)
@@ -488,7 +490,7 @@ def _sentence(
     by_kind: Sequence[tuple[str, int]],
     label: str,
 ) -> str:
-    """Return what fills the memory, in one or two sentences."""
+    """Return sentences about the kinds that fill the memory, and about what is unusual."""
     named = [f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in by_kind]
     first = (
         named[0].replace(TITLES[by_kind[0][0]], f"{TITLES[by_kind[0][0]]} keep") if named else ""

@@ -14,7 +14,7 @@ from autogradviz.scene.layout.coordinates import place
 
 pytestmark = pytest.mark.one_in(4, reason="opens every view", in_ci=1)
 
-VIEWS = ("graph", "timeline", "tensors", "memory", "checkpoint", "findings", "source")
+VIEWS = ("fold", "graph", "timeline", "tensors", "memory", "checkpoint", "findings", "source")
 STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"
 TEXT_COLORS = (
     *("text", "backward", "saved", "mutation", "recompute", "leaf", "path", "text2", "text3"),
@@ -102,6 +102,8 @@ def test_no_view_scrolls_sideways(open_page, kind, width, height):
         open_page(viewport={"width": width, "height": height}), getattr(recordings, kind)()
     )
     for view in VIEWS:
+        if view == "checkpoint" and not stage.scene.regions:
+            continue
         stage.show(view)
         stage.settle()
         assert stage.page.evaluate(SCROLLING) == [], view
@@ -120,12 +122,11 @@ def test_columns_of_a_checkpoint_are_below_each_other_and_scroll_together(open_p
         )
 
 
-def test_recording_without_checkpoints_leads_to_the_prediction(open_page):
+def test_rail_has_checkpoints_only_if_there_are_regions(open_page):
     stage = Stage(open_page(), recordings.plain())
-    stage.show("checkpoint")
-    assert not stage.page.is_visible(".agv-pane-checkpoint .agv-side")
-    stage.page.get_by_role("button", name="What would checkpointing free?").click()
-    assert stage.page.get_attribute(".agv", "data-view") == "memory"
+    assert not stage.page.locator(".agv-rail [data-view=checkpoint]").count()
+    stage = Stage(open_page(), recordings.checkpointed())
+    assert stage.page.locator(".agv-rail [data-view=checkpoint]").count() == 1
 
 
 def test_regions_are_compared_and_chosen_in_a_table(open_page):

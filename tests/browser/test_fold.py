@@ -8,7 +8,7 @@ from viewer_page import Stage
 
 
 def held_at(scene, time_ns):
-    """Return what saved tensors hold at a time."""
+    """Return the bytes that saved tensors hold at a time."""
     return sum(
         storage.nbytes
         for storage in scene.counted_storages

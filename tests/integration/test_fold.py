@@ -107,8 +107,8 @@ def test_upper_edges_waists_and_lower_edges_cover_the_step():
     ribbons = scene.ribbons
     assert fold.peak_nbytes == trace.saved_bytes().at_peak
     assert fold.sentence == (
-        "2.0 kB at the peak: inputs and outputs of activations keep 1.5 kB, "
-        "inputs of linear layers 384 B."
+        "2.0 kB at the peak: inputs and outputs of nonlinearities keep 1.5 kB, "
+        "inputs of linear operators 384 B."
     )
     for edge in ("top", "waist"):
         extents = [getattr(ribbon, edge) for ribbon in ribbons]

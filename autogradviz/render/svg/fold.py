@@ -163,7 +163,7 @@ class _Drawing:
         return f"<g><title>{svg.escape(hint)}</title>{drawn}</g>"
 
     def _part(self, drawn: str, start: float, end: float) -> str:
-        """Return what lies between two shares of the height."""
+        """Return the part of a drawing between two shares of the height."""
         self._clips += 1
         name = f"fold-{self._clips}"
         y, height = self._y(start), HEIGHT * (end - start) + (1 if end == 1 else 0)
