@@ -36,7 +36,12 @@ class FoldView:
 
     @property
     def sentence(self) -> str:
-        """The kinds of saved tensors that fill the memory, as a sentence."""
+        """The kinds of saved tensors that fill the memory, as a sentence.
+
+        Example:
+            >>> trace.fold().sentence
+            '96 B at the peak: ...'
+        """
         return self._fold.sentence if self._fold else _NOTHING
 
     @overload

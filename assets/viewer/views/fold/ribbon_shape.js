@@ -110,7 +110,7 @@ export function extentAt(area, ribbon, y) {
 }
 
 /**
- * Return how far sideways the curve of an edge is at a share of its height. Its control points are
+ * Return the shift of the curve of an edge at a share of its height. Its control points are
  * halfway down, above its start and below its end.
  *
  * @param {number} share
