@@ -104,7 +104,7 @@ def shoot_replay(page: Page, trace: autogradviz.Trace, folder: Path) -> None:
 
 def shoot_replay_in_theme(page: Page, report: Path, theme: str) -> None:
     """Take a picture of the middle of a step in the page's current color scheme."""
-    page.goto(report.as_uri())
+    page.goto(f"{report.as_uri()}#view=graph")
     page.wait_for_selector(".agv-shell")
     page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first.click()
     page.select_option(".agv-menu:not(.agv-step-menu) select", "bytes")
@@ -134,6 +134,8 @@ def main() -> None:
     step, bug, mutation = record_gpt(6), record_cache_bug(), record_mutation()
     step.graph().svg(PICTURES / "graph.svg")
     step.graph().svg(PICTURES / "graph-dark.svg", theme="dark")
+    step.fold().svg(PICTURES / "fold.svg")
+    step.fold().svg(PICTURES / "fold-dark.svg", theme="dark")
     record_gpt(2).graph(depth=9).svg(PICTURES / "graph-open.svg")
     mutation.graph().svg(PICTURES / "mutated.svg")
     mutation.graph().svg(PICTURES / "mutated-dark.svg", theme="dark")

@@ -735,7 +735,7 @@ class Trace:
         return FlameGraphView(self.analysis, kind, self.title, merge_blocks=merge_blocks)
 
     def fold(self, backward: int | None = None) -> FoldView:
-        """Return what autograd keeps between a forward and its backward, as a picture.
+        """Return a picture of the tensors that autograd keeps from a forward to its backward.
 
         The forward runs from left to right, the step turns at the loss, and backward returns
         below. Each storage that autograd keeps is a ribbon: its waist is as wide as its bytes.
@@ -910,15 +910,25 @@ class Trace:
     def _ipython_display_(self) -> None:
         from autogradviz.render.widget import display_for_cell
 
-        display_for_cell(self.widget())
+        display_for_cell(self._cell_widget())
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
         from autogradviz.render.widget import bundle_for_cell
 
-        return bundle_for_cell(self.widget())
+        return bundle_for_cell(self._cell_widget())
 
     def _display_(self) -> TraceWidget:  # marimo calls it
-        return self.widget()
+        return self._cell_widget()
+
+    def _cell_widget(self) -> TraceWidget:
+        """Return the widget of a cell: of a healthy step, only the fold, which opens the rest."""
+        from autogradviz.render.widget import HEIGHT_OF_FOLD
+
+        widget = self.widget()
+        certain = any(finding.confidence != "hint" for finding in self._findings)
+        if self._viewer_scene.ribbons and not certain and self.analysis.error is None:
+            widget.height = HEIGHT_OF_FOLD
+        return widget
 
     def __rich__(self) -> Any:
         from autogradviz.render.terminal_text import render_summary

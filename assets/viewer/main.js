@@ -45,6 +45,9 @@ import { VIEWS } from "./views/registry.js";
 
 /** @typedef {import("./selection_sync.js").HostModel} HostModel */
 
+/** In pixels, of a viewer that has shown the fold alone. */
+const WHOLE_HEIGHT = 620;
+
 /**
  * Mount the viewer; it draws as soon as the payload is decoded.
  *
@@ -104,6 +107,11 @@ function mountScene(root, scene, model, open, node) {
   }
   const store = new Store(indexScene(scene), VIEWS);
   store.openRecording = open;
+  store.grow = () => {
+    model.set("height", WHOLE_HEIGHT);
+    model.save_changes();
+    root.style.setProperty("--agv-height", `${WHOLE_HEIGHT}px`);
+  };
   const palette = () => PALETTES[hostTheme()];
   const search = new Search(store, () =>
     listCommands(store, VIEWS, {
@@ -130,7 +138,12 @@ function mountScene(root, scene, model, open, node) {
   const shell = h("div", "agv-shell", topBar, rail, ...panes.elements, scrubber.element);
   root.replaceChildren(shell, hideStill(model));
   restoreWidths(root);
-  const press = handleKeys(store, search, panes);
+  const showKeys = () => {
+    const help = /** @type {HTMLDetailsElement} */ (root.querySelector(".agv-keys"));
+    help.open = true;
+    help.querySelector("summary")?.focus();
+  };
+  const press = handleKeys(store, search, panes, showKeys);
   // A report has nothing else on its page.
   const keyed = model.get("_link") ? document.documentElement : root;
   listen(keyed, "keydown", press);
@@ -166,12 +179,14 @@ function mountScene(root, scene, model, open, node) {
  * @param {Store} store
  * @param {Search} search
  * @param {ViewPanes} panes
+ * @param {() => void} showKeys
  * @returns {(event: KeyboardEvent) => void}
  */
-function handleKeys(store, search, panes) {
+function handleKeys(store, search, panes, showKeys) {
   /** @type {Record<string, () => unknown>} */
   const everywhere = {
     "/": () => search.focus(),
+    "?": () => showKeys(),
     n: () => store.nextFinding(),
     p: () => {
       if (store.selected) {

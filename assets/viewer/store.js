@@ -97,6 +97,8 @@ export class Store {
     this.step = -1;
     /** @type {State["matches"]} */
     this.matches = null;
+    /** @type {(() => void) | null} makes a viewer of a single view as large as others */
+    this.grow = null;
     /** @type {((subject: string) => void) | null} asks Python, if it is there */
     this.askHost = null;
   }

@@ -392,7 +392,7 @@
  *
  * @typedef {object} SceneSavedKind
  * @property {string} name "activation"
- * @property {string} title "inputs and outputs of activations"
+ * @property {string} title "inputs and outputs of nonlinearities"
  * @property {string} light
  * @property {string} dark
  */

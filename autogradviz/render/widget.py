@@ -32,6 +32,9 @@ _NO_ERROR: Final = (
 HEIGHT: Final = 620
 """In pixels; fits below the toolbars of JupyterLab on a laptop screen."""
 
+HEIGHT_OF_FOLD: Final = 260
+"""In pixels, of the fold alone: what the cell of a healthy step shows."""
+
 
 class TraceWidget(anywidget.AnyWidget):
     """The interactive viewer; ``Trace.widget`` returns it.

@@ -26,7 +26,9 @@ class GraphPlace(NamedTuple):
 def place_graphs(folded: FoldedGraph, step_of: Sequence[int | None]) -> list[GraphPlace]:
     """Return the place of each node.
 
-    A node belongs to the step that created it, also if its graph crosses steps.
+    A graph belongs to the step in which its last node was created: that of the loss, on which
+    backward is called. If it uses the same modules in several steps, as a sum of losses that is
+    carried on, each of its nodes belongs to the step that created it.
 
     Only graphs that use the same modules are numbered, within each step by the order of their last
     nodes there: otherwise the group of such a module would contain nodes of several graphs. If
@@ -45,6 +47,7 @@ def place_graphs(folded: FoldedGraph, step_of: Sequence[int | None]) -> list[Gra
         if sizes[root] >= MIN_NODES:
             users[folded.nodes[index].module].add(root)
     shared = {root for name, roots in users.items() if name and len(roots) > 1 for root in roots}
+    step_of = _steps_of_graphs(folded, component, step_of)
     used_in = {step_of[index] for index, root in enumerate(component) if root in shared}
     if len(used_in) < MIN_STEPS or None in step_of:
         step_of = [None] * len(folded.nodes)
@@ -61,6 +64,23 @@ def place_graphs(folded: FoldedGraph, step_of: Sequence[int | None]) -> list[Gra
         GraphPlace(
             step, 0 if step is not None and count[step] == 1 else numbers.get((step, root), 0)
         )
+        for step, root in zip(step_of, component, strict=True)
+    ]
+
+
+def _steps_of_graphs(
+    folded: FoldedGraph, component: Sequence[int], step_of: Sequence[int | None]
+) -> list[int | None]:
+    """Return the steps of the nodes' graphs; of graphs that are carried on, those of the nodes."""
+    last = {root: step_of[index] for index, root in enumerate(component)}
+    first: dict[tuple[int, str], int | None] = {}  # step in which a graph first uses a module
+    carried = set()
+    for index, root in enumerate(component):
+        module = folded.nodes[index].module
+        if module and first.setdefault((root, module), step_of[index]) != step_of[index]:
+            carried.add(root)
+    return [
+        step if root in carried else last[root]
         for step, root in zip(step_of, component, strict=True)
     ]
 

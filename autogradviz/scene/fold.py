@@ -20,7 +20,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.analysis.formatting import display_op_name, format_bytes, plural, source_line
+from autogradviz.analysis.formatting import (
+    display_op_name,
+    format_bytes,
+    plural,
+    short_location,
+    source_line,
+)
 from autogradviz.scene.saved_tensor_kinds import TITLES, kind_of_slot
 from autogradviz.scene.schema import SceneFold, SceneRibbon
 from autogradviz.scene.variable_names import name_storages
@@ -59,6 +65,9 @@ class _Strand:
     nbytes: int
     saved_ns: int  # or when its forward op ran, if a recomputation saved it
     held_ns: int
+    begun_ns: int  # when its forward op began
+    made_ns: int  # and when it ended
+    done_ns: int = -1  # when the node that read it ended
     read_ns: int = -1
     freed_ns: int = -1  # -1 if it is held
     kind: str
@@ -86,7 +95,7 @@ class _Strand:
 
 @dataclass(slots=True)
 class _Turn:
-    """What one backward reads."""
+    """One backward with the strands that it reads."""
 
     backward: Span | None
     strands: list[_Strand] = field(default_factory=list)
@@ -122,25 +131,34 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
     for saved in analysis.saved.values():
         by_storage[saved.tensor.storage_id].append(saved)
     for index, storage in enumerate(analysis.saved_memory.storages):
-        of_storage = by_storage[storage.storage_id]
+        savers = by_storage[storage.storage_id]
         first = analysis.saved[storage.holds[0].saved_id]
         node = nodes.get(-1 if storage.node_id is None else storage.node_id)
-        runs = [start for each in storage.savers if each in nodes for start, _ in nodes[each].ran]
+        runs = [
+            (start, start if end is None else end)
+            for each in storage.savers
+            if each in nodes
+            for start, end in nodes[each].ran
+        ]
         creator = analysis.creators.get(storage.storage_id)
         made_by = display_op_name(creator.name) if creator else ""
         kind, label = kind_of_slot(node.name if node else "", first.slot or "", made_by)
         if first.is_argument:
             kind, label = "argument", "checkpoint argument"
         held_ns = storage.holds[0].start_ns
-        made_ns = node.op.time_ns if node is not None and node.op is not None else held_ns
+        op = node.op if node is not None and node.op is not None else first.op
+        begun_ns = op.time_ns if op is not None else held_ns
         ends = [hold.end_ns for hold in storage.holds]
         strand = _Strand(
             index=index,
             storage_id=storage.storage_id,
             nbytes=storage.nbytes,
-            saved_ns=min(made_ns, held_ns) if storage.recomputed else held_ns,
+            saved_ns=min(begun_ns, held_ns) if storage.recomputed else held_ns,
             held_ns=held_ns,
-            read_ns=min(runs, default=-1),
+            begun_ns=begun_ns,
+            made_ns=begun_ns + (op.duration_ns if op is not None else 0),
+            read_ns=min(runs, default=(-1, -1))[0],
+            done_ns=min(runs, default=(-1, -1))[1],
             freed_ns=-1 if None in ends else max(end for end in ends if end is not None),
             kind=kind,
             label=label,
@@ -150,7 +168,7 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
             node=folded.index_of.get(-1 if storage.node_id is None else storage.node_id, -1),
             recomputed=storage.recomputed,
         )
-        _mark_writes(analysis, strand, of_storage, blamed)
+        _mark_writes(analysis, strand, savers, blamed)
         yield strand
 
 
@@ -167,8 +185,8 @@ def _mark_writes(
     for entry in history.entries if history else ():
         if entry.kind == "written" and entry.seq > since:
             strand.written_ns = entry.time_ns
-            place, lineno, _ = source_line(entry.location)
-            strand.written_by = f"{entry.op} {place}:{lineno}" if lineno else entry.op
+            place = f" {short_location(entry.location)}" if entry.location else ""
+            strand.written_by = f"{entry.op}{place}"
             return
 
 
@@ -191,7 +209,10 @@ def _elsewhere(analysis: Analysis, folded: FoldedGraph) -> Iterable[_Strand]:
             nbytes=saved.tensor.storage_nbytes,
             saved_ns=time_ns,
             held_ns=time_ns,
+            begun_ns=time_ns,
+            made_ns=time_ns + (saved.op.duration_ns if saved.op else 0),
             read_ns=min((start for start, _ in node.ran), default=-1) if node else -1,
+            done_ns=min((end or start for start, end in node.ran), default=-1) if node else -1,
             freed_ns=-1 if saved.released_ns is None else saved.released_ns,
             kind=kind,
             label=label,
@@ -244,33 +265,49 @@ def _busy_time(analysis: Analysis) -> Callable[[int], float]:
 
 
 def _place(turn: _Turn, busy: Callable[[int], float]) -> None:
-    """Set order, upper and lower edges of the strands of a turn, and their states."""
-    turn.strands.sort(key=lambda each: (each.saved_ns, each.storage_id))
-    _divide(turn.strands, [busy(each.saved_ns) for each in turn.strands], "top")
-    read = [each for each in turn.strands if each.read_ns >= 0]
-    for strand in turn.strands:
+    """Set order, upper and lower edges of the strands of a turn, and their states.
+
+    In the forward, a strand has the time from the end of the op that made the one before to the
+    end of its own; in backward, it is the same with the nodes that read them.
+    """
+    strands = turn.strands
+    strands.sort(key=lambda each: (each.made_ns, each.saved_ns, each.storage_id))
+    begun_ns = min(each.begun_ns for each in strands)
+    _divide(strands, [busy(each.made_ns) for each in strands], "top", busy(begun_ns))
+    for strand in strands:
         if strand.read_ns < 0 and strand.state != "broken":
             waiting = turn.backward is None
             strand.state = "unread" if strand.freed_ns >= 0 else "waiting" if waiting else "kept"
-    read.sort(key=lambda each: (each.read_ns, -each.saved_ns, -each.storage_id))
-    _divide(read, [busy(each.read_ns) for each in read], "bottom")
+    read = [each for each in strands if each.read_ns >= 0]
+    read.sort(key=lambda each: (each.done_ns, -each.made_ns, -each.storage_id))
+    start_ns = turn.backward.start_ns if turn.backward else 0
+    _divide(read, [busy(each.done_ns) for each in read], "bottom", busy(start_ns))
     for strand in read:
         low, high = strand.bottom
         strand.bottom = SCALE - high, SCALE - low
 
 
 def _divide(
-    strands: Sequence[_Strand], times: Sequence[float], edge: Literal["top", "bottom"]
+    strands: Sequence[_Strand],
+    times: Sequence[float],
+    edge: Literal["top", "bottom"],
+    first: float,
 ) -> None:
     """Divide an edge between strands: each gets the time since the one before.
 
-    A fifth of the edge is divided evenly, so that a strand of no time is visible.
-    Strands of one time share it.
+    A fifth of the edge is divided evenly, so that a strand of no time is visible. Strands of one
+    time share it.
+
+    Args:
+        strands: in the order of their times.
+        times: at which they end.
+        edge: the edge that is set.
+        first: when the first one began.
     """
     if not strands:
         return
-    first, last = times[0], times[-1]
-    span = last - first
+    first = min(first, times[0])
+    span = times[-1] - first
     share = 0.8 if span > 0 else 0.0
     even = SCALE * (1 - share) / len(strands)
     at, before = 0.0, first
@@ -293,22 +330,24 @@ def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterab
     at = 0
     placed: list[tuple[list[_Strand], _Edge, _Edge, _Edge]] = []
     for block in _join(turn.strands, most):
-        tops = _beside([[each.top for each in part] for part in block])
-        bottoms = _beside([[each.bottom for each in part if each.read_ns >= 0] for part in block])
+        tops = _side_by_side([[each.top for each in part] for part in block])
+        bottoms = _side_by_side(
+            [[each.bottom for each in part if each.read_ns >= 0] for part in block]
+        )
         for part, top, bottom in zip(block, tops, bottoms, strict=True):
             nbytes = sum(each.nbytes for each in part)
-            width = (SCALE * at / total, SCALE * (at + nbytes) / total)
-            placed.append((part, top, width, bottom))
+            waist: _Edge = (SCALE * at / total, SCALE * (at + nbytes) / total)
+            placed.append((part, top, waist, bottom))
             at += nbytes
     read = [waist for _, _, waist, bottom in placed if bottom]
     left = min((low for low, _ in read), default=0.0)
     right = max((high for _, high in read), default=0.0)
     for part, top, waist, bottom in placed:
-        edge = tuple(left + (right - left) * each / SCALE for each in bottom)
-        yield _ribbon(part, turn, fold, names, (top, waist, edge))
+        lower: _Edge = tuple(left + (right - left) * each / SCALE for each in bottom)
+        yield _ribbon(part, turn, fold, names, (top, waist, lower))
 
 
-def _beside(parts: Sequence[Sequence[_Edge]]) -> list[_Edge]:
+def _side_by_side(parts: Sequence[Sequence[_Edge]]) -> list[_Edge]:
     """Return the extents of parts that share an edge, side by side; empty for those without one."""
     known = [extent for part in parts for extent in part]
     at = min((low for low, _ in known), default=0.0)
@@ -393,15 +432,16 @@ def _ribbon(
 
 
 def _fold(analysis: Analysis, turn: _Turn, at: int, count: int, *, drawn: bool) -> SceneFold:
-    start_ns = min(each.saved_ns for each in turn.strands)
+    start_ns = min(each.begun_ns for each in turn.strands)
     span = turn.backward
+    label = f"backward {at + 1}" if span else "no backward"
     peak, by_kind = _peak(turn.strands)
     step = analysis.steps.at_ns(span.start_ns if span else start_ns) if analysis.steps else -1
     held = sum(each.nbytes for each in turn.strands if each.freed_ns < 0 and not each.elsewhere)
     return SceneFold(
         index=at,
-        label="" if count == 1 else f"backward {at + 1}" if span else "no backward",
-        sentence=_sentence(analysis, turn, peak, by_kind),
+        label="" if count == 1 else label,
+        sentence=_sentence(analysis, turn, peak, by_kind, "" if count == 1 else label),
         step=step,
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
@@ -418,7 +458,7 @@ def _fold(analysis: Analysis, turn: _Turn, at: int, count: int, *, drawn: bool) 
 
 
 def _last_save(turn: _Turn) -> int:
-    return max(each.saved_ns for each in turn.strands)
+    return max(each.made_ns for each in turn.strands)
 
 
 def _peak(strands: Iterable[_Strand]) -> tuple[int, list[tuple[str, int]]]:
@@ -441,14 +481,19 @@ def _peak(strands: Iterable[_Strand]) -> tuple[int, list[tuple[str, int]]]:
 
 
 def _sentence(
-    analysis: Analysis, turn: _Turn, peak: int, by_kind: Sequence[tuple[str, int]]
+    analysis: Analysis,
+    turn: _Turn,
+    peak: int,
+    by_kind: Sequence[tuple[str, int]],
+    label: str,
 ) -> str:
-    """Return what fills the memory, in one or two sentences."""
+    """Return sentences about the kinds that fill the memory, and about what is unusual."""
     named = [f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in by_kind]
     first = (
         named[0].replace(TITLES[by_kind[0][0]], f"{TITLES[by_kind[0][0]]} keep") if named else ""
     )
-    text = f"{format_bytes(peak)} at the peak: {', '.join([first, *named[1:MAX_KINDS_NAMED]])}."
+    place = f"kept for {label}" if label else "at the peak"
+    text = f"{format_bytes(peak)} {place}: {', '.join([first, *named[1:MAX_KINDS_NAMED]])}."
     if not peak:
         text = "Nothing is held in place."
     wrong = [each for each in turn.strands if each.state == "broken"]

@@ -424,7 +424,7 @@ class SceneSavedKind:
     """One kind of saved tensors, with its color in light and in dark pictures."""
 
     name: str  # "activation"
-    title: str  # "inputs and outputs of activations"
+    title: str  # "inputs and outputs of nonlinearities"
     light: str
     dark: str
 

@@ -1,4 +1,4 @@
-"""``FoldView``: what autograd keeps between a forward and its backward, as a picture."""
+"""``FoldView``: a picture of the tensors that autograd keeps from a forward to its backward."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ class FoldView:
 
     @property
     def sentence(self) -> str:
-        """What fills the memory, in words."""
+        """The kinds of saved tensors that fill the memory, as a sentence.
+
+        Example:
+            >>> trace.fold().sentence
+            '96 B at the peak: ...'
+        """
         return self._fold.sentence if self._fold else _NOTHING
 
     @overload

@@ -168,6 +168,7 @@ def test_widget_asks_python_for_other_answers(open_page):
         "() => { unmount(); traits._answer = {};"
         " unmount = autogradviz.default.render({ model, el: document.body }); }"
     )
+    stage.show("graph")
     stage.page.wait_for_selector(".agv-canvas[data-camera]")
     node = stage.scene.nodes[0]
     stage.page.evaluate("id => change('selected', {kind: 'node', id})", node.node_id)

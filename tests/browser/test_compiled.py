@@ -72,8 +72,8 @@ def test_click_on_the_open_control_shows_the_lanes_inside_the_graph(open_page, p
     page.screenshot(path=picture(f"compiled-in-graph-{theme}"))
     point, item = point_of_mark(stage, node, opened, "box forward")
     page.mouse.move(*point)
-    page.wait_for_selector(".agv-tooltip:not([hidden])")
-    assert page.locator(".agv-tooltip").first.text_content().startswith(item.title)
+    page.wait_for_selector(".agv-pane-graph .agv-tooltip:not([hidden])")
+    assert page.locator(".agv-pane-graph .agv-tooltip").text_content().startswith(item.title)
 
 
 def test_saved_value_of_an_opened_region_says_why_it_is_saved_and_is_selected(open_page):
@@ -82,9 +82,9 @@ def test_saved_value_of_an_opened_region_says_why_it_is_saved_and_is_selected(op
     stage.settle()
     point, item = point_of_mark(stage, node, opened, "chip value")
     stage.page.mouse.move(*point)
-    stage.page.wait_for_selector(".agv-tooltip:not([hidden])")
+    stage.page.wait_for_selector(".agv-pane-graph .agv-tooltip:not([hidden])")
     reason = stage.scene.compiled_slots[item.slots[0]].reason
-    assert reason in stage.page.locator(".agv-tooltip").first.text_content()
+    assert reason in stage.page.locator(".agv-pane-graph .agv-tooltip").text_content()
     stage.page.mouse.click(*point)
     expected = "tensor" if len(item.slots) == 1 else "node"
     assert stage.selected()["kind"] == expected

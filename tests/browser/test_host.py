@@ -107,6 +107,7 @@ def test_unmounted_viewer_removes_observers_frames_and_listeners(open_page):
     listeners = page.evaluate("alive.listeners")
     for _ in range(3):
         page.evaluate(MOUNT, packed)
+        page.click(".agv-rail [data-view=graph]")
         page.wait_for_selector(".agv-canvas[data-camera]")
         for view in ("timeline", "tensors", "graph"):
             page.click(f".agv-rail [data-view={view}]")
@@ -129,6 +130,7 @@ def test_several_viewers_on_a_page_are_independent(open_page, picture):
         page.evaluate(
             MOUNT.replace("innerHeight - 20", "600"), base64.b64encode(pack(scene)).decode()
         )
+    page.locator(".agv-rail [data-view=graph]").first.click()
     page.wait_for_function("document.querySelectorAll('.agv-canvas[data-camera]').length === 2")
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
     assert len(ids) == len(set(ids))

@@ -267,6 +267,7 @@ def save(page):
 
 def test_click_in_the_notebook_is_synchronized_to_python(run, picture, server):
     page = run("clicks.ipynb", SHOW.format(scene="plain"))
+    page.click(".agv-rail [data-view=graph]")
     page.wait_for_selector(".agv-canvas[data-camera]")
     wait_for_python(page, "widget.selected", "{}")
 
@@ -334,6 +335,7 @@ def test_live_widget_follows_the_recording_and_opens_a_step(run, picture, server
     charts.press("Enter")
     page.locator(".agv-live iframe").scroll_into_view_if_needed()  # it draws nothing outside
     step = page.frame_locator(".agv-live iframe")
+    step.locator(".agv-rail [data-view=graph]").click()
     step.locator(".agv-canvas[data-camera]").wait_for()
     assert "addmm" in step.locator("[role=tree]").inner_text()
     page.screenshot(path=picture(f"{server.app}-live-light"))
@@ -342,6 +344,7 @@ def test_live_widget_follows_the_recording_and_opens_a_step(run, picture, server
 @IN_LAB
 def test_two_widgets_are_displayed_in_one_box(run, picture, server):
     page = run("box.ipynb", SHOW_TWO)
+    page.locator(".agv-rail [data-view=graph]").first.click()
     page.wait_for_function("document.querySelectorAll('.agv-canvas[data-camera]').length === 2")
     boxes = [box.bounding_box() for box in page.locator(".agv").all()]
     assert boxes[0]["y"] == boxes[1]["y"]
@@ -363,12 +366,12 @@ def test_large_graph_is_laid_out_in_a_worker_in_the_notebook(run):
 @IN_LAB
 def test_rerun_cell_has_one_widget(run):
     page = run("again.ipynb", SHOW_TRACE)
-    page.wait_for_selector(".agv-canvas[data-camera]")
+    page.wait_for_selector(".agv-fold-canvas")
     for _ in range(2):
         page.evaluate("document.querySelector('.agv').dataset.old = 'old'")
         page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
         page.wait_for_selector(".agv[data-old]", state="detached")
-        page.wait_for_selector(".agv-canvas[data-camera]")
+        page.wait_for_selector(".agv-fold-canvas")
     assert page.locator(".agv").count() == 1
     assert page.locator("[data-agv-still]").count() == 1
     code = (
@@ -383,7 +386,7 @@ def test_notebook_reopened_without_its_kernel_shows_the_picture(
     run, server, browser, picture, cell
 ):
     page = run("bundle.ipynb", cell)
-    page.wait_for_selector(".agv-canvas[data-camera]")
+    page.wait_for_selector(".agv-fold-canvas")
     assert page.is_hidden("[data-agv-still] img")
     save(page)
     saved = json.loads((server.folder / "work" / "bundle.ipynb").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from viewer_page import Stage
 
 from autogradviz.render.html import render_html
 
-VIEWS = ("graph", "timeline", "tensors", "memory", "checkpoint", "findings", "source")
+VIEWS = ("fold", "graph", "timeline", "tensors", "memory", "findings", "source")
 
 
 def focused(page):
@@ -66,7 +66,7 @@ def test_keys_work_in_a_report_before_anything_has_the_focus(open_page, tmp_path
     report = tmp_path / "report.html"
     report.write_text(render_html(recordings.plain()), encoding="utf-8")
     page = open_page()
-    page.goto(report.as_uri())
+    page.goto(f"{report.as_uri()}#view=graph")
     page.wait_for_selector(".agv-canvas[data-camera]")
     canvas = page.locator(".agv-canvas").first
     fitted = canvas.get_attribute("data-camera")

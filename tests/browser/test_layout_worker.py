@@ -35,6 +35,7 @@ def show(page, scene, before):
     page.add_style_tag(content=read_style())
     page.add_script_tag(content=read_global_script())
     page.evaluate(MOUNT, base64.b64encode(pack(scene)).decode())
+    page.click(".agv-rail [data-view=graph]")
     page.wait_for_selector(".agv-canvas[data-camera]")
     page.evaluate("new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))")
 

@@ -111,7 +111,9 @@ def test_click_in_marimo_is_synchronized_to_python(address, open_page, picture):
     page = open_page(allowed=local, viewport={"width": 1360, "height": 900})
     page.set_default_timeout(60_000)
     page.goto(address)
-    page.locator(".agv-canvas[data-camera]").nth(1).wait_for()  # inside shadow roots
+    page.locator(".agv-fold-canvas").nth(1).wait_for()  # inside shadow roots
+    page.locator(".agv-rail [data-view=graph]").first.click()
+    page.locator(".agv-canvas[data-camera]").first.wait_for()
     page.wait_for_selector("text='Selected in Python: None'")
     scene = recordings.plain()
     opened = first_open(scene)
@@ -127,4 +129,6 @@ def test_trace_is_displayed_in_marimo(address, open_page):
     page = open_page(allowed=local, viewport={"width": 1360, "height": 900})
     page.set_default_timeout(60_000)
     page.goto(address)
+    page.locator(".agv-fold-title button").last.click()  # the fold alone is displayed first
+    page.locator(".agv-rail [data-view=graph]").last.click()
     page.wait_for_selector("[role=treeitem] >> text='exp'")

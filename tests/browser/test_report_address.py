@@ -37,7 +37,7 @@ def test_png_is_cropped_to_the_graph(open_page, tmp_path):
     report = tmp_path / "report.html"
     report.write_text(render_html(recordings.long_chain()), encoding="utf-8")
     page = open_page(viewport={"width": 1280, "height": 720})
-    page.goto(report.as_uri())
+    page.goto(f"{report.as_uri()}#view=graph")
     page.wait_for_selector(".agv-canvas[data-camera]")
     page.get_by_role("button", name="Zoom out").first.click()
     page.click("summary[aria-label='Export this view']")
@@ -54,7 +54,7 @@ def test_dragging_the_edge_of_a_panel_changes_its_width(open_page, tmp_path):
     report = tmp_path / "report.html"
     report.write_text(render_html(recordings.plain()), encoding="utf-8")
     page = open_page(viewport={"width": 1280, "height": 720})
-    page.goto(report.as_uri())
+    page.goto(f"{report.as_uri()}#view=graph")
     page.wait_for_selector(".agv-canvas[data-camera]")
     width = "document.querySelector('.agv-details').clientWidth"
     before = page.evaluate(width)

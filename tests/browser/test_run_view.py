@@ -168,6 +168,7 @@ def test_click_on_a_rank_shows_what_differs_and_opens_its_views(open_report, pic
     assert page.locator(".agv-run-differs").inner_text().split() == ["abs", "a.py:2", "—"]
     page.screenshot(path=picture("run-light"))
     card.get_by_role("button", name="Open its own views").click()
+    page.click(".agv-run-own .agv-rail [data-view=graph]")
     page.wait_for_selector(".agv-run-own .agv-canvas[data-camera]")
     page.get_by_role("button", name="Back to run/").click()
     assert page.locator(".agv-run-own").count() == 0

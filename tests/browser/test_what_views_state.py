@@ -68,3 +68,20 @@ def test_parameters_without_a_node_are_in_search_and_outline(open_page):
     assert result.text_content() == "parameterunused.biasnever called"
     result.click()
     assert "unused.bias" in stage.page.text_content(".agv-trail h3")
+
+
+def test_single_steps_are_compared_without_percentages_of_time(open_page):
+    stage = Stage(open_page(), recordings.adversarial())
+    stage.show("compare")
+    tiles = stage.page.locator(".agv-phase-tile").all_text_contents()
+    assert tiles
+    assert all("one step each: may be noise" in tile for tile in tiles)
+    assert not any("%" in tile for tile in tiles)
+
+
+def test_predicted_times_are_shares_of_a_step(open_page):
+    stage = Stage(open_page(), recordings.plain())
+    stage.show("memory")
+    panel = stage.page.locator(".agv-pane-memory section", has_text="What if").first
+    assert "times of 1 step are unreliable" in panel.text_content()
+    assert "~" in panel.locator("tbody tr").first.text_content()

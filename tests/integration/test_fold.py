@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.render.widget import HEIGHT, HEIGHT_OF_FOLD
 from autogradviz.scene.fold import MAX_RIBBONS, SCALE
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -106,8 +107,8 @@ def test_upper_edges_waists_and_lower_edges_cover_the_step():
     ribbons = scene.ribbons
     assert fold.peak_nbytes == trace.saved_bytes().at_peak
     assert fold.sentence == (
-        "2.0 kB at the peak: inputs and outputs of activations keep 1.5 kB, "
-        "inputs of linear layers 384 B."
+        "2.0 kB at the peak: inputs and outputs of nonlinearities keep 1.5 kB, "
+        "inputs of linear operators 384 B."
     )
     for edge in ("top", "waist"):
         extents = [getattr(ribbon, edge) for ribbon in ribbons]
@@ -251,3 +252,19 @@ def test_pictures_of_the_fold_are_svg(tmp_path):
         pass
     with pytest.raises(ValueError, match="No tensor was saved"):
         empty.fold().svg()
+
+
+def test_the_cell_of_a_healthy_step_is_as_high_as_the_fold_alone():
+    x = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as healthy:
+        x.exp().sum().backward()
+    assert healthy._cell_widget().height == HEIGHT_OF_FOLD
+    assert healthy.widget().height == HEIGHT
+    with pytest.raises(RuntimeError), autogradviz.record() as failing:
+        y = x.exp()
+        y.mul_(2)
+        y.sum().backward()
+    assert failing._cell_widget().height == HEIGHT
+    with autogradviz.record() as unsaved:
+        (x + 1).sum().backward()
+    assert unsaved._cell_widget().height == HEIGHT

@@ -118,6 +118,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "export",
         "filter",
         "flame_graph",
+        "fold",
         "graph",
         "html",
         "live",

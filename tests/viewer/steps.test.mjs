@@ -59,6 +59,11 @@ test("two steps are compared by module and line; numbered modules are merged", (
     summary: { older_nbytes: 0 },
     nodes: [node(0, 1), node(1, 11), node(2, 12, "net.h.1")],
     counted_storages: [storage(8, [1, 5]), storage(16, [11, 15])],
+    call_times: [
+      { phase: "forward", step: 0, ns: 3 },
+      { phase: "forward", step: 1, ns: 4 },
+      { phase: "forward", step: 1, ns: 5 },
+    ],
   };
   const source = new Map([["net.py", new Map([[7, "  y = f(x)"]])]]);
   const [total, ...rows] = compareSteps({ scene, source }, 0, 1);
@@ -66,7 +71,12 @@ test("two steps are compared by module and line; numbered modules are merged", (
   assert.deepEqual(total.saved, [8, 16]);
   assert.deepEqual(total.at_peak, [8, 16]);
   assert.deepEqual(total.time_ns, [5, 10]);
-  const merged = rows.filter((row) => row.merged);
+  const phases = rows.filter(({ kind }) => kind === "phase");
+  assert.deepEqual(
+    phases.map(({ label, time_ns, steps }) => [label, time_ns, steps]),
+    [["forward", [3, 9], [1, 1]]],
+  );
+  const merged = rows.filter(({ merged, kind }) => merged && kind !== "phase");
   assert.deepEqual(
     merged.map(({ kind, label, nodes, depth }) => [kind, label, nodes, depth]),
     [

@@ -1,5 +1,5 @@
 // @ts-check
-/** What the ribbons of the fold hold, and the colors of kinds of saved tensors. */
+/** Bytes that the ribbons of the fold hold, and the colors of kinds of saved tensors. */
 
 import { isHeldAt } from "./steps.js";
 

@@ -19,6 +19,7 @@ const KEYS = [
   ["p", "path from the loss to the selection"],
   ["/", "search, with filters; > lists commands"],
   ["n", "next difference or finding"],
+  ["?", "this list"],
   ["Esc", "clear search, then path, then selection"],
 ];
 
@@ -126,7 +127,7 @@ function keyHelp(views) {
   }
   const help = h(
     "details",
-    "agv-help",
+    "agv-help agv-keys",
     h(
       "summary",
       { title: "Keys and terms", attrs: { "aria-label": "Keys and terms" } },

@@ -54,12 +54,12 @@ import { timelineView } from "./timeline/index.js";
 export const VIEWS = [
   foldView,
   graphView,
-  compareView,
   timelineView,
+  findingsView,
+  compareView,
   tensorsView,
   memoryView,
   checkpointView,
   compiledView,
-  findingsView,
   sourceView,
 ];

@@ -6,6 +6,7 @@ The viewer's ``views/fold/`` draws the same ribbons on a canvas.
 from __future__ import annotations
 
 from itertools import groupby
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, format_duration
@@ -133,7 +134,8 @@ class _Drawing:
         colors, page, hue = self._colors, self._colors.page, self._hues[ribbon.kind]
         outline = self._outline(ribbon)
         count = f"{ribbon.count:,} " if ribbon.count > 1 else ""
-        place = f" ({ribbon.filename}:{ribbon.lineno})" if ribbon.lineno else ""
+        name = PurePath(ribbon.filename).name
+        place = f" ({name}:{ribbon.lineno})" if ribbon.lineno else ""
         hint = f"{count}{ribbon.label} · {ribbon.module or ribbon.block or 'model'}{place}: "
         hint += format_bytes(ribbon.nbytes)
         thin = ribbon.waist[1] - ribbon.waist[0] < SCALE / 300
@@ -160,7 +162,7 @@ class _Drawing:
         return f"<g><title>{svg.escape(hint)}</title>{drawn}</g>"
 
     def _part(self, drawn: str, start: float, end: float) -> str:
-        """Return what lies between two shares of the height."""
+        """Return the part of a drawing between two shares of the height."""
         self._clips += 1
         name = f"fold-{self._clips}"
         y, height = self._y(start), HEIGHT * (end - start) + (1 if end == 1 else 0)

@@ -5,13 +5,7 @@ import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_tab
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import {
-  allRegions,
-  describeRegion,
-  nothingCheckpointed,
-  regionDiffs,
-  regionFinding,
-} from "./region_panels.js";
+import { allRegions, describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
 import { sideBySide } from "./sources.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
@@ -67,7 +61,7 @@ export class Checkpoint {
     this.diffs.hidden = !chosen;
     this.description.hidden = !chosen;
     if (!chosen) {
-      this.main.replaceChildren(nothingCheckpointed(this.store));
+      this.main.replaceChildren(h("p", "agv-empty-text", "Nothing was checkpointed."));
       return;
     }
     const rows = scene.diffs.filter((row) => row.region === region);

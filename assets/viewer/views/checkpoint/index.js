@@ -11,6 +11,7 @@ export const checkpointView = {
   label: "Checkpoint",
   icon: GLYPHS.checkpoint,
   shows: ["region"],
+  exists: (scene) => scene.regions.length > 0,
   mount(store) {
     const checkpoint = new Checkpoint(store);
     return { elements: [checkpoint.element], keys: { n: () => checkpoint.next() } };

@@ -2,7 +2,7 @@
 /** The panels of a region: its properties, its finding, what differed between its two runs. */
 
 import { STATUS_LABELS, differs } from "./diff_table_rows.js";
-import { SCROLLS, button, h, propertyList, section } from "../../dom.js";
+import { SCROLLS, h, propertyList, section } from "../../dom.js";
 import { findingSource, fixBlock } from "../findings/parts.js";
 import {
   formatBytes,
@@ -189,27 +189,6 @@ export function allRegions(store) {
         h("tbody", {}, ...rows),
       ),
     ),
-  );
-}
-
-/**
- * @param {Store} store
- * @returns {HTMLElement} what stands in place of the regions without any
- */
-export function nothingCheckpointed(store) {
-  const predict = () => store.set("view", "memory");
-  return h(
-    "div",
-    "agv-empty-text",
-    h("h3", "", "Nothing was checkpointed in this recording"),
-    h("p", "", "A checkpoint frees what a module saves, and computes it again in backward:"),
-    h(
-      "pre",
-      "agv-empty-code",
-      "from torch.utils.checkpoint import checkpoint\n\nx = checkpoint(block, x, use_reentrant=False)",
-    ),
-    store.scene.module_calls.length > 0 &&
-      button("What would checkpointing free?", "agv-button", predict),
   );
 }
 

@@ -1,5 +1,5 @@
 // @ts-check
-/** What fills the memory, in words, and what else is known of a step. */
+/** The panel that says what fills the memory, and what else is known of a step. */
 
 import { button, h, section } from "../../dom.js";
 import {
@@ -150,7 +150,7 @@ function facts(store, fold) {
 }
 
 /**
- * Return what a ribbon stands for, its name first.
+ * Return the description of a ribbon, its name first.
  *
  * @param {Store} store
  * @param {Ribbon} ribbon

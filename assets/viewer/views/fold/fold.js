@@ -51,7 +51,10 @@ export class Fold {
       attrs: { tabindex: 0, "aria-label": "What fills the memory" },
     });
     this.heat = makeSourceHeat(store);
-    this.title = h("p", "agv-fold-title");
+    this.title = h("b", "agv-grow");
+    const grow = () => store.grow?.();
+    const open = button("Open the viewer of this step", "agv-button", grow, "Open");
+    const head = h("div", "agv-fold-title agv-title-line", this.title, open);
     this.element = h(
       "div",
       "agv-fold",
@@ -60,7 +63,7 @@ export class Fold {
         "div",
         "agv-fold-middle",
         makeNotices(store),
-        this.title,
+        head,
         this.#choice(),
         this.stage,
         this.spoken,

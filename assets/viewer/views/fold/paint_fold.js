@@ -150,7 +150,9 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered }) {
       paint(mix(palette.mutation, palette.surface, 0.75)),
     );
   }
-  const widths = [ribbon.top, ribbon.waist, ribbon.bottom].map(([from = 0, to = SCALE]) => to - from);
+  const widths = [ribbon.top, ribbon.waist, ribbon.bottom].map(
+    ([from = 0, to = SCALE]) => to - from,
+  );
   const isWide = xAt(area, Math.min(...widths)) - area.left > MIN_OUTLINED;
   if (isWide || ribbon.waist[1] - ribbon.waist[0] > SCALE / 100) {
     line(mix(palette.surface, hue, 0.85), []);

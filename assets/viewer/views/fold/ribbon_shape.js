@@ -8,7 +8,7 @@ const SCALE = 100_000;
 /** Shares of the height at which the waist begins and ends, and at which backward begins. */
 const WAIST = [0.3, 0.7];
 const TURN = 0.5;
-/** Where ribbons that no backward read end. */
+/** Shares of the height at which ribbons end that no backward read. */
 const ENDS = { kept: 1, waiting: 0.84, unread: 0.78, broken: 1, read: 1 };
 
 /**
@@ -110,7 +110,7 @@ export function extentAt(area, ribbon, y) {
 }
 
 /**
- * Return how far sideways the curve of an edge is at a share of its height. Its control points are
+ * Return the shift of the curve of an edge at a share of its height. Its control points are
  * halfway down, above its start and below its end.
  *
  * @param {number} share

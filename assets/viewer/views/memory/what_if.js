@@ -12,6 +12,7 @@ import { predictMemory } from "../../scene/predict_memory.js";
 
 const MAX_ROWS = 40;
 const KINDS = ["checkpoint", "offload"];
+const HEAD = ["module", "saved at peak", "freed alone", "step time", "choose"];
 /** Recorded steps without which the time of a module is that of its warm-up. */
 const FEW_STEPS = 2;
 
@@ -34,23 +35,25 @@ export class WhatIf {
     /** @type {Map<string, string>} kind by pattern */
     this.chosen = new Map();
     this.before = predictMemory(store.scene, new Map());
-    const warm =
-      store.scene.steps.length < FEW_STEPS ? "time added (1 step: unreliable)" : "time added";
-    this.head = ["module", "saved at peak", "freed alone", warm, "choose"];
     const all = moduleRows(store.scene, this.before);
     this.rows = all.slice(0, MAX_ROWS);
     const cut = cutText(this.rows.length, all.length);
     this.body = h("tbody");
     this.canvas = h("canvas", "agv-chart-canvas");
     this.result = h("div", "agv-panel-details");
+    const isFew = store.scene.steps.length < FEW_STEPS;
+    const few = isFew ? ["times of 1 step are unreliable"] : [];
     const none =
       "A prediction needs the ops of module calls: record(model) with ops=True, and a model.";
     this.elements = [
       panel(
         "table",
-        [h("h3", "", "What if"), h("span", "agv-muted", cut || "predicted from this recording")],
+        [
+          h("h3", "", "What if"),
+          h("span", "agv-muted agv-clamp", [cut || "predicted", ...few].join(" · ")),
+        ],
         this.rows.length
-          ? table(this.head, 1, 3, this.body, { name: 0, columns: "1fr 1fr 1fr 142px" })
+          ? table(HEAD, 1, 3, this.body, { name: 0, columns: "1fr 1fr 1fr 142px" })
           : h("p", "agv-empty-text", none),
       ),
       panel("side", [h("h3", "", "Prediction")], h("div", "agv-chart", this.canvas), this.result),
@@ -90,7 +93,7 @@ export class WhatIf {
     if (!useless.length) return;
     const label = `Show ${plural(useless.length, "module")} that alone would free nothing`;
     const more = button(label, "agv-link", () => last.replaceWith(...useless));
-    const attrs = { colspan: this.head.length };
+    const attrs = { colspan: HEAD.length };
     const last = h("tr", {}, h("td", { class: "agv-stacked-name", attrs }, more));
     this.body.append(last);
   }
@@ -157,8 +160,8 @@ export class WhatIf {
     const whole = Math.max(1, (end_ns - idle) / Math.max(1, this.store.scene.steps.length));
     const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
     const [low, high] = [percent(least), percent(most)];
-    if (steps < FEW_STEPS || low === high) return `~${percent(recomputeNs)} % of a step`;
-    return `${low}–${high} % of a step`;
+    if (steps < FEW_STEPS || low === high) return `+~${percent(recomputeNs)} %`;
+    return `+${low}–${high} %`;
   }
 
   #fill() {

@@ -1,0 +1,139 @@
+"""The fold: first view of a healthy step."""
+
+from __future__ import annotations
+
+import pytest
+import recordings
+from viewer_page import Stage
+
+
+def held_at(scene, time_ns):
+    """Return the bytes that saved tensors hold at a time."""
+    return sum(
+        storage.nbytes
+        for storage in scene.counted_storages
+        if any(
+            start <= time_ns and (end < 0 or end > time_ns)
+            for start, end in zip(storage.holds[::2], storage.holds[1::2], strict=True)
+        )
+    )
+
+
+def test_a_healthy_step_opens_on_the_fold_and_a_failing_one_on_its_finding(open_page):
+    stage = Stage(open_page(), recordings.plain(), view="")
+    assert stage.page.is_visible(".agv-fold-canvas")
+    assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "fold"
+    [fold] = stage.scene.folds
+    title = stage.page.text_content(".agv-fold-answer-title")
+    assert fold.sentence.startswith(title)
+    stage = Stage(open_page(), recordings.failing(), view="")
+    assert stage.page.is_visible(".agv-canvas[data-camera]")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["plain", "checkpointed", "running_sum", "adversarial"])
+def test_the_fold_violates_no_rule_of_axe(open_page, axe, picture, scheme, name):
+    page = open_page(color_scheme=scheme, viewport={"width": 1440, "height": 900})
+    stage = Stage(page, getattr(recordings, name)(), view="fold")
+    page.screenshot(path=picture(f"fold-{name}-{scheme}"))
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document.querySelector('.agv'))")["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+    assert stage.page.locator(".agv-fold-kind").count() == len(
+        max(stage.scene.folds, key=lambda fold: fold.peak_nbytes).kinds
+    )
+
+
+def test_kinds_and_lines_have_the_bytes_of_the_recording(open_page):
+    scene = recordings.plain()
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold")
+    [fold] = scene.folds
+    titles = {kind.name: kind.title for kind in scene.saved_kinds}
+    labels = stage.page.locator(".agv-fold-kind > .agv-grow").all_text_contents()
+    assert labels == [titles[kind] for kind in fold.kinds]
+    lines = {s.lineno for s in scene.counted_storages if s.lineno}
+    assert stage.page.locator(".agv-heat-row:is(button)").count() == len(lines)
+    stage.page.locator(".agv-heat-row:is(button)").first.click()
+    assert stage.page.is_visible(".agv-pane-source")
+
+
+def test_ribbons_are_reached_by_keys_and_select_their_tensors(open_page):
+    scene = recordings.plain()
+    stage = Stage(open_page(), scene, view="fold")
+    stage.page.focus(".agv-fold-canvas")
+    stage.page.keyboard.press("ArrowRight")
+    first = scene.ribbons[0]
+    assert first.label in stage.page.text_content(".agv-fold [aria-live]")
+    stage.page.keyboard.press("Enter")
+    storage = scene.counted_storages[first.members[0]]
+    assert stage.selected() == {**stage.selected(), "kind": "tensor", "id": storage.storage_id}
+    stage.page.click("text=Show its lifeline")
+    assert stage.page.is_visible(".agv-pane-tensors")
+
+
+def test_a_ribbon_under_the_pointer_has_a_tooltip(open_page):
+    scene = recordings.plain()
+    stage = Stage(open_page(), scene, view="fold")
+    box = stage.page.locator(".agv-fold-canvas").bounding_box()
+    ribbon = max(scene.ribbons, key=lambda each: each.nbytes)
+    middle = sum(ribbon.waist) / 2 / 100_000
+    x = box["x"] + 14 + (box["width"] - 28) * middle
+    stage.page.mouse.move(x, box["y"] + box["height"] / 2)
+    assert ribbon.label in stage.page.text_content(".agv-fold-canvas .agv-tooltip")
+
+
+def test_what_is_held_follows_the_time(open_page, picture):
+    scene = recordings.plain()
+    stage = Stage(open_page(), scene, view="fold")
+    [fold] = scene.folds
+    held = """(time) => {
+        const written = [];
+        const write = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+          written.push(text);
+          return write.call(this, text, ...rest);
+        };
+        change("state", `view=fold&time=${time}`);
+        CanvasRenderingContext2D.prototype.fillText = write;
+        return written.filter((text) => text.endsWith("held now"));
+    }"""
+    stage.page.evaluate("traits.state = ''")
+    for time_ns in (fold.start_ns + 1, fold.turn_ns, (fold.turn_ns + fold.end_ns) // 2):
+        nbytes = held_at(scene, time_ns)
+        text = f"{nbytes} B" if nbytes < 1000 else f"{nbytes / 1000:.1f} kB"
+        assert stage.page.evaluate(held, time_ns)[-1:] == [f"{text} held now"]
+    stage.page.screenshot(path=picture("fold-replayed"))
+
+
+def test_the_folds_of_several_backwards_are_chosen(open_page):
+    scene = recordings.running_sum()
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold")
+    entries = stage.page.locator(".agv-fold-entry")
+    assert entries.count() == len(scene.folds) == 6
+    entries.nth(3).click()
+    assert entries.nth(3).get_attribute("aria-pressed") == "true"
+    title = stage.page.text_content(".agv-fold-answer-title")
+    assert scene.folds[3].sentence.startswith(title)
+
+
+@pytest.mark.parametrize("width", [420, 1000, 1440])
+def test_the_fold_needs_no_scrolling_sideways(open_page, picture, width):
+    page = open_page(viewport={"width": width, "height": 800})
+    Stage(page, recordings.plain(), view="fold")
+    page.screenshot(path=picture(f"fold-{width}"))
+    assert page.evaluate("document.querySelector('.agv-fold').scrollWidth") <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_low_viewer_shows_the_fold_alone_until_it_is_opened(open_page, picture):
+    page = open_page(viewport={"width": 900, "height": 700})
+    Stage(page, recordings.plain(), view="fold")
+    page.evaluate("change('height', 260)")
+    assert page.locator(".agv").bounding_box()["height"] == 260
+    for hidden in (".agv-rail", ".agv-top-bar", ".agv-scrubber", ".agv-fold-answer", ".agv-heat"):
+        assert not page.is_visible(hidden)
+    assert page.is_visible(".agv-fold-title")
+    page.screenshot(path=picture("fold-alone"))
+    page.click(".agv-fold-title button")
+    assert page.evaluate("traits.height") == 620
+    assert page.is_visible(".agv-rail")
