@@ -970,7 +970,7 @@ class Trace:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what ``pickle`` stores: the bytes of the file that ``save`` would write.
+        """Return the content of the file that ``save`` would write, for ``pickle``.
 
         Raises:
             RecordingStateError: if the recording is open, or belongs to a parent process.
