@@ -172,11 +172,15 @@ zoo: $(VENV)/.made ## record models of transformers, diffusers, timm and others,
 	.venv-zoo/bin/python -m tests.zoo $(MODELS)
 
 # The memory that PyTorch and Python never free is no concern of the engine.
-sanitize: $(VENV)/.developing ## record programs with an engine that is built with sanitizers: four minutes
+sanitize: $(VENV)/.developing ## record programs with an engine that is built with sanitizers: five minutes
 	$(BIN)/python -m tests.sanitize.run_programs build $(CURDIR)/build-output/sanitized
 	AUTOGRADVIZ_CACHE=$(CURDIR)/build-output/sanitized ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0 \
 		LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 		$(BIN)/python -m tests.sanitize.run_programs run 1
+	$(BIN)/python -m tests.sanitize.run_programs build-for-threads $(CURDIR)/build-output/thread-sanitized
+	AUTOGRADVIZ_CACHE=$(CURDIR)/build-output/thread-sanitized TSAN_OPTIONS=ignore_noninstrumented_modules=1:report_signal_unsafe=0 \
+		LD_PRELOAD="$$(g++ -print-file-name=libtsan.so) $$(g++ -print-file-name=libstdc++.so)" \
+		$(BIN)/python -m tests.sanitize.run_programs run-threads 1
 
 planted-bugs: native $(VENV)/.developing ## plant bugs in correct programs and ask for the line; SEED=2 COUNT=60
 	$(BIN)/python -m tests.planted_bugs --seed $(SEED) --count $(COUNT)

@@ -23,8 +23,8 @@ _NAMES_BY_MODULE = {
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MemorySnapshotError MissingExtraError "
         "MissingProgramError NativeBuildError NotAGraphError NotATraceError "
-        "NothingToReproduceError OutputExistsError ProgramNotFoundError RecordingStateError "
-        "StepWithoutLossError "
+        "NothingToReproduceError OpsNotRecordedError OutputExistsError ProgramNotFoundError "
+        "RecordingStateError StepWithoutLossError "
         "UnknownFormatError UnknownRegionError UnknownSlugError UnknownTargetError "
         "UnsupportedTorchError"
     ),

@@ -57,6 +57,7 @@ from autogradviz.errors import NativeBuildError as NativeBuildError
 from autogradviz.errors import NotAGraphError as NotAGraphError
 from autogradviz.errors import NotATraceError as NotATraceError
 from autogradviz.errors import NothingToReproduceError as NothingToReproduceError
+from autogradviz.errors import OpsNotRecordedError as OpsNotRecordedError
 from autogradviz.errors import OutputExistsError as OutputExistsError
 from autogradviz.errors import ProgramNotFoundError as ProgramNotFoundError
 from autogradviz.errors import RecordingStateError as RecordingStateError

@@ -199,6 +199,20 @@ class UnknownTargetError(AutogradvizError, ValueError):
     slug = "unknown-target"
 
 
+class OpsNotRecordedError(AutogradvizError, ValueError):
+    """The answer needs the operators of the step, and the recording has none.
+
+    Example:
+        >>> with autogradviz.record(ops=False) as without:
+        ...     pass
+        >>> without.predict_memory()
+        Traceback (most recent call last):
+        autogradviz.errors.OpsNotRecordedError: ...
+    """
+
+    slug = "ops-not-recorded"
+
+
 class NothingToReproduceError(AutogradvizError, ValueError):
     """The recording has no exception and no finding, or lacks the arguments of operators.
 

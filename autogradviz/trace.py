@@ -9,7 +9,7 @@ from autogradviz import event_log
 from autogradviz.analysis import Analysis
 from autogradviz.causes import Audit, Certificate, audit_entry, explain_target, find_problems
 from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues
-from autogradviz.errors import MissingExtraError, RecordingStateError
+from autogradviz.errors import MissingExtraError, OpsNotRecordedError, RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
 from autogradviz.events import VersionBumped
 from autogradviz.export import describe_formats
@@ -437,7 +437,8 @@ class Trace:
             bandwidth: of these copies, in bytes per second. The default is that of PCIe 3.0.
 
         Raises:
-            ValueError: if a pattern matches no module, or the recording has no ops.
+            UnknownTargetError: if a pattern matches no module.
+            OpsNotRecordedError: if the recording has no ops.
 
         Example:
             >>> prediction = trace.predict_memory(checkpoint="down", offload="up")
@@ -448,7 +449,7 @@ class Trace:
 
         if not self.analysis.ops:
             message = "a prediction needs ops; record with record(model, ops=True)"
-            raise ValueError(message)
+            raise OpsNotRecordedError(message)
         chosen = [choose_modules(self.analysis, names) for names in (checkpoint, offload)]
         return self._memory_model.predict(chosen[0], chosen[1], bandwidth)
 
@@ -1003,6 +1004,21 @@ class Trace:
         return self.log == other.log if isinstance(other, Trace) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the content of the file that ``save`` would write, for ``pickle``.
+
+        Raises:
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+        """
+        log = self.log
+        return _unpickled, (event_log.to_bytes(log), log.problem, self._title)
+
+
+def _unpickled(content: bytes, problem: str | None, title: str | None) -> Trace:
+    log = event_log.from_bytes(content)
+    log.problem = problem
+    return Trace(log, title=title)
 
 
 def load(path: str | os.PathLike[str]) -> Trace:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.module_call_of_sequence_number import read_call_intervals
+from autogradviz.errors import UnknownTargetError
 from autogradviz.events import (
     ModuleEntered,
     ModuleExited,
@@ -394,7 +395,7 @@ def choose_modules(analysis: Analysis, patterns: str | Iterable[str]) -> tuple[s
     Modules inside another one that matches are left out: its region contains them.
 
     Raises:
-        ValueError: if a pattern matches no module.
+        UnknownTargetError: if a pattern matches no module.
     """
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     names = dict.fromkeys(module.name for module in analysis.modules.values())
@@ -404,7 +405,7 @@ def choose_modules(analysis: Analysis, patterns: str | Iterable[str]) -> tuple[s
         if not found:
             named = ", ".join(repr(name) for name in [*names][1:4]) or "none were recorded"
             message = f"no module is named {pattern!r}; names are {named} and so on"
-            raise ValueError(message)
+            raise UnknownTargetError(message)
         chosen.update(dict.fromkeys(found))
     return tuple(
         name

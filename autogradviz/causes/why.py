@@ -89,7 +89,8 @@ class _Answers:
         if isinstance(target, BaseException) or target == "error" or question == RAISED:
             return self._of_error()
         if isinstance(target, int) and not isinstance(target, bool):
-            return self._of_node(self._node(str(target)))
+            known = target in self._graph.node_names  # negative in damaged files
+            return self._of_node(target if known else self._node(str(target)))
         if isinstance(target, str):
             return self._of_name(target, question)
         message = (

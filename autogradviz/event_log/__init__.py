@@ -49,10 +49,12 @@ from autogradviz.event_log.streaming_writer import Stream
 from autogradviz.event_log.trace_file import (
     batches,
     columns_of,
+    from_bytes,
     is_complete_trace,
     load,
     save,
     save_new,
+    to_bytes,
 )
 from autogradviz.event_log.training_steps import TrainingSteps
 from autogradviz.event_log.uncompressed_rows import Row
@@ -74,6 +76,7 @@ __all__ = [
     "collective_key",
     "columns_of",
     "described_schema",
+    "from_bytes",
     "is_arrow_file",
     "is_complete_trace",
     "load",
@@ -86,6 +89,7 @@ __all__ = [
     "save_new",
     "step_totals",
     "temp_sibling",
+    "to_bytes",
     "with_common_rounds",
     "within",
     "write_options",

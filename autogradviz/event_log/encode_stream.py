@@ -44,8 +44,8 @@ def described_schema() -> pa.Schema:
 
 
 def write_options() -> pa.ipc.IpcWriteOptions:
-    """Return the options for writing batches."""
-    return pa.ipc.IpcWriteOptions(compression="zstd")
+    """Return the options for writing batches, without threads that outlive it."""
+    return pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 
 
 class Encoder:

@@ -19,6 +19,7 @@ from autogradviz.event_log.compressed_rows import CompressedRows
 from autogradviz.event_log.log_segments import Segments
 from autogradviz.event_log.uncompressed_rows import Rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
+from autogradviz.support.escape_surrogates import escape_surrogates
 from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.fork_safe_locks import new_lock
 from autogradviz.support.pause_gc import collector_waiting
@@ -265,13 +266,21 @@ class Log:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log):
             return NotImplemented
-        same = all(self.columns(kind) == other.columns(kind) for kind in EVENT_TYPES)
+        pairs = ((self.columns(kind), other.columns(kind)) for kind in EVENT_TYPES)
+        same = all(one == two or _encodable(one) == _encodable(two) for one, two in pairs)
         return same and self.problem == other.problem
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"<Log of {len(self):,} events>"
+
+
+def _encodable(value: Any) -> Any:
+    """Return columns or a value of them with the text that a file has of it."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_encodable, value))
+    return escape_surrogates(value) if isinstance(value, str) else value
 
 
 def _in_order(columns: Columns) -> Columns:

@@ -86,6 +86,29 @@ def save_new(log: Log, path: PathLike) -> None:
         link_if_absent(partial, target)
 
 
+def to_bytes(log: Log) -> bytes:
+    """Return the stream in the file of a log."""
+    return b"".join(_stream(log))[len(file_layout.BEGIN) :]
+
+
+def from_bytes(content: bytes) -> Log:
+    """Return the log of which ``to_bytes`` returned the stream.
+
+    Raises:
+        NotATraceError: if it has another format version.
+    """
+    check_head(Path("a pickled trace"), content)
+    return _read(content)
+
+
+def _read(content: bytes) -> Log:
+    """Return the log in the stream of a trace file, or its readable part."""
+    stored, problem = _check(content)
+    log = Log(Segments(stored))
+    log.problem = problem or _find_missing(log)
+    return log
+
+
 def _write(log: Log, path: Path) -> None:
     with path.open("xb") as file:
         file.writelines(_stream(log))
@@ -166,10 +189,7 @@ def load(path: PathLike) -> Log:
     if path.is_dir():
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
-    stored, problem = _check(read_content(path))
-    log = Log(Segments(stored))
-    log.problem = problem or _find_missing(log)
-    return log
+    return _read(read_content(path))
 
 
 def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:

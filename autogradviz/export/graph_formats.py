@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
-from autogradviz.export.escape_surrogates import escape_surrogates
 from autogradviz.render.graphviz import to_dot
 from autogradviz.scene import build_scene
+from autogradviz.support.escape_surrogates import escape_surrogates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.causes import find_problems
-from autogradviz.export.escape_surrogates import escape_surrogates
 from autogradviz.render.svg.story import no_story, render_story
 from autogradviz.scene import build_scene
 from autogradviz.scene.causes import with_causes
+from autogradviz.support.escape_surrogates import escape_surrogates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -447,5 +447,5 @@ class Engine(Protocol):
     def norm(self, tensor: torch.Tensor) -> float | None:
         """Return the L2 norm of a tensor, None if operators are to compute it."""
 
-    def copy_number(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
-        """Return a copy of a scalar and its value, None if operators are to copy it."""
+    def read_number(self, tensor: torch.Tensor) -> float | None:
+        """Return the value of a scalar, None if operators are to read it."""

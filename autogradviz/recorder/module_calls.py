@@ -150,6 +150,7 @@ class ModuleTable:
         self._count += 1
         dead = self._known.get(id(module))  # its address was reused
         if dead is not None:
+            self._roots.discard(dead[1])
             self._release_name(dead[1])
         self._known[id(module)] = (weakref.ref(module), module_id)
         self._names[module_id] = name
@@ -164,6 +165,7 @@ class ModuleTable:
         for key, (module, number) in self._known.copy().items():
             if module() is None:
                 self._known.pop(key, None)
+                self._roots.discard(number)
                 self._release_name(number)
 
     def _release_name(self, module_id: int) -> None:

@@ -25,6 +25,7 @@ from autogradviz.events import (
     ErrorRaised,
     GradAccumulated,
     HookRan,
+    NodeSeen,
     NodeStarted,
     OptimizerStepped,
     ParameterSeen,
@@ -186,8 +187,10 @@ def _questions(
     failed = [n.index for n in scene.nodes if n.state == "failed" or n.error]
     unreached = (n.index for n in scene.nodes if n.state == "not_run")
     chosen = dict.fromkeys([*failed, *sorted(concerned), *islice(unreached, MAX_NODES)])
+    described = set(analysis.log.column(NodeSeen, "node_id"))  # not all are in damaged files
     for index in islice(chosen, MAX_NODES):
-        yield f"node {index}", scene.nodes[index].node_id
+        if scene.nodes[index].node_id in described:
+            yield f"node {index}", scene.nodes[index].node_id
     good = {badge.name for badge in scene.parameter_badges if badge.grad == "ok"}
     rows = analysis.log.fields(ParameterSeen, "tensor_id", "buffer")
     buffers = {tensor_id for tensor_id, buffer in rows if buffer}

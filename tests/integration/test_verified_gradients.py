@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.events import RecorderFailed
+from autogradviz.events import RecorderFailed, RequiresGradChanged
 
 
 def verify(step, *, module=True):
@@ -529,3 +529,12 @@ def test_gradient_that_is_no_larger_than_rounding_is_not_verified():
     weight = torch.randn(4, 6).half()
     found = verify(lambda: (Normalize.apply(x) * weight).sum().backward())
     assert (found.failed, found.unverified) == ((), ())
+
+
+def test_operators_that_verify_runs_again_are_not_recorded_as_leaves_of_the_program():
+    w = torch.ones(3, requires_grad=True)
+    with autogradviz.record(verify=True) as trace:
+        for _ in range(5):
+            (w * 2).sum().backward()
+    assert not trace.log.of(RequiresGradChanged)
+    assert str(trace.certificate()).startswith("Certificate: 25 of 25 facts hold")

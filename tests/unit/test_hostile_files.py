@@ -225,3 +225,13 @@ def test_rows_of_a_file_are_not_unmarshalled(tmp_path, monkeypatch):
     whole = list(log)
     monkeypatch.delattr("autogradviz.event_log.compressed_rows.marshal.loads")
     assert list(load(tmp_path / "x.agv")) == whole
+
+
+@pytest.mark.parametrize("number", [-5, 2**62])
+def test_report_of_nodes_with_impossible_numbers_is_written(number, tmp_path):
+    log = m.make_log(
+        [m.began(), m.node(number, "ExpBackward0", nr=1), m.node(3, "MulBackward0", nr=2)]
+    )
+    save(log, tmp_path / "odd.agv")
+    autogradviz.load(tmp_path / "odd.agv").html(tmp_path / "odd.html")
+    assert "ExpBackward0" in autogradviz.load(tmp_path / "odd.agv").why(number).target

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     # Backward, tensor, place, what is read, and the layout if that is the part of a ``DTensor``.
     Reading = tuple[int, int, Place, torch.Tensor, int]
     Norms = Sequence[Any]  # numbers, or tensors of one number
-    Loss = tuple[int, int, torch.Tensor | float]  # backward, tensor, the loss
+    # Backward, tensor, the loss: a number, or a copy if that is complex or on a device.
+    Loss = tuple[int, int, torch.Tensor | float]
 
 MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
 _WIDER: Final = {torch.float64: torch.float64, torch.complex128: torch.float64}
@@ -91,9 +92,9 @@ class GradientTable:
         self._intern = tensors.intern
         self._leaves = leaves
         self._emit_norm = session.emitter(NormRead)
-        self._losses: list[Reading] = []
-        self._newest_losses: deque[Reading] = deque(maxlen=MAX_LOSSES)
-        self._losses_of_step: list[Loss] = []  # on the CPU
+        self._losses: list[Loss] = []
+        self._newest_losses: deque[Loss] = deque(maxlen=MAX_LOSSES)
+        self._losses_of_step: list[tuple[int, int, float]] = []
         self.reads_devices = True
         """Tensors on devices are read; False once the memory of one is exhausted."""
         self.reached: dict[int, int] = {}
@@ -110,7 +111,7 @@ class GradientTable:
         engine = session.engine
         self._ordinary_nbytes = engine.ordinary_nbytes
         self._norm = engine.norm
-        self._copy_number = engine.copy_number
+        self._read_number = engine.read_number
         self._last_reached = NO_ID  # the last leaf of those whose norms were read
 
     def engine_called(self) -> None:
@@ -128,35 +129,35 @@ class GradientTable:
         return self._callers <= own
 
     def copy_losses(self, backward_id: int, outputs: Sequence[Any]) -> None:
-        """Copy the scalars at which a backward starts."""
+        """Read the scalars at which a backward starts; copy those on a device, without waiting."""
         if infers_shapes():
             return
         for root in outputs:
             if not isinstance(root, torch.Tensor):
                 continue
             if is_plain(root):
-                copied = self._copy_number(root)
-                if copied is not None:
-                    self._add_loss(backward_id, self._intern(root), *copied)
+                number = self._read_number(root)
+                if number is not None:
+                    self._add_loss((backward_id, self._intern(root), number))
                     continue
             with DisableTorchFunction(), below_autograd():
                 if not readable(root):
                     self._session.could_not_read("losses", root)
                 elif root.numel() == 1:
-                    loss = root.clone()
-                    known = loss if root.is_cpu and not root.is_complex() else None
-                    self._add_loss(backward_id, self._intern(root), loss, known)
+                    is_number = root.is_cpu and not root.is_complex()
+                    loss = float(root.item()) if is_number else root.clone()
+                    self._add_loss((backward_id, self._intern(root), loss))
 
-    def _add_loss(self, backward_id: int, tensor_id: int, loss: torch.Tensor, value: Any) -> None:
-        """Add the copy of a loss, and the value or tensor to read when the step ends."""
-        copied: Reading = (backward_id, tensor_id, "root", loss, NO_LAYOUT)
-        self._losses.append(copied)
-        self._newest_losses.append(copied)
-        if value is not None:
-            self._losses_of_step.append((backward_id, tensor_id, value))
+    def _add_loss(self, found: Loss) -> None:
+        """Add a loss, to those of the step too if it is a number."""
+        self._losses.append(found)
+        self._newest_losses.append(found)
+        backward_id, tensor_id, loss = found
+        if isinstance(loss, float):
+            self._losses_of_step.append((backward_id, tensor_id, loss))
 
-    def losses_after(self, backward_id: int) -> list[Reading]:
-        """Return the copies of the losses of backwards with larger ids."""
+    def losses_after(self, backward_id: int) -> list[Loss]:
+        """Return the losses of backwards with larger ids."""
         newer = takewhile(lambda loss: loss[0] > backward_id, reversed(self._newest_losses))
         return list(newer)[::-1]
 
@@ -166,8 +167,7 @@ class GradientTable:
         if not losses:
             return
         for backward_id, tensor_id, loss in losses:
-            value = loss if isinstance(loss, float) else _read(loss)
-            known = value if isfinite(value) else None
+            known = loss if isfinite(loss) else None
             self._session.emit(LossRead, backward_id, tensor_id, known)
 
     def read_step_norms(self, first_backward_id: int) -> int:
@@ -242,13 +242,20 @@ class GradientTable:
     def read_norms(self) -> None:
         """Record the norms of losses, and of the gradients of the leaves that were reached."""
         with DisableTorchFunction(), below_autograd():
+            copies: list[Reading] = []
+            for backward_id, tensor_id, loss in self._losses:
+                if isinstance(loss, float):
+                    norm = abs(loss) if isfinite(loss) else None
+                    self._emit_read(backward_id, tensor_id, "root", NO_LAYOUT, norm)
+                else:
+                    copies.append((backward_id, tensor_id, "root", loss, NO_LAYOUT))
             readings = [
-                one for one in chain(self._losses, self._gradients())
+                one for one in chain(copies, self._gradients())
                 if one[3].is_cpu or self.reads_devices
             ]  # fmt: skip
             for group, norms in self._norms(readings):
-                for one, norm in zip(group, _numbers(norms), strict=True):
-                    self._emit_read(*one[:3], one[4], _checked(norm, one[3]))
+                for one, read in zip(group, _numbers(norms), strict=True):
+                    self._emit_read(*one[:3], one[4], _checked(read, one[3]))
             self._losses.clear()
             if not self.may_read():
                 self._emit_held()
@@ -436,11 +443,6 @@ def _numbers(norms: Norms) -> Sequence[float]:
 
 def _is_on_device(norm: Any) -> bool:
     return isinstance(norm, torch.Tensor) and not norm.is_cpu
-
-
-def _read(loss: torch.Tensor) -> float:
-    with DisableTorchFunction(), below_autograd():
-        return float(loss.item())
 
 
 def _checked(norm: float, tensor: torch.Tensor) -> float | None:

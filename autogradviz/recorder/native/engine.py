@@ -135,7 +135,7 @@ class NativeEngine:
         self.prune_history: Callable[[int], None] = self.recording.prune_history
         self.ordinary_nbytes: Callable[[torch.Tensor], int] = extension.ordinary_nbytes
         self.norm: Callable[[torch.Tensor], float | None] = extension.norm
-        self.copy_number = extension.copy_number
+        self.read_number = extension.read_number
         self._stacks: NativeStacks
         self._contents: NativeFingerprints
         self._recent: NativeRecentTensors

@@ -326,8 +326,8 @@ class Extension(Protocol):
     def norm(self, tensor: torch.Tensor) -> float | None:
         """Return the L2 norm of a dense tensor on the host, None for another one."""
 
-    def copy_number(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
-        """Return a copy of a scalar on the host and its value, None for another tensor."""
+    def read_number(self, tensor: torch.Tensor) -> float | None:
+        """Return the value of a scalar on the host, None for another tensor."""
 
     def ordinary_nbytes(self, tensor: torch.Tensor) -> int:
         """Return the bytes of a contiguous real tensor on the host, 0 for another one."""

@@ -108,7 +108,7 @@ PyMethodDef functions[] = {
     {"code", code, METH_O, nullptr},
     {"line_of", line_of, METH_VARARGS, nullptr},
     {"norm", norm, METH_O, nullptr},
-    {"copy_number", copy_number, METH_O, nullptr},
+    {"read_number", read_number, METH_O, nullptr},
     {"ordinary_nbytes", ordinary_nbytes, METH_O, nullptr},
     {"set_recorder_folder", set_recorder_folder, METH_O, nullptr},
     {"take_snapshot", take_snapshot, METH_VARARGS, nullptr},

@@ -4,7 +4,6 @@
 #include "gradient_norms.h"
 #include "recording_object.h"
 
-#include <ATen/EmptyTensor.h>
 
 namespace agv {
 namespace {
@@ -256,17 +255,14 @@ PyObject* norm(PyObject*, PyObject* object) {
   Py_RETURN_NONE;
 }
 
-// copy_number(tensor) -> (copy, value) of an ordinary tensor with one entry, None for any other.
+// read_number(tensor) -> the value of an ordinary tensor with one entry, None for any other.
 //
-// The copy is made without an operator, which a profiler of the user's would show.
-PyObject* copy_number(PyObject*, PyObject* object) {
+// It is read without an operator, which a profiler of the user's would show.
+PyObject* read_number(PyObject*, PyObject* object) {
   at::Tensor tensor = tensor_of(object);
   if (PyErr_Occurred()) return nullptr;
   if (!is_ordinary(tensor) || tensor.numel() != 1) Py_RETURN_NONE;
-  at::Tensor copy(at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type()));
-  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.itemsize());
-  double value = first_value(copy);
-  return Py_BuildValue("Nd", THPVariable_Wrap(copy), value);
+  return PyFloat_FromDouble(first_value(tensor));
 }
 
 // record_detach(tensor, result): record a read of ``tensor.data``.

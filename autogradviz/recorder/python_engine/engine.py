@@ -269,5 +269,5 @@ class PythonEngine:
     def norm(self, tensor: torch.Tensor) -> None:
         """Return None: operators compute norms."""
 
-    def copy_number(self, tensor: torch.Tensor) -> None:
-        """Return None: operators copy losses."""
+    def read_number(self, tensor: torch.Tensor) -> None:
+        """Return None: operators read losses."""

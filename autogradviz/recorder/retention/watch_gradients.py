@@ -71,7 +71,7 @@ class GradientWatch:
     def _is_bad_on_device(self, norms: list[Any]) -> bool:
         pending, is_bad = self._pending, False
         if pending is not None and pending.has_arrived:
-            is_bad = not bool(torch.isfinite(pending.value).all())
+            is_bad = not pending.is_finite
             pending = None
         if norms and pending is None:
             first = norms[0].device

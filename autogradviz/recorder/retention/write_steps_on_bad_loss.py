@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections import deque
 from contextlib import suppress
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -39,7 +40,7 @@ class PendingLoss(NamedTuple):
     """A loss on its way to the host."""
 
     step: int
-    value: torch.Tensor
+    value: torch.Tensor | float
     copied: Any  # an event of its device; None if no copy was needed
 
     @property
@@ -47,10 +48,17 @@ class PendingLoss(NamedTuple):
         """Whether it can be read without waiting."""
         return self.copied is None or bool(self.copied.query())
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether it is neither infinite nor NaN."""
+        if isinstance(self.value, float):
+            return isfinite(self.value)
+        return bool(torch.isfinite(self.value).all())
 
-def copy_to_host(loss: torch.Tensor, step: int) -> PendingLoss:
+
+def copy_to_host(loss: torch.Tensor | float, step: int) -> PendingLoss:
     """Start to copy a loss to the host."""
-    if loss.device.type == "cpu":
+    if isinstance(loss, float) or loss.is_cpu:
         return PendingLoss(step, loss, None)
     value = torch.empty_like(loss, device="cpu", pin_memory=True)
     value.copy_(loss, non_blocking=True)
@@ -88,14 +96,14 @@ class LossWatch:
 
     def _first_bad(self) -> int | None:
         """Return the first step whose loss is not finite, None if none is known."""
-        for backward_id, _, _, loss, _ in self._gradients.losses_after(self._backward_id):
+        for backward_id, _, loss in self._gradients.losses_after(self._backward_id):
             self._backward_id = backward_id
-            if readable(loss):
+            if isinstance(loss, float) or readable(loss):
                 self._pending.append(copy_to_host(loss, self._steps.count - 1))
         while self._pending and self._pending[0].has_arrived:
-            step, value, _ = self._pending.popleft()
-            if not bool(torch.isfinite(value).all()):
-                return step
+            pending = self._pending.popleft()
+            if not pending.is_finite:
+                return pending.step
         return None
 
     def _write(self, step: int) -> None:

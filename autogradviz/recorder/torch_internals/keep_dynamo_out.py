@@ -140,10 +140,10 @@ def replace_in_rules(ours: Any, original: Any) -> None:
 
 
 def forget_tensor_attribute(name: str, ours: Any) -> None:
-    """Give Dynamo, if it was imported meanwhile, PyTorch's attribute of tensors instead of ours.
+    """Put PyTorch's attribute of tensors back into Dynamo's table, if it was imported meanwhile.
 
-    Dynamo copies the attributes of tensors, once, when it is imported. It would take ours for
-    another kind of attribute, and keep the recording alive.
+    Dynamo copies the attributes of tensors, once, when it is imported. It would take the one of a
+    recording for another kind of attribute, and keep the recording alive.
     """
     table = getattr(sys.modules.get(_TENSORS), "all_tensor_attrs", None)
     if table is None or table.get(name) is not ours:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from contextlib import contextmanager
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -21,6 +23,16 @@ if TYPE_CHECKING:
 _INHERITED: Final = object()
 
 
+def _name_like(ours: Any, original: Any) -> None:
+    """Give our function name, signature and documentation of the original.
+
+    It is then pickled as the original is. Both may be static methods.
+    """
+    function, named = (getattr(each, "__func__", each) for each in (ours, original))
+    if isinstance(function, FunctionType) and callable(named) and named is not function:
+        functools.update_wrapper(function, named)
+
+
 class _Patch:
     """Replaces attributes of a class or module by ours."""
 
@@ -28,6 +40,8 @@ class _Patch:
         self._owner = owner
         self._ours = ours
         self._originals = {name: vars(owner).get(name, _INHERITED) for name in ours}
+        for name, original in self._originals.items():
+            _name_like(ours[name], original)
 
     def install(self) -> None:
         """Replace each attribute that holds the original."""
@@ -152,6 +166,7 @@ class _PatchOfModules:
         self._name = name
         self._original = original
         self._ours = ours
+        _name_like(ours, original)
         self._modules: list[Any] = []
         self._loaded = 0
 

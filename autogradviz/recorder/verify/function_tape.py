@@ -211,7 +211,7 @@ class FunctionTape:
             for each in self._externals:
                 leaf = _widened(each.copy.detach()) if wide else each.copy.detach()
                 if (each.is_input or each.leaf is not None) and _is_differentiable(leaf):
-                    leaf.requires_grad_()
+                    leaf.requires_grad = True  # ``requires_grad_`` is recorded
                 leaves[each.number], values[each.number] = leaf, leaf.clone()
         for op, names in self._ops:
             results = tensors_in(_run(op, values, wide=wide))

@@ -145,7 +145,8 @@ def replay(op: KeptOp) -> Replayed:
     def restore(kept: Kept) -> torch.Tensor:
         tensor = kept.tensor()
         if kept.requires_grad:
-            tensor = tensor.detach().requires_grad_()
+            tensor = tensor.detach()
+            tensor.requires_grad = True  # ``requires_grad_`` is recorded
         if kept.written:
             tensor = tensor.clone()
         if kept.place is not None:
