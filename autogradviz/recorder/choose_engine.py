@@ -23,6 +23,7 @@ def choose_engine(
     stops: bool = False,
     verifies: bool = False,
     annotates: bool = False,
+    frees: bool = False,
 ) -> Engine:
     """Return the engine that is to observe PyTorch.
 
@@ -33,6 +34,7 @@ def choose_engine(
         stops: some events are to open the debugger.
         verifies: gradients are verified.
         annotates: addresses of saved tensors are recorded.
+        frees: storages that are freed are recorded.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
@@ -48,6 +50,8 @@ def choose_engine(
         problem = "the native engine does not verify gradients (verify)"
     if annotates:
         problem = "the native engine does not read addresses (annotate_memory)"
+    if frees:
+        problem = "the native engine does not record what is freed (memory)"
     if problem is None:
         status = build.status()
         if status.usable:

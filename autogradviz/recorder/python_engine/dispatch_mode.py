@@ -86,6 +86,8 @@ _RECENT: Final = 64
 _THREAD: Final = field_names(OpCalled).index("thread")
 _OP: Final = field_names(OpCalled).index("op")
 _NOTHING: Final = nullcontext()
+_READ_DEVICE: Final = torch.ops.prim.device.default
+"""Python and C++ read the device of a fake tensor with it. It may run inside another operator."""
 
 
 def _count_nothing(_name: str, _phase: str, _state: ThreadState) -> None:
@@ -152,6 +154,7 @@ class OpMode(TorchDispatchMode):
         self._streams = True if torch.accelerator.is_available() else None
         self._norms = OutputNorms(session) if session.with_norms else None
         self._tensors = tensors
+        self._freed = tensors.freed
         self._versions = versions
         self._reader = TensorReader(session, tensors, versions, fingerprints)
         self._creators = creators
@@ -224,6 +227,8 @@ class OpMode(TorchDispatchMode):
     @skip_dynamo_recursive
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is _READ_DEVICE:
+            return func(*args, **kwargs)
         state = self._local.state
         traced = (state.suspended or _modes()) and self._is_traced(state)
         origin = EAGER
@@ -359,6 +364,8 @@ class OpMode(TorchDispatchMode):
     def _begin(self, func: Any, args: Any, kwargs: Any, state: ThreadState) -> Call | None:
         self._session.begin_recorder_time()
         try:
+            if self._freed:
+                self._tensors.emit_freed()
             try:
                 signature = SIGNATURES[func._op]  # noqa: SLF001
             except (KeyError, AttributeError):  # seen for the first time, or of higher order
@@ -421,6 +428,8 @@ class OpMode(TorchDispatchMode):
         self._session.begin_recorder_time()
         try:
             signature, state, plain, created, inside, taken, versions, written, hashes = call
+            if self._freed:
+                self._tensors.emit_freed()
             if signature.foreach and error is None:
                 bump_missed_foreach(written)
             given: Ints

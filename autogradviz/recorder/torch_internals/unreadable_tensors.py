@@ -45,6 +45,11 @@ def dispatches(kind: type) -> bool:
     return kind not in PLAIN_TENSORS and dispatch is not _OWN_DISPATCH
 
 
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a fake one."""
+    return type(tensor) is FakeTensor
+
+
 def why_unreadable(tensor: torch.Tensor, *, sparse: bool = False) -> str:
     """Return the kind of a tensor whose entries cannot be read, "" if they can be.
 
