@@ -15,9 +15,7 @@ from autogradviz.analysis.compiled_save_places import ModuleNames
 from autogradviz.analysis.device_times import DeviceTime
 from autogradviz.analysis.device_traffic import DeviceWait, Transfer
 from autogradviz.analysis.phase_times import PhaseTimes
-from autogradviz.analysis.memory_by_kind import MemoryByKind as MemoryByKind
-from autogradviz.analysis.memory_by_kind import MemoryKind as MemoryKind
-from autogradviz.analysis.memory_by_kind import MemoryPoint as MemoryPoint
+from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
 from autogradviz.analysis.selective_policies import PolicyOp, SelectivePolicy
@@ -66,7 +64,9 @@ __all__ = [
     "HistoryKind",
     "Hold",
     "Hook",
+    "MemoryByKind",
     "MemoryCurve",
+    "MemoryPoint",
     "MemoryPrediction",
     "Module",
     "ModuleNames",

@@ -72,7 +72,7 @@ def _train(
         optimizer.zero_grad()
         for _ in range(parts):
             loss = model(*batch)
-            (loss / parts).backward()
+            loss.backward()
         optimizer.step()
     return model, optimizer
 
