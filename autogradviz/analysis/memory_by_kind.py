@@ -344,7 +344,8 @@ class _Lives:
         received: set[int | None] = set(self._lasting)
         for event in analysis.log.of(NodeStarted):
             received.update(analysis.tensors[i].storage_id for i in event.inputs if i >= 0)
-        for op, then in zip_longest(analysis.ops, analysis.ops[1:]):
+        pairs = zip_longest(analysis.ops, analysis.ops[1:])
+        for op, then in reversed([*pairs]):  # a sum of three is received; that of two is its operand
             if op.overload != "aten.add.Tensor" or op.phase == "forward" or not op.outputs:
                 continue
             first, result = op.inputs[0].storage_id, op.outputs[0].storage_id
@@ -353,6 +354,7 @@ class _Lives:
             died = self._died.get(first)
             is_last = died is not None and op.seq < died and (then is None or died < then.seq)
             if is_last and died is not None and op.inputs[0].nbytes == op.outputs[0].nbytes:
+                received.add(first)
                 yield result, died
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,9 +13,11 @@ from autogradviz.checking.program import loss_of
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.events import BackwardStarted
 from autogradviz.planning.fake_tensors import FakeCopies, fake_model, planning_modes
+from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recording.lifecycle import Recording
 from autogradviz.recording.record_context import check_model
 from autogradviz.recording_options import RecordingOptions
+from autogradviz.render.terminal_text import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from autogradviz.trace import Trace
 
 _PLANNED = "planned with fake tensors: there are no values, and times are those of planning"
+_NO_DEVICE = (
+    "autogradviz: fake tensors of a device need a PyTorch that has this device; plan the step on the "
+    "CPU: sizes are the same, but for buffers of kernels"
+)
 _VALUES_READ = ("tensor subclasses", "FakeTensor.__format__")
 """Parts of the messages of functions that read values without an operator."""
 
@@ -88,6 +95,8 @@ def plan(
                 loss.backward()
         except BaseException as raised:
             error = raised
+            if "cuda" in str(raised).lower() and not torch.cuda.is_available():
+                add_note(raised, _NO_DEVICE)
             needs = _reads_values(raised)
             if needs is not None:
                 raise needs from raised
@@ -106,14 +115,14 @@ def _reads_values(error: BaseException) -> StepNeedsValuesError | None:
     """Return the error of a step that reads values without an operator, None for others."""
     if not any(part in str(error) for part in _VALUES_READ):
         return None
-    traceback = error.__traceback__
-    place = ""
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        place = f"{code.co_filename}:{traceback.tb_lineno}, in {code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}"
-        traceback = traceback.tb_next
+    places = [
+        f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_name}"
+        for frame, line in walk_tb(error.__traceback__)
+        if is_user_code(frame.f_code)
+    ]
     message = (
-        f"a plan has no values; {place} reads those of a tensor (numpy(), a format); read a "
-        "number with item(), and say what to read: plan(..., numbers=1.0)"
+        f"a plan has no values; {places[-1] if places else 'the step'} reads those of a tensor "
+        "(numpy(), a format); read a number with item(), and say what to read: "
+        "plan(..., numbers=1.0)"
     )
     return StepNeedsValuesError(message)

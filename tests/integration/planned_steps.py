@@ -174,6 +174,31 @@ def gpt_accumulated() -> Any:
     return _train(model, torch.optim.AdamW(model.parameters()), _words(), parts=3)
 
 
+def wide_embedding() -> Any:
+    """Accumulated gradients that are larger than everything else."""
+    model = WithLoss(nn.Sequential(nn.Embedding(20_000, 64), nn.Linear(64, 8)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return _train(model, optimizer, torch.randint(0, 20_000, (4, 16)), parts=3)
+
+
+def gradient_sums() -> Any:
+    """Gradients that the engine adds before it passes them on, where memory is at its peak."""
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 512)
+            self.branches = nn.ModuleList([nn.Linear(512, 1) for _ in range(3)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.layer(x)
+            return torch.stack([branch(hidden).sum() for branch in self.branches])
+
+    model = WithLoss(Branches())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return _train(model, optimizer, torch.rand(256, 8))
+
+
 def gpt_checkpointed() -> Any:
     """Each block is checkpointed."""
     model = GPT(512, 128, 4, 4, run=partial(checkpoint, use_reentrant=False))
@@ -218,5 +243,5 @@ def gpt_bfloat16() -> Any:
 
 STEPS = [
     mlp_sgd, mlp_momentum, mlp_adamw, adamw_foreach, cnn, lstm, gru_cell, gpt, gpt_tied,
-    gpt_accumulated, gpt_checkpointed, gpt_reentrant, gpt_selective, gpt_bfloat16,
+    gpt_accumulated, wide_embedding, gradient_sums, gpt_checkpointed, gpt_reentrant, gpt_selective, gpt_bfloat16,
 ]  # fmt: skip
