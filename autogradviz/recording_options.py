@@ -18,7 +18,7 @@ class RecordingOptions:
     """The options of one recording; ``record`` documents those that it has.
 
     Attributes:
-        memory_of_fakes: of the live tensors, ``memory`` is to record fake ones only.
+        fake_mode: of the live tensors, ``memory`` is to record the fake ones of this mode only.
         path: as the user wrote it, because "run/" names the folder of a distributed run.
         break_on: the conditions under which the debugger is opened.
         verify: verify gradients: all, or those of the nodes of a module.
@@ -32,7 +32,7 @@ class RecordingOptions:
     fingerprints: bool = False
     norms: bool = False
     memory: bool = False
-    memory_of_fakes: bool = False
+    fake_mode: object = None
     annotate_memory: bool = False
     device_time: bool = False
     verify: bool | str = False

@@ -18,8 +18,9 @@ adds, by rounding and fragments.
 
 NOTE [ Sums out of place ]
 Under a dispatch mode, PyTorch's engine adds two gradients out of place; else it adds in place if
-nothing else refers to the first one. If the first operand dies as soon as the operator has returned,
-nothing did. So the sum takes its place here, if the plain program is asked about.
+nothing else refers to the memory of the first one. If that dies as soon as the operator has
+returned, nothing did, unless it is a view, which keeps its base. So the sum takes its place here,
+if the plain program is asked about.
 """
 
 from __future__ import annotations
@@ -213,16 +214,12 @@ class _Lives:
     def __init__(self, analysis: Analysis, device: str | None, *, as_plain: bool) -> None:
         self._analysis = analysis
         self._device = device
-        self._died = {
-            storage_id: event.seq
-            for event in analysis.log.of(StoragesFreed)
-            for storage_id in event.storage_ids
-        }
+        self._died = _deaths(analysis)
         self._lasting, self._owners = self._read_lasting()
         self._holds: dict[int, list[Hold]] = defaultdict(list)
         for hold in analysis.memory.holds:
             self._holds[hold.storage_id].append(hold)
-        self._taken_over = dict(self._sums_in_place()) if as_plain else {}
+        self._taken_over = dict(sums_in_place(analysis)) if as_plain else {}
 
     def __iter__(self) -> Iterator[_Life]:
         analysis = self._analysis
@@ -338,24 +335,44 @@ class _Lives:
             if storage_id is not None:
                 yield done.tensor_id, storage_id
 
-    def _sums_in_place(self) -> Iterator[tuple[int, int]]:
-        """Yield storages of sums that take the place of their first operand, and when it dies."""
-        analysis = self._analysis
-        received: set[int | None] = set(self._lasting)
-        for event in analysis.log.of(NodeStarted):
-            received.update(analysis.tensors[i].storage_id for i in event.inputs if i >= 0)
-        pairs = zip_longest(analysis.ops, analysis.ops[1:])
-        for op, then in reversed([*pairs]):  # a sum of three is received; that of two is its operand
-            if op.overload != "aten.add.Tensor" or op.phase == "forward" or not op.outputs:
-                continue
-            first, result = op.inputs[0].storage_id, op.outputs[0].storage_id
-            if first is None or result is None or result not in received:
-                continue
-            died = self._died.get(first)
-            is_last = died is not None and op.seq < died and (then is None or died < then.seq)
-            if is_last and died is not None and op.inputs[0].nbytes == op.outputs[0].nbytes:
-                received.add(first)
-                yield result, died
+
+def sums_in_place(analysis: Analysis) -> Iterator[tuple[int, int]]:
+    """Yield storages of sums that take the place of their first operand, and when it dies.
+
+    See NOTE [ Sums out of place ].
+    """
+    died = _deaths(analysis)
+    received: set[int | None] = set()
+    for event in analysis.log.of(NodeStarted):
+        received.update(analysis.tensors[each].storage_id for each in event.inputs if each >= 0)
+    views = {
+        made.tensor_id
+        for op in analysis.ops
+        for made in op.outputs
+        if made not in op.written and any(made.storage_id == t.storage_id for t in op.inputs)
+    }
+    pairs = zip_longest(analysis.ops, analysis.ops[1:])
+    for op, then in reversed([*pairs]):  # a sum of three is received; that of two is its operand
+        if op.overload != "aten.add.Tensor" or op.phase == "forward" or not op.outputs:
+            continue
+        operand, result = op.inputs[0], op.outputs[0].storage_id
+        first = operand.storage_id
+        if first is None or result not in received or operand.tensor_id in views:
+            continue
+        end = died.get(first)
+        is_last = end is not None and op.seq < end and (then is None or end < then.seq)
+        if result is not None and end is not None and is_last:
+            received.add(first)
+            yield result, end
+
+
+def _deaths(analysis: Analysis) -> dict[int, int]:
+    """Return the event by which each storage was freed."""
+    return {
+        storage_id: event.seq
+        for event in analysis.log.of(StoragesFreed)
+        for storage_id in event.storage_ids
+    }
 
 
 def measure_memory(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.types import SourceLocation
 
-_READ_NUMBER: Final = torch.ops.aten._local_scalar_dense.default
+_READ_NUMBER: Final = "aten._local_scalar_dense.default"
 _WITHOUT_WORKSPACE: Final = frozenset(
     {"aten.mkldnn_rnn_layer.default", "aten._cudnn_rnn.default", "aten.miopen_rnn.default"}
 )
@@ -57,13 +57,13 @@ class PlanMode(TorchDispatchMode):
         self._numbers = numbers
         self._limit = limit
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if str(func) in _WITHOUT_WORKSPACE:
             self._limit("plan", f"the buffers of {func} for backward are not known: they count 0 B")
         try:
             return func(*args, **(kwargs or {}))
         except DataDependentOutput as error:
-            if func is _READ_NUMBER and (self._numbers is not None or _in_optimizer()):
+            if str(func) == _READ_NUMBER and (self._numbers is not None or _in_optimizer()):
                 number = 1 if self._numbers is None else self._numbers
                 return _as_dtype(number, args[0].dtype)
             raise StepNeedsValuesError(_message(func, user_line())) from error
@@ -92,7 +92,7 @@ def _as_dtype(number: float, dtype: torch.dtype) -> complex | float | int | bool
 
 def _message(func: Any, line: SourceLocation | None) -> str:
     """Return which line needs values, and what to do."""
-    if func is _READ_NUMBER:
+    if str(func) == _READ_NUMBER:
         what = "reads a number of a tensor (item(), float(), a condition)"
         advice = "leave the line out of the step, or say what to read: plan(..., numbers=1.0)"
     else:
@@ -103,14 +103,9 @@ def _message(func: Any, line: SourceLocation | None) -> str:
     return f"a plan has no values; {where} {what}; {advice}"
 
 
-@contextmanager
-def planning_modes(
-    numbers: float | None, limit: Callable[[str, str], None]
-) -> Iterator[FakeTensorMode]:
-    """Let operators compute shapes only; see NOTE [ Modes of a plan ]."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with mode, PlanMode(numbers, limit):
-        yield mode
+def new_fake_mode() -> FakeTensorMode:
+    """Return a mode in which operators compute shapes only; real tensors may be their inputs."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 class FakeCopies:

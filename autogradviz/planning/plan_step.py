@@ -12,7 +12,7 @@ import torch
 from autogradviz.checking.program import loss_of
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.events import BackwardStarted
-from autogradviz.planning.fake_tensors import FakeCopies, fake_model, planning_modes
+from autogradviz.planning.fake_tensors import FakeCopies, PlanMode, fake_model, new_fake_mode
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recording.lifecycle import Recording
 from autogradviz.recording.record_context import check_model
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _PLANNED = "planned with fake tensors: there are no values, and times are those of planning"
 _NO_DEVICE = (
-    "autogradviz: fake tensors of a device need a PyTorch that has this device; plan the step on the "
-    "CPU: sizes are the same, but for buffers of kernels"
+    "autogradviz: fake tensors of a device need a PyTorch that has this device; plan the step on "
+    "the CPU: sizes are the same, but for buffers of kernels"
 )
 _VALUES_READ = ("tensor subclasses", "FakeTensor.__format__")
 """Parts of the messages of functions that read values without an operator."""
@@ -78,10 +78,13 @@ def plan(
         40000400000
     """
     check_model(model, "plan()")
-    recording = Recording(RecordingOptions(memory=True, memory_of_fakes=True, engine="python"), model)
+    mode = new_fake_mode()
+    recording = Recording(RecordingOptions(memory=True, fake_mode=mode, engine="python"), model)
     given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else [*optimizer]
     with ExitStack() as stack:
-        copies = FakeCopies(stack.enter_context(planning_modes(numbers, recording.limit)))
+        stack.enter_context(mode)
+        stack.enter_context(PlanMode(numbers, recording.limit))
+        copies = FakeCopies(mode)
         stack.enter_context(fake_model(copies, model, given))
         arguments = copies.tree(tuple(batch))
         trace = recording.begin(id(sys._getframe()))  # noqa: SLF001 - the documented way
@@ -92,7 +95,7 @@ def plan(
             kept = step(*arguments)
             loss = loss_of(kept)
             if isinstance(loss, torch.Tensor) and loss.requires_grad and not _ran_backward(trace):
-                loss.backward()
+                torch.autograd.backward(loss)
         except BaseException as raised:
             error = raised
             if "cuda" in str(raised).lower() and not torch.cuda.is_available():

@@ -41,17 +41,17 @@ def choose_engine(
     """
     if name == "python":
         return PythonEngine("it was chosen")
-    problem = None
-    if reads_contents and torch.accelerator.is_available():
-        problem = "the native engine does not read contents on an accelerator"
-    if stops:
-        problem = "the native engine cannot open a debugger (break_on)"
-    if verifies:
-        problem = "the native engine does not verify gradients (verify)"
-    if annotates:
-        problem = "the native engine does not read addresses (annotate_memory)"
-    if frees:
-        problem = "the native engine does not record what is freed (memory)"
+    refused = (
+        (frees, "the native engine does not record what is freed (memory)"),
+        (annotates, "the native engine does not read addresses (annotate_memory)"),
+        (verifies, "the native engine does not verify gradients (verify)"),
+        (stops, "the native engine cannot open a debugger (break_on)"),
+        (
+            reads_contents and torch.accelerator.is_available(),
+            "the native engine does not read contents on an accelerator",
+        ),
+    )
+    problem = next((text for applies, text in refused if applies), None)
     if problem is None:
         status = build.status()
         if status.usable:

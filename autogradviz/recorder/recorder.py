@@ -83,7 +83,7 @@ class Recorder:
             norms=options.norms,
             memory=options.memory,
         )
-        self.session.memory_of_fakes = options.memory_of_fakes
+        self.session.fake_mode = options.fake_mode
         self.session.with_addresses = options.annotate_memory
         self.session.with_device_time = options.device_time
         if options.break_on:

@@ -85,8 +85,8 @@ class Session:
         """Called with an exception, the event of the op that raised it, and its stack."""
         self.with_memory = memory
         """Storages that are freed are recorded."""
-        self.memory_of_fakes = False
-        """Of the live tensors, only fake ones are."""
+        self.fake_mode: object = None
+        """Of the live tensors, only the fake ones of this mode are, if there is one."""
         self.with_device_time = False
         self.device_spans: DeviceSpans | None = None
         """Times module calls on the device, if that is recorded and there is one."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - the usual name
+from torch.nn import functional as F
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -91,14 +91,18 @@ class WithLoss(nn.Module):
 
 def mlp_sgd() -> Any:
     """A perceptron."""
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 8))
+    model = nn.Sequential(
+        nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 8)
+    )
     model = WithLoss(model)
     return _train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.rand(128, 256))
 
 
 def mlp_momentum() -> Any:
     """A perceptron with dropout and momentum."""
-    model = WithLoss(nn.Sequential(nn.Linear(256, 512), nn.Dropout(0.1), nn.SiLU(), nn.Linear(512, 64)))
+    model = WithLoss(
+        nn.Sequential(nn.Linear(256, 512), nn.Dropout(0.1), nn.SiLU(), nn.Linear(512, 64))
+    )
     return _train(
         model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.rand(512, 256)
     )
@@ -220,9 +224,7 @@ def _keep_products(_context: Any, op: Any, *_args: Any, **_kwargs: Any) -> Check
 def gpt_selective() -> Any:
     """Checkpointing that keeps the results of matrix products."""
     contexts = partial(create_selective_checkpoint_contexts, _keep_products)
-    model = GPT(
-        512, 128, 4, 3, run=partial(checkpoint, use_reentrant=False, context_fn=contexts)
-    )
+    model = GPT(512, 128, 4, 3, run=partial(checkpoint, use_reentrant=False, context_fn=contexts))
     return _train(model, torch.optim.AdamW(model.parameters()), _words())
 
 
@@ -243,5 +245,6 @@ def gpt_bfloat16() -> Any:
 
 STEPS = [
     mlp_sgd, mlp_momentum, mlp_adamw, adamw_foreach, cnn, lstm, gru_cell, gpt, gpt_tied,
-    gpt_accumulated, wide_embedding, gradient_sums, gpt_checkpointed, gpt_reentrant, gpt_selective, gpt_bfloat16,
+    gpt_accumulated, wide_embedding, gradient_sums, gpt_checkpointed, gpt_reentrant,
+    gpt_selective, gpt_bfloat16,
 ]  # fmt: skip

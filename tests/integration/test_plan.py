@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import autogradviz
-from autogradviz.analysis.memory_by_kind import measure_memory
+from autogradviz.analysis.memory_by_kind import measure_memory, sums_in_place
 
 HERE = Path(__file__).parent
 
@@ -60,7 +60,9 @@ def measured_peak(step):
     with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
         kept = step()
     del kept
-    events = [each for each in profiler.profiler.kineto_results.events() if each.name() == "[memory]"]
+    events = [
+        each for each in profiler.profiler.kineto_results.events() if each.name() == "[memory]"
+    ]
     total = peak = 0
     for event in sorted(events, key=lambda each: each.start_ns()):
         total += event.nbytes()
@@ -119,6 +121,29 @@ def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
     before = memory.rows[0].seq < trace.analysis.ops[0].seq and memory.rows[0].total
     ours = [(op.overload, memory.at(op.seq).total - before) for op in trace.analysis.ops]
     assert ours == count.totals
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
+def test_sums_that_take_the_place_of_an_operand_are_those_that_the_native_engine_sees(step):
+    with autogradviz.record(engine="native") as real:
+        step()
+    with autogradviz.record(memory=True) as trace:
+        step()
+    taken = {storage_id for storage_id, _ in sums_in_place(trace.analysis)}
+    sums = list(zip(sums_of(real), sums_of(trace), strict=True))
+    assert [op.name == "add_" for op, _ in sums] == [
+        op.name == "add_" or op.outputs[0].storage_id in taken for _, op in sums
+    ]
+
+
+def sums_of(trace):
+    """Return the sums of gradients."""
+    return [
+        op
+        for op in trace.analysis.ops
+        if op.name in {"add", "add_"} and op.phase == "backward" and op.backward_node_id is not None
+    ]
 
 
 def test_bytes_of_each_kind_are_those_of_the_tensors():
@@ -184,7 +209,7 @@ memory = trace.memory_by_kind()
 grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 print(memory.peak.nbytes["parameters"], memory.rows[-1].nbytes["optimizer state"], grown)
 """
-    run = subprocess.run(  # noqa: S603
+    run = subprocess.run(
         [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, check=True
     )
     parameters, state, grown = map(int, run.stdout.split())

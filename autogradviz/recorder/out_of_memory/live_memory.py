@@ -69,10 +69,10 @@ class LiveMemory:
     def _emit(self, held_as: HeldAs, tensors: Iterable[torch.Tensor]) -> None:
         """Record the tensors that were not recorded as this before, one for each storage."""
         session, intern, storage_id = self._session, self._tensors.intern, self._tensors.storage_id
-        known = self._seen.setdefault(held_as, set())
+        known, mode = self._seen.setdefault(held_as, set()), session.fake_mode
         by_storage: dict[int | None, int] = {}
         for tensor in tensors:
-            if session.memory_of_fakes and not is_fake(tensor):
+            if mode is not None and not is_fake(tensor, mode):
                 continue
             tensor_id = intern(tensor)
             by_storage.setdefault(storage_id(tensor_id), tensor_id)

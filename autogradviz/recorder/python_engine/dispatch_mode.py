@@ -154,14 +154,14 @@ class OpMode(TorchDispatchMode):
         self._streams = True if torch.accelerator.is_available() else None
         self._norms = OutputNorms(session) if session.with_norms else None
         self._tensors = tensors
-        self._freed = tensors.freed
         self._versions = versions
         self._reader = TensorReader(session, tensors, versions, fingerprints)
         self._creators = creators
         self._recent_outputs = recent_outputs
         self._stops = session.stops
         self._verifier = session.verifier
-        self._execute = self._run_call if session.verifier is None else self._run_verified
+        self._execute_call = self._run_call if session.verifier is None else self._run_verified
+        self._execute = self._run_and_emit_freed if session.with_memory else self._execute_call
         self._add_to_step = (digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
         self.arguments = OpArgumentTable(session)
@@ -227,8 +227,6 @@ class OpMode(TorchDispatchMode):
     @skip_dynamo_recursive
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is _READ_DEVICE:
-            return func(*args, **kwargs)
         state = self._local.state
         traced = (state.suspended or _modes()) and self._is_traced(state)
         origin = EAGER
@@ -237,7 +235,7 @@ class OpMode(TorchDispatchMode):
         if origin >= LEFT_OUT and signature_of(func).repeats:
             state.sequence_nr = _sequence_nr()
             return self._run_unrecorded(func, types, args, kwargs)
-        call = None if traced else self._begin(func, args, kwargs, state)
+        call = None if traced or func is _READ_DEVICE else self._begin(func, args, kwargs, state)
         if call is None:
             return func(*args, **kwargs)
         signature = call[0]
@@ -293,6 +291,12 @@ class OpMode(TorchDispatchMode):
 
     def _run_call(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return self._run(call[0], func, types, args, kwargs)
+
+    def _run_and_emit_freed(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Run an op, and record the storages that were freed since the last one."""
+        result = self._execute_call(call, func, types, args, kwargs)
+        self._session.guarded("memory", self._tensors.emit_freed)
+        return result
 
     def _run_verified(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Run an op, and keep what its node is verified with."""
@@ -364,8 +368,6 @@ class OpMode(TorchDispatchMode):
     def _begin(self, func: Any, args: Any, kwargs: Any, state: ThreadState) -> Call | None:
         self._session.begin_recorder_time()
         try:
-            if self._freed:
-                self._tensors.emit_freed()
             try:
                 signature = SIGNATURES[func._op]  # noqa: SLF001
             except (KeyError, AttributeError):  # seen for the first time, or of higher order
@@ -428,8 +430,6 @@ class OpMode(TorchDispatchMode):
         self._session.begin_recorder_time()
         try:
             signature, state, plain, created, inside, taken, versions, written, hashes = call
-            if self._freed:
-                self._tensors.emit_freed()
             if signature.foreach and error is None:
                 bump_missed_foreach(written)
             given: Ints

@@ -84,6 +84,7 @@ Storage: TypeAlias = tuple[
 The last item has the ids of its other tensors, if there are any.
 """
 
+
 def _note_freed(freed: list[int], storage_id: int, _reference: object) -> None:
     """Note that a storage was freed; this may interrupt anything, so it emits no event."""
     freed.append(storage_id)

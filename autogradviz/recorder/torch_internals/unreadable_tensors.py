@@ -45,9 +45,9 @@ def dispatches(kind: type) -> bool:
     return kind not in PLAIN_TENSORS and dispatch is not _OWN_DISPATCH
 
 
-def is_fake(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a fake one."""
-    return type(tensor) is FakeTensor
+def is_fake(tensor: torch.Tensor, mode: object = None) -> bool:
+    """Return whether a tensor is a fake one, of a mode if it is given."""
+    return type(tensor) is FakeTensor and mode in {None, tensor.fake_mode}
 
 
 def why_unreadable(tensor: torch.Tensor, *, sparse: bool = False) -> str:
