@@ -4,7 +4,8 @@ from autogradviz._version import __version__ as __version__
 
 _NAMES_BY_MODULE = {
     "analysis": (
-        "Analysis CompiledOp CompiledRegion DeviceTime MemoryPrediction PhaseTimes PolicyOp "
+        "Analysis CompiledOp CompiledRegion DeviceTime MemoryByKind MemoryPoint "
+        "MemoryPrediction PhaseTimes PolicyOp "
         "Recomputation Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory "
         "Transfer"
     ),
@@ -24,13 +25,14 @@ _NAMES_BY_MODULE = {
         "MemorySnapshotError MissingExtraError "
         "MissingProgramError NativeBuildError NotAGraphError NotATraceError "
         "NothingToReproduceError OpsNotRecordedError OutputExistsError ProgramNotFoundError "
-        "RecordingStateError StepWithoutLossError "
+        "RecordingStateError StepNeedsValuesError StepWithoutLossError "
         "UnknownFormatError UnknownRegionError UnknownSlugError UnknownTargetError "
         "UnsupportedTorchError"
     ),
     "memory_snapshots": "MemoryReconciliation MemoryRow",
     "event_log": "Log RankSummary",
     "explanations.read_pages": "Page explain",
+    "planning.plan_step": "plan",
     "recording.enable": "disable enable",
     "recording.record_context": "record",
     "render.live_widget": "LiveWidget",

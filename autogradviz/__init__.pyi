@@ -5,6 +5,8 @@ from autogradviz.analysis import Analysis as Analysis
 from autogradviz.analysis import CompiledOp as CompiledOp
 from autogradviz.analysis import CompiledRegion as CompiledRegion
 from autogradviz.analysis import DeviceTime as DeviceTime
+from autogradviz.analysis import MemoryByKind as MemoryByKind
+from autogradviz.analysis import MemoryPoint as MemoryPoint
 from autogradviz.analysis import MemoryPrediction as MemoryPrediction
 from autogradviz.analysis import PhaseTimes as PhaseTimes
 from autogradviz.analysis import PolicyOp as PolicyOp
@@ -61,6 +63,7 @@ from autogradviz.errors import OpsNotRecordedError as OpsNotRecordedError
 from autogradviz.errors import OutputExistsError as OutputExistsError
 from autogradviz.errors import ProgramNotFoundError as ProgramNotFoundError
 from autogradviz.errors import RecordingStateError as RecordingStateError
+from autogradviz.errors import StepNeedsValuesError as StepNeedsValuesError
 from autogradviz.errors import StepWithoutLossError as StepWithoutLossError
 from autogradviz.errors import UnknownFormatError as UnknownFormatError
 from autogradviz.errors import UnknownRegionError as UnknownRegionError
@@ -73,6 +76,7 @@ from autogradviz.explanations.read_pages import Page as Page
 from autogradviz.explanations.read_pages import explain as explain
 from autogradviz.memory_snapshots import MemoryReconciliation as MemoryReconciliation
 from autogradviz.memory_snapshots import MemoryRow as MemoryRow
+from autogradviz.planning.plan_step import plan as plan
 from autogradviz.recording.enable import disable as disable
 from autogradviz.recording.enable import enable as enable
 from autogradviz.recording.record_context import record as record

@@ -237,6 +237,18 @@ class StepWithoutLossError(AutogradvizError, TypeError):
     slug = "step-without-loss"
 
 
+class StepNeedsValuesError(AutogradvizError, RuntimeError):
+    """The step that ``plan`` was to run reads values, or has shapes that depend on them.
+
+    Example:
+        >>> autogradviz.plan(lambda: torch.rand(3).sum().item())
+        Traceback (most recent call last):
+        autogradviz.errors.StepNeedsValuesError: ...
+    """
+
+    slug = "step-needs-values"
+
+
 class MissingExtraError(AutogradvizError, ImportError):
     """An optional package is not installed; the message names it for pip.
 

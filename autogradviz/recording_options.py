@@ -18,6 +18,7 @@ class RecordingOptions:
     """The options of one recording; ``record`` documents those that it has.
 
     Attributes:
+        fake_mode: of the live tensors, ``memory`` is to record the fake ones of this mode only.
         path: as the user wrote it, because "run/" names the folder of a distributed run.
         break_on: the conditions under which the debugger is opened.
         verify: verify gradients: all, or those of the nodes of a module.
@@ -25,11 +26,13 @@ class RecordingOptions:
 
     Raises:
         ValueError: if ``keep_steps`` is not a positive integer, ``engine`` is unknown, or
-            ``verify`` is set without ``ops``.
+            ``verify`` or ``memory`` is set without ``ops``.
     """
 
     fingerprints: bool = False
     norms: bool = False
+    memory: bool = False
+    fake_mode: object = None
     annotate_memory: bool = False
     device_time: bool = False
     verify: bool | str = False
@@ -48,6 +51,9 @@ class RecordingOptions:
             raise ValueError(message)
         if self.verify and not self.ops:
             message = "verify needs ops: the recorded operators run again"
+            raise ValueError(message)
+        if self.memory and not self.ops:
+            message = "memory needs ops: storages that are freed are found between them"
             raise ValueError(message)
         if self.engine not in get_args(EngineName):
             message = f"engine must be 'auto', 'native' or 'python', not {self.engine!r}"

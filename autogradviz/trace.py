@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import (
         CompiledRegion,
         DeviceTime,
+        MemoryByKind,
         MemoryPrediction,
         PhaseTimes,
         Region,
@@ -345,6 +346,35 @@ class Trace:
         saved = self.analysis.saved.values()
         devices = sorted({each.tensor.device for each in saved if each.tensor.device})
         return {device: self.analysis.saved_memory_of(device).total() for device in devices}
+
+    def memory_by_kind(self, device: str | None = None) -> MemoryByKind:
+        """Return all live memory, by kind: parameters, gradients, saved tensors and so on.
+
+        Needs ``record(memory=True)`` or ``plan``. Each live storage counts once, with all of its
+        bytes; what an operator allocates and frees inside of itself is not seen. Gradients that
+        PyTorch adds in place are counted so, although it does not while this is recorded.
+
+        Args:
+            device: count the storages of this device only, "cuda:0".
+
+        Returns:
+            A row for each event that changes a number, and the peak: ``print`` shows it by kind,
+            module and line.
+
+        Raises:
+            ValueError: if the recording was made without ``memory=True``.
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> with autogradviz.record(model, memory=True) as recorded:
+            ...     model(x).sum().backward()
+            >>> memory = recorded.memory_by_kind()
+            >>> memory.peak.nbytes["parameters"], memory.rows[-1].nbytes["gradients"]
+            (432, 432)
+        """
+        from autogradviz.analysis.memory_by_kind import measure_memory
+
+        return measure_memory(self.analysis, device=device, as_plain=True)
 
     def transfers(self) -> list[Transfer]:
         """Return the copies between the host and accelerators by line, the largest first.

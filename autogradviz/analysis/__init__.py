@@ -14,6 +14,7 @@ from autogradviz.analysis.compiled_region_types import (
 from autogradviz.analysis.compiled_save_places import ModuleNames
 from autogradviz.analysis.device_times import DeviceTime
 from autogradviz.analysis.device_traffic import DeviceWait, Transfer
+from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
 from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
@@ -64,7 +65,9 @@ __all__ = [
     "HistoryKind",
     "Hold",
     "Hook",
+    "MemoryByKind",
     "MemoryCurve",
+    "MemoryPoint",
     "MemoryPrediction",
     "Module",
     "ModuleNames",

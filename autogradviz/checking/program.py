@@ -257,7 +257,7 @@ class Program:
                 run.derived[name] = run.derived[name] + added if name in run.derived else added
 
     def _finish(self, run: Run, result: Any, *, backward: bool) -> None:
-        found = _loss_of(result)
+        found = loss_of(result)
         run.ran_backward = bool(run.gradients) or any(
             p.grad is not None for p in self.model.parameters()
         )
@@ -339,7 +339,7 @@ def _kind(result: Any) -> str:
     return repr(result) if isinstance(result, int | float | None) else f"a {type(result).__name__}"
 
 
-def _loss_of(result: Any) -> Any:
+def loss_of(result: Any) -> Any:
     """Return the first scalar tensor or number that a step returned, None if there is none."""
     if isinstance(result, dict):
         result = result.get("loss", tuple(result.values()))

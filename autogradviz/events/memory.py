@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from autogradviz.events.base import Event
-from autogradviz.events.field_types import EventSeq, OpSeq, TensorId, event
+from autogradviz.events.field_types import EventSeq, OpSeq, StorageId, TensorId, event
 
 HeldAs: TypeAlias = Literal["parameter", "gradient", "optimizer state", "other"]
 """The kind of a live tensor, as Python objects show it; saved tensors are among "other"."""
@@ -34,11 +34,27 @@ class OutOfMemory(Event):
 @event(in_every_module=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHeld(Event):
-    """These tensors were alive when an allocation failed: one for each storage, on any device."""
+    """These tensors were alive: one for each storage, on any device.
 
-    failure_seq: EventSeq  # the ``OutOfMemory``
+    They are read when an allocation fails. With ``record(memory=True)``, they are also read when
+    the recording begins and ends; gradients after each backward, and the state of an optimizer
+    after its step.
+    """
+
+    failure_seq: EventSeq | None  # the ``OutOfMemory``, None without one
     held_as: HeldAs
     tensor_ids: tuple[TensorId, ...]
+
+
+@event(in_every_module=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoragesFreed(Event):
+    """Nothing referred to these storages any more (``record(memory=True)`` only).
+
+    They were freed after the last operator, or while it ran.
+    """
+
+    storage_ids: tuple[StorageId, ...]
 
 
 @event(in_every_module=True)

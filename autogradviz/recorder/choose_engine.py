@@ -23,6 +23,7 @@ def choose_engine(
     stops: bool = False,
     verifies: bool = False,
     annotates: bool = False,
+    frees: bool = False,
 ) -> Engine:
     """Return the engine that is to observe PyTorch.
 
@@ -33,21 +34,24 @@ def choose_engine(
         stops: some events are to open the debugger.
         verifies: gradients are verified.
         annotates: addresses of saved tensors are recorded.
+        frees: storages that are freed are recorded.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
     """
     if name == "python":
         return PythonEngine("it was chosen")
-    problem = None
-    if reads_contents and torch.accelerator.is_available():
-        problem = "the native engine does not read contents on an accelerator"
-    if stops:
-        problem = "the native engine cannot open a debugger (break_on)"
-    if verifies:
-        problem = "the native engine does not verify gradients (verify)"
-    if annotates:
-        problem = "the native engine does not read addresses (annotate_memory)"
+    refused = (
+        (frees, "the native engine does not record what is freed (memory)"),
+        (annotates, "the native engine does not read addresses (annotate_memory)"),
+        (verifies, "the native engine does not verify gradients (verify)"),
+        (stops, "the native engine cannot open a debugger (break_on)"),
+        (
+            reads_contents and torch.accelerator.is_available(),
+            "the native engine does not read contents on an accelerator",
+        ),
+    )
+    problem = next((text for applies, text in refused if applies), None)
     if problem is None:
         status = build.status()
         if status.usable:

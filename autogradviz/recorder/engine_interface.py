@@ -430,6 +430,9 @@ class Engine(Protocol):
     def live_storages(self) -> list[int]:
         """Return one tensor of each storage that is alive."""
 
+    def emit_freed(self) -> None:
+        """Record the storages that were freed since the last op, if that is recorded."""
+
     def failed_op(self) -> tuple[int, list[int]] | None:
         """Return the op that raised last, if its thread has called none since.
 

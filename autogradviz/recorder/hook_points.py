@@ -39,6 +39,7 @@ from autogradviz.recorder.out_of_memory.failures import (
     AllocationFailures,
     observe_allocation_failures,
 )
+from autogradviz.recorder.out_of_memory.live_memory import LiveMemory
 from autogradviz.recorder.owners.held_graph import HeldGraphs
 from autogradviz.recorder.placement_changes import observe_placements
 from autogradviz.recorder.raised_errors import describe, explained_error
@@ -103,6 +104,9 @@ class HookPoints:
             session, self.tensors, self.modules, self._walk_before_backward,
             self.gradients.may_read,
         )  # fmt: skip
+        self.live_memory: LiveMemory | None = None
+        if session.with_memory:
+            self.live_memory = LiveMemory(session, self.tensors, self.gradients.may_read)
         self.device_times: DeviceTimes | None = None
         if session.with_device_time:
             kind = device_type()
@@ -115,6 +119,9 @@ class HookPoints:
             self.steps,
         )  # fmt: skip
         self.backwards.on_error = self.failures.raised
+        if self.live_memory is not None:
+            self.backwards.on_end = self.live_memory.read_gradients
+            self.steps.on_stepped = self.live_memory.read_state
         self.compilers = CompilerObserver(session, self.tensors, self.nodes)
         self.functions.on_compiled = self.compilers.runs.on_node
         self.state = StateTable(session, self.runs)
@@ -130,6 +137,8 @@ class HookPoints:
     def install(self) -> ExitStack:
         """Install every hook, or none if one fails; return the context that removes them."""
         skip_recorder_frames()
+        if self.live_memory is not None:
+            self._session.guarded("memory", self.live_memory.read_all)
         with ExitStack() as pending:
             for context in self._contexts():
                 pending.enter_context(context)
@@ -190,6 +199,8 @@ class HookPoints:
         device = "" if error is None else guarded("memory", self.failures.left, error)
         if device and device != "cpu":  # which has no memory for the results
             self.gradients.reads_devices = False
+        if self.live_memory is not None:
+            guarded("memory", self.live_memory.finish)
         if self.device_times is not None:
             guarded("device_time", self.device_times.finish)
         guarded("nodes", self._walk_recent)

@@ -73,6 +73,7 @@ class Recorder:
             stops=bool(options.break_on),
             verifies=bool(options.verify),
             annotates=options.annotate_memory,
+            frees=options.memory,
         )
         self.session = Session(
             engine,
@@ -80,7 +81,9 @@ class Recorder:
             stacks=options.stacks,
             fingerprints=options.fingerprints,
             norms=options.norms,
+            memory=options.memory,
         )
+        self.session.fake_mode = options.fake_mode
         self.session.with_addresses = options.annotate_memory
         self.session.with_device_time = options.device_time
         if options.break_on:

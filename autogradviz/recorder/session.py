@@ -56,6 +56,7 @@ class Session:
         stacks: bool,
         fingerprints: bool,
         norms: bool = False,
+        memory: bool = False,
     ) -> None:
         """Prepare a recording; nothing is recorded before ``open``.
 
@@ -65,6 +66,7 @@ class Session:
             stacks: events carry Python stacks.
             fingerprints: events carry hashes of tensor contents.
             norms: sums and norms of the outputs of ops are recorded.
+            memory: storages that are freed are recorded.
         """
         self.engine = engine
         self.with_ops = ops
@@ -81,6 +83,10 @@ class Session:
         self.with_addresses = False
         self.on_failed_op: Callable[[BaseException, int, int | None], None] | None = None
         """Called with an exception, the event of the op that raised it, and its stack."""
+        self.with_memory = memory
+        """Storages that are freed are recorded."""
+        self.fake_mode: object = None
+        """Of the live tensors, only the fake ones of this mode are, if there is one."""
         self.with_device_time = False
         self.device_spans: DeviceSpans | None = None
         """Times module calls on the device, if that is recorded and there is one."""
@@ -146,7 +152,7 @@ class Session:
 
         That is "native", or "python" with the reason: "python: it was chosen".
         """
-        names = ("ops", "stacks", "fingerprints", "norms")
+        names = ("ops", "stacks", "fingerprints", "norms", "memory")
         enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
         if self.with_addresses:
             enabled += ("annotate_memory",)

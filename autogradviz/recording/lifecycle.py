@@ -133,6 +133,11 @@ class Recording:
         self._watch_interruptions(recorder)
         return self.trace
 
+    def limit(self, part: str, message: str) -> None:
+        """Note in the trace, once, that a part of the recording lacks something."""
+        if self._recorder is not None:
+            self._recorder.session.limit(part, message)
+
     def finish(self, error: BaseException | None) -> Failures | None:
         """Stop recording, and add the first finding to ``error`` as a note.
 

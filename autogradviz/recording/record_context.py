@@ -37,6 +37,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         norms: also record the sum and the L2 norm of the outputs of every op, by which
             ``autogradviz.compare(single, run)`` compares a parallel run with a run of one process.
             Reads every output twice on its device and waits for it at each op.
+        memory: record when storages are freed, and what holds the live ones, for
+            ``trace.memory_by_kind()``: all memory of the step, not only what is saved for backward.
+            Looks through all objects of the process after each backward. Needs the Python engine.
         annotate_memory: record the addresses of saved tensors, parameters and gradients, for
             ``trace.annotate_memory_snapshot`` and ``trace.reconcile_memory_snapshot``. Since
             PyTorch 2.14, saved tensors on CUDA are also annotated with module, line and slot at
@@ -111,6 +114,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         *,
         fingerprints: bool = False,
         norms: bool = False,
+        memory: bool = False,
         annotate_memory: bool = False,
         device_time: bool = False,
         verify: bool | str = False,
@@ -125,6 +129,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         options = RecordingOptions(
             fingerprints=fingerprints,
             norms=norms,
+            memory=memory,
             annotate_memory=annotate_memory,
             device_time=device_time,
             verify=verify,

@@ -46,6 +46,7 @@ LAYERS = {
     "checking": 11,
     "continuous_integration": 11,
     "demo": 11,
+    "planning": 12,
     "integrations": 12,
     "notebook": 12,
     "__init__": 13,
@@ -103,7 +104,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
 FOLDERS["recorder"] = {unit: set(RECORDER[:place]) for place, unit in enumerate(RECORDER)}
 FOLDERS["recorder"]["checkpoint"].remove("backward")
 FOLDERS["recorder"]["native"].remove("python_engine")
-NEEDS_TORCH = {"recorder", "demo", "checking"}  # checking runs the user's step
+NEEDS_TORCH = {"recorder", "demo", "checking", "planning"}  # the last two run the user's step
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -65,6 +65,8 @@ class BackwardTable:
         """The ``GradientWatch``, if fingerprints begin when a gradient is not finite."""
         self.on_error: Callable[[BaseException], None] = _ignore
         """Called with each exception that leaves the engine."""
+        self.on_end: Callable[[], None] | None = None
+        """Called when an outermost backward has returned."""
         self.failed_in: dict[int, tuple[int, int] | None] = {}
         """(node, backward) that was running when the engine raised, by ``id`` of the frame that
         called it: a traceback holds the frame, or else it is overwritten when the engine raises
@@ -139,6 +141,8 @@ class BackwardTable:
                 session.guarded("leaves", self.watch.backward_ended, call.backward_id)
             read = gradients.read_norms if session.with_fingerprints else gradients.hold_norms
             session.guarded("leaves", read)
+            if self.on_end is not None:
+                session.guarded("memory", self.on_end)
         if not runs.open:
             self._steps.backward_ended()
 

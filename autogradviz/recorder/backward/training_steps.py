@@ -68,6 +68,8 @@ class StepTable:
         self._left: tuple[int, int] | None = None
         self._is_optimized: bool | None = None
         self.count = 0
+        self.on_stepped: Callable[[Optimizer], None] | None = None
+        """Called with each optimizer that has stepped."""
         self.listeners: list[Callable[[int], None]] = []
         """Called with the number of the first event after a step."""
         self.ending_listeners: list[Callable[[], None]] = []
@@ -95,6 +97,8 @@ class StepTable:
     def optimizer_stepped(self, optimizer: Optimizer) -> None:
         """Record that an optimizer has stepped."""
         self._session.guarded("steps", self._emit_stepped, optimizer)
+        if self.on_stepped is not None:
+            self._session.guarded("memory", self.on_stepped, optimizer)
         self._by_optimizer = True
         if self._in_backward:
             self._stepped_inside = True

@@ -267,6 +267,9 @@ class NativeEngine:
         """Distinguish operators that compiled regions call from those of the program."""
         self.recording.set_origins(origins.ask, OVERLOAD_CODE)
 
+    def emit_freed(self) -> None:
+        """Do nothing: recordings that need it use the other engine."""
+
     def prune(self, used: AbstractSet[int], first_seq: int) -> None:
         """Forget everything dead."""
         self.recording.prune(set(used), engine_interface.MAX_WINDOWS)

@@ -91,6 +91,8 @@ _RECENT: Final = 64
 _THREAD: Final = field_names(OpCalled).index("thread")
 _OP: Final = field_names(OpCalled).index("op")
 _NOTHING: Final = nullcontext()
+_READ_DEVICE: Final = torch.ops.prim.device.default
+"""Python and C++ read the device of a fake tensor with it. It may run inside another operator."""
 
 
 def _count_nothing(_name: str, _phase: str, _state: ThreadState) -> None:
@@ -163,7 +165,8 @@ class OpMode(TorchDispatchMode):
         self._recent_outputs = recent_outputs
         self._stops = session.stops
         self._verifier = session.verifier
-        self._execute = self._run_call if session.verifier is None else self._run_verified
+        self._execute_call = self._run_call if session.verifier is None else self._run_verified
+        self._execute = self._run_and_emit_freed if session.with_memory else self._execute_call
         self._add_to_step = (digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
         self.arguments = OpArgumentTable(session)
@@ -256,7 +259,7 @@ class OpMode(TorchDispatchMode):
         if origin >= LEFT_OUT and signature_of(func).repeats:
             state.sequence_nr = _sequence_nr()
             return self._run_unrecorded(func, types, args, kwargs)
-        call = None if traced else self._begin(func, args, kwargs, state)
+        call = None if traced or func is _READ_DEVICE else self._begin(func, args, kwargs, state)
         if call is None:
             return func(*args, **kwargs)
         signature = call[0]
@@ -312,6 +315,12 @@ class OpMode(TorchDispatchMode):
 
     def _run_call(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return self._run(call[0], func, types, args, kwargs)
+
+    def _run_and_emit_freed(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Run an op, and record the storages that were freed since the last one."""
+        result = self._execute_call(call, func, types, args, kwargs)
+        self._session.guarded("memory", self._tensors.emit_freed)
+        return result
 
     def _run_verified(self, call: Call, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Run an op, and keep what its node is verified with."""

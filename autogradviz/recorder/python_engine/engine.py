@@ -255,6 +255,10 @@ class PythonEngine:
         """Return one tensor of each storage that is alive."""
         return self._tensors.live_storages()
 
+    def emit_freed(self) -> None:
+        """Record the storages that were freed since the last op."""
+        self._tensors.emit_freed()
+
     def failed_op(self) -> None:
         """Return None: an op that raises calls ``Session.on_failed_op``."""
 

@@ -16,11 +16,18 @@ from __future__ import annotations
 
 import weakref
 from array import array
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.events import NO_ID, DistributedTensorSeen, StridesSeen, TensorSeen
+from autogradviz.events import (
+    NO_ID,
+    DistributedTensorSeen,
+    StoragesFreed,
+    StridesSeen,
+    TensorSeen,
+)
 from autogradviz.recorder import engine_interface
 from autogradviz.recorder.python_engine.int_map import IntMap, grow
 from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
@@ -77,6 +84,12 @@ Storage: TypeAlias = tuple[
 The last item has the ids of its other tensors, if there are any.
 """
 
+
+def _note_freed(freed: list[int], storage_id: int, _reference: object) -> None:
+    """Note that a storage was freed; this may interrupt anything, so it emits no event."""
+    freed.append(storage_id)
+
+
 _SWEEP: Final = 1_000
 """Dead storages are removed when there are this many more than twice the live ones."""
 
@@ -100,6 +113,9 @@ class TensorTable:
         self._count = 0
         self._storage_count = 0
         self._described: dict[Window, Description] = {}
+        self._emit_storages_freed = session.emitter(StoragesFreed)
+        self.freed: list[int] | None = [] if session.with_memory else None
+        """Ids of storages that were freed and not recorded yet; None unless they are recorded."""
         self.storage_of: array[int] | IntMap = array("q")
         """Storage id by tensor id, NO_ID if the tensor has no storage."""
 
@@ -200,7 +216,11 @@ class TensorTable:
             # Entries are complete when they are added: other threads read without the lock.
             if known is None:
                 self._storage_count = storage_id + 1
-                storages[address] = (window, tensor_id, storage_id, _reference(storage), None)
+                freed = self.freed
+                reference = _reference(
+                    storage, None if freed is None else partial(_note_freed, freed, storage_id)
+                )
+                storages[address] = (window, tensor_id, storage_id, reference, None)
                 if len(storages) > self._sweep_at:
                     self._sweep()
             elif known[4] is None:
@@ -340,6 +360,15 @@ class TensorTable:
         """Return one tensor of each storage that is alive."""
         found = self._storages.copy().values()
         return [first for _, first, _, reference, _ in found if reference() is not None]
+
+    def emit_freed(self) -> None:
+        """Record the storages that were freed since the last call."""
+        freed = self.freed
+        if freed:
+            count = len(freed)
+            found = tuple(freed[:count])
+            del freed[:count]
+            self._emit_storages_freed(self._threads.local.state.number, None, found)
 
     def _sweep(self) -> None:
         """Remove dead storages."""

@@ -47,6 +47,7 @@ _WORKAROUNDS: Final = "running an operator as it runs without a dispatch mode"
 _READ_SAVED: Final = "reading saved tensors without unpacking them"
 _WALK: Final = "walking the graph"
 _VERIFY: Final = "running operators again for record(verify=True)"
+_PLAN = "plan()"
 _TRACING: Final = "recording nothing while a compiler traces"
 _NON_REENTRANT: Final = "non-reentrant checkpoint regions"
 
@@ -74,6 +75,10 @@ NEEDED: Final = (
     PrivateName("_C._functorch.peek_interpreter_stack", _WORKAROUNDS),
     PrivateName("overrides.enable_reentrant_dispatch", _WORKAROUNDS),
     PrivateName("utils._pytree.tree_leaves", _WORKAROUNDS),
+    PrivateName("utils._pytree.tree_map", _PLAN),
+    PrivateName("_subclasses.fake_tensor.FakeTensorMode", _PLAN),
+    PrivateName("_subclasses.fake_tensor.DataDependentOutputException", _PLAN),
+    PrivateName("_subclasses.fake_tensor.DynamicOutputShapeException", _PLAN),
     PrivateName("_C._lazy._get_default_device_type", "detecting lazy backends"),
     PrivateName("_guards.TracingContext.try_get", "calling tensor subclasses under a mode"),
     PrivateName("_C._len_torch_function_stack", "detecting function modes"),
@@ -216,6 +221,10 @@ get_current_dispatch_mode_stack: Final = (
 pop_mode: Final = torch.utils._python_dispatch._pop_mode
 push_mode: Final = torch.utils._python_dispatch._push_mode
 tree_leaves = torch.utils._pytree.tree_leaves
+tree_map = torch.utils._pytree.tree_map
+FakeTensorMode = torch._subclasses.fake_tensor.FakeTensorMode
+DataDependentOutput = torch._subclasses.fake_tensor.DataDependentOutputException
+DynamicOutputShape = torch._subclasses.fake_tensor.DynamicOutputShapeException
 get_current_function_mode_stack: Final = torch.overrides._get_current_function_mode_stack
 has_kernel_for_dispatch_key: Final = torch._C._dispatch_has_kernel_for_dispatch_key
 get_mkldnn_enabled: Final = torch._C._get_mkldnn_enabled

@@ -45,6 +45,11 @@ def dispatches(kind: type) -> bool:
     return kind not in PLAIN_TENSORS and dispatch is not _OWN_DISPATCH
 
 
+def is_fake(tensor: torch.Tensor, mode: object = None) -> bool:
+    """Return whether a tensor is a fake one, of a mode if it is given."""
+    return type(tensor) is FakeTensor and mode in {None, tensor.fake_mode}
+
+
 def why_unreadable(tensor: torch.Tensor, *, sparse: bool = False) -> str:
     """Return the kind of a tensor whose entries cannot be read, "" if they can be.
 

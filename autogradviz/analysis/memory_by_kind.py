@@ -1,0 +1,389 @@
+"""All memory of a step by kind: the live storages at each operator, from births and deaths.
+
+NOTE [ Kinds of memory ]
+Each live storage counts once, with all of its bytes, as the first of these that is true:
+
+* parameters: a parameter or buffer of a module or of an optimizer;
+* gradients: it is, was or becomes the ``.grad`` of a leaf;
+* optimizer state: it is in the state of an optimizer;
+* saved, or recomputed: a saved tensor keeps it alive now, as in ``saved_memory.py``;
+* forward, backward, optimizer: no saved tensor keeps it alive, by what ran when it was created:
+  temporaries, inputs of the next operators, results that the program keeps; recomputation is part
+  of backward;
+* other: it existed before the recording, or no recorded operator created it.
+
+A storage is born with the event of the operator that returns it first, and dies with the event that
+says so. What an operator allocates and frees inside of itself is not seen, nor what an allocator
+adds, by rounding and fragments.
+
+NOTE [ Sums out of place ]
+Under a dispatch mode, PyTorch's engine adds two gradients out of place; else it adds in place if
+nothing else refers to the memory of the first one. If that dies as soon as the operator has
+returned, nothing did, unless it is a view, which keeps its base. So the sum takes its place here,
+if the plain program is asked about.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.events import (
+    GradAccumulated,
+    MemoryHeld,
+    NodeStarted,
+    ParameterSeen,
+    RecordingStarted,
+    StoragesFreed,
+    TensorSeen,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis.analysis import Analysis
+    from autogradviz.analysis.types import Hold, Op, SourceLocation, Tensor
+
+MemoryKind: TypeAlias = Literal[
+    "parameters", "gradients", "optimizer state", "saved", "recomputed", "forward", "backward",
+    "optimizer", "other",
+]  # fmt: skip
+"""The kind of a live storage; see NOTE [ Kinds of memory ]."""
+
+KINDS: Final[tuple[MemoryKind, ...]] = get_args(MemoryKind)
+_LASTING: Final[tuple[tuple[str, MemoryKind], ...]] = (
+    ("optimizer state", "optimizer state"),
+    ("gradient", "gradients"),
+    ("parameter", "parameters"),
+)
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPoint:
+    """The live bytes after an event.
+
+    Attributes:
+        seq: the number of the event.
+        nbytes: bytes by kind, without those that are 0.
+
+    Example:
+        >>> with autogradviz.record(model, memory=True) as recorded:
+        ...     model(x).sum().backward()
+        >>> recorded.memory_by_kind().peak.total
+        1408
+    """
+
+    seq: int
+    nbytes: dict[MemoryKind, int]
+
+    @property
+    def total(self) -> int:
+        """All live bytes."""
+        return sum(self.nbytes.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Life:
+    """One storage from birth to death, and its kinds."""
+
+    storage_id: int
+    nbytes: int
+    born: int
+    died: int | None
+    kinds: tuple[tuple[int, MemoryKind], ...]  # from which event on it is of which kind
+    module: str
+    location: SourceLocation | None
+    tensor: Tensor
+
+    def kind_at(self, seq: int) -> MemoryKind | None:
+        if seq < self.born or (self.died is not None and seq >= self.died):
+            return None
+        at = bisect_right(self.kinds, seq, key=lambda each: each[0]) - 1
+        return self.kinds[max(at, 0)][1]
+
+
+class MemoryByKind:
+    """The live memory of a recording, by kind. Prints as the peak, by kind, module and line.
+
+    Attributes:
+        rows: one for each event that changes a number, oldest first.
+
+    Example:
+        >>> with autogradviz.record(model, memory=True) as recorded:
+        ...     model(x).sum().backward()
+        >>> memory = recorded.memory_by_kind()
+        >>> memory.peak.nbytes["parameters"], memory.rows[-1].nbytes["gradients"]
+        (432, 432)
+    """
+
+    def __init__(self, analysis: Analysis, *, device: str | None, as_plain: bool) -> None:
+        """Take a recording with ``memory=True``.
+
+        Args:
+            analysis: of the recording.
+            device: count the storages of this device only.
+            as_plain: count gradients that PyTorch adds as it would without a dispatch mode.
+        """
+        self._lives = tuple(_Lives(analysis, device, as_plain=as_plain))
+        self.rows: tuple[MemoryPoint, ...] = tuple(_sum(self._lives))
+
+    @cached_property
+    def peak(self) -> MemoryPoint:
+        """The first row with the most bytes."""
+        return max(self.rows, key=lambda row: row.total, default=MemoryPoint(seq=0, nbytes={}))
+
+    def at(self, seq: int) -> MemoryPoint:
+        """Return the live bytes after an event."""
+        place = bisect_right(self.rows, seq, key=lambda row: row.seq) - 1
+        return self.rows[place] if place >= 0 else MemoryPoint(seq=seq, nbytes={})
+
+    def by_module(self, seq: int | None = None) -> dict[str, dict[MemoryKind, int]]:
+        """Return the bytes of each module by kind, at the peak or after an event, largest first.
+
+        Parameters, gradients and optimizer state count for the module of the parameter, other
+        storages for the module whose operator created them; "" is the root, or none.
+        """
+        return self._by(lambda life: life.module, seq)
+
+    def by_line(self, seq: int | None = None) -> dict[str, dict[MemoryKind, int]]:
+        """Return the bytes of each line by kind, at the peak or after an event, largest first.
+
+        The line is that of the operator that created the storage; "" if it is not known.
+        """
+        return self._by(lambda life: "" if life.location is None else str(life.location), seq)
+
+    def _by(self, key: object, seq: int | None) -> dict[str, dict[MemoryKind, int]]:
+        at = self.peak.seq if seq is None else seq
+        sums: dict[str, Counter[MemoryKind]] = defaultdict(Counter)
+        for life in self._lives:
+            kind = life.kind_at(at)
+            if kind is not None and life.nbytes:
+                sums[key(life)][kind] += life.nbytes  # type: ignore[operator]
+        ordered = sorted(sums, key=lambda each: (-sums[each].total(), each))
+        return {each: dict(sums[each]) for each in ordered}
+
+    def __repr__(self) -> str:
+        peak = self.peak
+        lines = [f"{format_bytes(peak.total)} at the peak"]
+        lines += [
+            f"  {format_bytes(peak.nbytes[kind]):>10}  {kind}"
+            for kind in KINDS
+            if peak.nbytes.get(kind)
+        ]
+        for title, sums in (("by module", self.by_module()), ("by line", self.by_line())):
+            shown = list(sums.items())
+            lines.append(title)
+            for name, kinds in shown[:_SHOWN]:
+                largest = max(kinds, key=lambda kind: kinds[kind])
+                nbytes = format_bytes(sum(kinds.values()))
+                lines.append(f"  {nbytes:>10}  {name or '(none)'}, most of it {largest}")
+            if len(shown) > _SHOWN:
+                rest = sum(sum(kinds.values()) for _, kinds in shown[_SHOWN:])
+                lines.append(f"  {format_bytes(rest):>10}  {len(shown) - _SHOWN:,} more")
+        return "\n".join(lines)
+
+
+def _sum(lives: tuple[_Life, ...]) -> Iterator[MemoryPoint]:
+    """Yield a row for each event that changes the bytes of a kind."""
+    changes: dict[int, Counter[MemoryKind]] = defaultdict(Counter)
+    for life in lives:
+        last: MemoryKind | None = None
+        for seq, kind in life.kinds:
+            if last is not None:
+                changes[seq][last] -= life.nbytes
+            changes[seq][kind] += life.nbytes
+            last = kind
+        if life.died is not None and last is not None:
+            changes[life.died][last] -= life.nbytes
+    now: Counter[MemoryKind] = Counter()
+    for seq in sorted(changes):
+        if any(changes[seq].values()):
+            now.update(changes[seq])
+            yield MemoryPoint(seq=seq, nbytes={kind: now[kind] for kind in KINDS if now[kind]})
+
+
+class _Lives:
+    """The storages of a recording from birth to death."""
+
+    def __init__(self, analysis: Analysis, device: str | None, *, as_plain: bool) -> None:
+        self._analysis = analysis
+        self._device = device
+        self._died = _deaths(analysis)
+        self._lasting, self._owners = self._read_lasting()
+        self._holds: dict[int, list[Hold]] = defaultdict(list)
+        for hold in analysis.memory.holds:
+            self._holds[hold.storage_id].append(hold)
+        self._taken_over = dict(sums_in_place(analysis)) if as_plain else {}
+
+    def __iter__(self) -> Iterator[_Life]:
+        analysis = self._analysis
+        seen: set[int] = set()
+        for event in analysis.log.of(TensorSeen):
+            storage_id = event.storage_id
+            if storage_id is None or storage_id in seen:
+                continue
+            seen.add(storage_id)
+            if self._device is not None and event.device != self._device:
+                continue
+            op = analysis.creators.get(storage_id)
+            born = event.seq if op is None else max(event.seq, op.seq)
+            died = self._died.get(storage_id)
+            born = self._taken_over.get(storage_id, born)
+            if died is not None and died <= born:
+                continue
+            yield _Life(
+                storage_id=storage_id,
+                nbytes=event.storage_nbytes,
+                born=born,
+                died=died,
+                kinds=tuple(self._kinds(storage_id, op, born, died)),
+                module=self._module_of(storage_id, op),
+                location=None if op is None else op.location,
+                tensor=analysis.tensors[event.tensor_id],
+            )
+
+    def _kinds(
+        self, storage_id: int, op: Op | None, born: int, died: int | None
+    ) -> Iterator[tuple[int, MemoryKind]]:
+        lasting = self._lasting.get(storage_id)
+        if lasting is not None:
+            yield born, lasting
+            return
+        plain = self._kind_of_creator(op)
+        at, kind = born, plain
+        for hold in self._holds.get(storage_id, ()):
+            is_recomputed = self._analysis.saved[hold.saved_id].packed_by == "recompute"
+            if hold.start_seq > at:
+                yield at, kind
+            at = max(born, hold.start_seq)
+            kind = "recomputed" if is_recomputed else "saved"
+            if hold.end_seq is None:
+                break
+            if hold.end_seq > at:
+                yield at, kind
+                at, kind = hold.end_seq, plain
+        if died is None or at < died:
+            yield at, kind
+
+    def _module_of(self, storage_id: int, op: Op | None) -> str:
+        """Return the module of a parameter, also for its gradient and optimizer state."""
+        if storage_id in self._owners or op is None:
+            return self._owners.get(storage_id, "")
+        if self._lasting.get(storage_id) == "optimizer state" and op.inputs:
+            return self._owners.get(op.inputs[0].storage_id or 0, "")
+        return op.module
+
+    def _kind_of_creator(self, op: Op | None) -> MemoryKind:
+        if op is None:
+            return "other"
+        if self._analysis.in_optimizer(op.stack_id):
+            return "optimizer"
+        return "forward" if op.phase == "forward" else "backward"
+
+    def _read_lasting(self) -> tuple[dict[int, MemoryKind], dict[int, str]]:
+        """Return the kinds that storages have all their life, and the modules of some."""
+        analysis = self._analysis
+        tensors = analysis.tensors
+        found: dict[str, set[int | None]] = defaultdict(set)
+        for event in analysis.log.of(MemoryHeld):
+            found[event.held_as].update(tensors[each].storage_id for each in event.tensor_ids)
+        owners: dict[int, str] = {}
+        for parameter in analysis.log.of(ParameterSeen):
+            storage_id = tensors[parameter.tensor_id].storage_id
+            found["parameter"].add(storage_id)
+            if storage_id is not None:
+                owners.setdefault(storage_id, parameter.parameter_name.rpartition(".")[0])
+        for leaf_id, storage_id in self._gradients():
+            found["gradient"].add(storage_id)
+            leaf = tensors[leaf_id].storage_id
+            if leaf in owners and leaf is not None:
+                owners[storage_id] = owners[leaf]
+        kinds: dict[int, MemoryKind] = {}
+        for held_as, kind in _LASTING:  # the last of them counts
+            kinds.update((each, kind) for each in found[held_as] if each is not None)
+        return kinds, owners
+
+    def _gradients(self) -> Iterator[tuple[int, int]]:
+        """Yield each leaf and a storage that became its gradient.
+
+        That is what the leaf's node received, or the result of the first operator that reads it in
+        the node: a copy, or a sum.
+        """
+        analysis = self._analysis
+        ops: dict[int, list[Op]] = defaultdict(list)
+        for op in analysis.ops:
+            if op.backward_node_id is not None:
+                ops[op.backward_node_id].append(op)
+        started: dict[tuple[int, int], tuple[int, int | None]] = {}
+        for event in analysis.log.of(NodeStarted):
+            tensor_id = next((each for each in event.inputs if each >= 0), None)
+            storage_id = None if tensor_id is None else analysis.tensors[tensor_id].storage_id
+            started[event.backward_id, event.node_id] = event.seq, storage_id
+        for done in analysis.log.of(GradAccumulated):
+            seq, storage_id = started.get((done.backward_id, done.node_id), (0, None))
+            own = ops[done.node_id]
+            for op in own[bisect_right(own, seq, key=lambda each: each.seq) :]:
+                if storage_id in {each.storage_id for each in op.inputs}:
+                    storage_id = op.outputs[0].storage_id if op.outputs else storage_id
+                    break
+            if storage_id is not None:
+                yield done.tensor_id, storage_id
+
+
+def sums_in_place(analysis: Analysis) -> Iterator[tuple[int, int]]:
+    """Yield storages of sums that take the place of their first operand, and when it dies.
+
+    See NOTE [ Sums out of place ].
+    """
+    died = _deaths(analysis)
+    received: set[int | None] = set()
+    for event in analysis.log.of(NodeStarted):
+        received.update(analysis.tensors[each].storage_id for each in event.inputs if each >= 0)
+    views = {
+        made.tensor_id
+        for op in analysis.ops
+        for made in op.outputs
+        if made not in op.written and any(made.storage_id == t.storage_id for t in op.inputs)
+    }
+    pairs = zip_longest(analysis.ops, analysis.ops[1:])
+    for op, then in reversed([*pairs]):  # a sum of three is received; that of two is its operand
+        if op.overload != "aten.add.Tensor" or op.phase == "forward" or not op.outputs:
+            continue
+        operand, result = op.inputs[0], op.outputs[0].storage_id
+        first = operand.storage_id
+        if first is None or result not in received or operand.tensor_id in views:
+            continue
+        end = died.get(first)
+        is_last = end is not None and op.seq < end and (then is None or end < then.seq)
+        if result is not None and end is not None and is_last:
+            received.add(first)
+            yield result, end
+
+
+def _deaths(analysis: Analysis) -> dict[int, int]:
+    """Return the event by which each storage was freed."""
+    return {
+        storage_id: event.seq
+        for event in analysis.log.of(StoragesFreed)
+        for storage_id in event.storage_ids
+    }
+
+
+def measure_memory(
+    analysis: Analysis, *, device: str | None = None, as_plain: bool = False
+) -> MemoryByKind:
+    """Return the live memory of a recording by kind.
+
+    Raises:
+        ValueError: if storages that are freed were not recorded.
+    """
+    if not any("memory" in event.options for event in analysis.log.of(RecordingStarted)):
+        message = "what is freed was not recorded; use record(memory=True), or plan()"
+        raise ValueError(message)
+    return MemoryByKind(analysis, device=device, as_plain=as_plain)

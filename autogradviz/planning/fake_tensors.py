@@ -1,0 +1,203 @@
+"""The mode in which a step is planned, and fake tensors in the place of those of a model.
+
+NOTE [ Modes of a plan ]
+Below is PyTorch's mode for fake tensors: each operator runs its kernel for shapes. Above it, a mode
+of our own sees the operators that need values, and says which line called them. The recorder's mode
+is above both, so that it sees what it sees in any step.
+
+PyTorch reads the numbers of an optimizer's state, such as its step, to compute with them in Python.
+They do not change sizes, so they are 1 here.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from autogradviz.checking.user_line import user_line
+from autogradviz.errors import StepNeedsValuesError
+from autogradviz.recorder.backward.training_steps import live_optimizers, parameters_of
+from autogradviz.recorder.torch_internals.private_api import (
+    DataDependentOutput,
+    DynamicOutputShape,
+    FakeTensorMode,
+    TorchDispatchMode,
+    tree_map,
+)
+from autogradviz.recorder.torch_internals.unreadable_tensors import is_fake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from autogradviz.analysis.types import SourceLocation
+
+_READ_NUMBER: Final = "aten._local_scalar_dense.default"
+_WITHOUT_WORKSPACE: Final = frozenset(
+    {"aten.mkldnn_rnn_layer.default", "aten._cudnn_rnn.default", "aten.miopen_rnn.default"}
+)
+"""Operators whose kernels for shapes leave out a buffer that backward needs."""
+
+
+class PlanMode(TorchDispatchMode):
+    """Says which line needs values, and which operators have buffers of unknown size."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, numbers: float | None, limit: Callable[[str, str], None]) -> None:
+        """Prepare for a step.
+
+        Args:
+            numbers: what ``item()`` returns; None to raise.
+            limit: called with the part of a recording that lacks something, and a sentence.
+        """
+        super().__init__()
+        self._numbers = numbers
+        self._limit = limit
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if str(func) in _WITHOUT_WORKSPACE:
+            self._limit("plan", f"the buffers of {func} for backward are not known: they count 0 B")
+        try:
+            return func(*args, **(kwargs or {}))
+        except DataDependentOutput as error:
+            if str(func) == _READ_NUMBER and (self._numbers is not None or _in_optimizer()):
+                number = 1 if self._numbers is None else self._numbers
+                return _as_dtype(number, args[0].dtype)
+            raise StepNeedsValuesError(_message(func, user_line())) from error
+        except DynamicOutputShape as error:
+            raise StepNeedsValuesError(_message(func, user_line())) from error
+
+
+def _in_optimizer() -> bool:
+    """Return whether an optimizer of PyTorch called, with no code of the user in between."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001 - the documented way
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith("torch.optim."):
+            return True
+        frame = frame.f_back if name.startswith(("torch.", "autogradviz.")) else None
+    return False
+
+
+def _as_dtype(number: float, dtype: torch.dtype) -> complex | float | int | bool:
+    if dtype is torch.bool:
+        return bool(number)
+    if dtype.is_complex:
+        return complex(number)
+    return float(number) if dtype.is_floating_point else int(number)
+
+
+def _message(func: Any, line: SourceLocation | None) -> str:
+    """Return which line needs values, and what to do."""
+    if str(func) == _READ_NUMBER:
+        what = "reads a number of a tensor (item(), float(), a condition)"
+        advice = "leave the line out of the step, or say what to read: plan(..., numbers=1.0)"
+    else:
+        name = str(func).removeprefix("aten.").partition(".")[0]
+        what = f"calls {name}, whose result depends on values"
+        advice = "write it with shapes that do not depend on values (torch.where, a mask)"
+    where = "the step" if line is None else f"{line}, in {line.function}: {line.text!r}"
+    return f"a plan has no values; {where} {what}; {advice}"
+
+
+def new_fake_mode() -> FakeTensorMode:
+    """Return a mode in which operators compute shapes only; real tensors may be their inputs."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+class FakeCopies:
+    """Fake tensors for real ones, one for each; those of one storage share one."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+        self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def of(self, value: Any) -> Any:
+        """Return the fake tensor of a tensor; any other value as it is.
+
+        Tensors on the meta device become tensors on the CPU.
+        """
+        if not isinstance(value, torch.Tensor) or is_fake(value):
+            return value
+        known = self._copies.get(id(value))
+        if known is None:
+            known = self._copies[id(value)] = (value, self._copy(value))
+        return known[1]
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_meta:
+            return self._mode.from_tensor(tensor, static_shapes=True)
+        with torch.no_grad():
+            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(made, tensor.requires_grad)
+        return made.requires_grad_(tensor.requires_grad)
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor has a fake one."""
+        return id(tensor) in self._copies
+
+    def tree(self, value: Any) -> Any:
+        """Return a container with fake tensors in the place of its tensors."""
+        return tree_map(self.of, value)
+
+
+@contextmanager
+def fake_model(
+    copies: FakeCopies,
+    model: torch.nn.Module | None,
+    optimizers: Sequence[torch.optim.Optimizer],
+) -> Iterator[None]:
+    """Put fake tensors in the place of those of a model and its optimizers, while it is open.
+
+    Optimizers that are not given are found, if they have a parameter of the model.
+    """
+    with ExitStack() as stack:
+        if model is not None:
+            for module in model.modules():
+                stack.enter_context(_fake_module(copies, module))
+            found = [
+                each
+                for each in live_optimizers()
+                if each not in optimizers and any(map(copies.has, parameters_of(each)))
+            ]
+            optimizers = [*optimizers, *found]
+        for optimizer in optimizers:
+            stack.enter_context(_fake_optimizer(copies, optimizer))
+        yield
+
+
+@contextmanager
+def _fake_module(copies: FakeCopies, module: torch.nn.Module) -> Iterator[None]:
+    tables: list[dict[str, Any]] = [module._parameters, module._buffers]  # noqa: SLF001
+    before = [dict(table) for table in tables]
+    for table in tables:
+        table.update({name: copies.of(tensor) for name, tensor in table.items()})
+    try:
+        yield
+    finally:
+        for table, own in zip(tables, before, strict=True):
+            table.clear()
+            table.update(own)
+
+
+@contextmanager
+def _fake_optimizer(copies: FakeCopies, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    state = optimizer.state
+    groups = [dict(group) for group in optimizer.param_groups]
+    optimizer.state = type(state)(dict) if hasattr(state, "default_factory") else type(state)()
+    for parameter, own in state.items():
+        optimizer.state[copies.of(parameter)] = copies.tree(own)
+    for group in optimizer.param_groups:
+        group["params"] = [copies.of(each) for each in group["params"]]
+    try:
+        yield
+    finally:
+        optimizer.state = state
+        for group, own in zip(optimizer.param_groups, groups, strict=False):
+            group.clear()
+            group.update(own)
+        del optimizer.param_groups[len(groups) :]

@@ -1,0 +1,344 @@
+"""A step that is planned, against the same step when it runs."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+from collections import Counter
+from pathlib import Path
+
+import planned_steps
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import autogradviz
+from autogradviz.analysis.memory_by_kind import measure_memory, sums_in_place
+
+HERE = Path(__file__).parent
+
+
+def planned(step):
+    """Return the plan of a step; PyTorch's own LSTM kernel has a buffer that is not known."""
+    with torch.backends.mkldnn.flags(enabled=step is not planned_steps.lstm):
+        return autogradviz.plan(step)
+
+
+def saves(trace):
+    return Counter(
+        (each.slot, each.tensor.shape, each.tensor.dtype, each.tensor.device, each.version,
+         each.packed_by, str(each.location))
+        for each in trace.saved_tensors()
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
+def test_planned_saves_are_those_of_the_step(step):
+    plan = planned(step)
+    with (
+        torch.backends.mkldnn.flags(enabled=step is not planned_steps.lstm),
+        autogradviz.record(engine="python") as real,
+    ):
+        step()
+    assert plan.saved_bytes() == real.saved_bytes()
+    assert plan.device_bytes() == real.device_bytes()
+    assert saves(plan) == saves(real)
+    assert [node.name for node in plan.analysis.graph.nodes.values()] == [
+        node.name for node in real.analysis.graph.nodes.values()
+    ]
+    assert len(plan.checkpoints()) == len(real.checkpoints())
+
+
+def measured_peak(step):
+    """Return the most bytes that PyTorch's CPU allocator had given to a step at once."""
+    gc.collect()
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+        kept = step()
+    del kept
+    events = [
+        each for each in profiler.profiler.kineto_results.events() if each.name() == "[memory]"
+    ]
+    total = peak = 0
+    for event in sorted(events, key=lambda each: each.start_ns()):
+        total += event.nbytes()
+        peak = max(peak, total)
+    return peak
+
+
+@pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
+def test_planned_peak_is_that_of_the_allocator(step):
+    plan = planned(step).memory_by_kind().peak.total
+    with torch.backends.mkldnn.flags(enabled=step is not planned_steps.lstm):
+        step()  # what is allocated once in a process
+        measured = measured_peak(step)
+    assert measured > 1_000_000
+    assert plan == pytest.approx(measured, rel=0.03)
+
+
+def test_buffer_of_a_kernel_that_is_not_known_is_noted():
+    trace = autogradviz.plan(planned_steps.lstm)
+    assert "buffers of aten.mkldnn_rnn_layer.default" in str(trace)
+
+
+class StorageCount(TorchDispatchMode):
+    """Counts the bytes of the storages that are alive after each operator, by weak references."""
+
+    def __init__(self):
+        super().__init__()
+        self.storages = {}
+        self.totals = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.see((args, kwargs))
+        result = func(*args, **(kwargs or {}))
+        self.see(result)
+        alive = [nbytes for storage, nbytes in self.storages.values() if storage() is not None]
+        self.totals.append((str(func), sum(alive)))
+        return result
+
+    def see(self, values):
+        for tensor in tree_leaves(values):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                known = self.storages.get(id(storage))
+                if known is None or known[0]() is not storage:
+                    self.storages[id(storage)] = weakref.ref(storage), storage.nbytes()
+
+
+@pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
+def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
+    gc.collect()
+    count = StorageCount()
+    with autogradviz.record(memory=True) as trace, count:
+        kept = step()
+    del kept
+    memory = measure_memory(trace.analysis, as_plain=False)
+    before = memory.rows[0].seq < trace.analysis.ops[0].seq and memory.rows[0].total
+    ours = [(op.overload, memory.at(op.seq).total - before) for op in trace.analysis.ops]
+    assert ours == count.totals
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
+def test_sums_that_take_the_place_of_an_operand_are_those_that_the_native_engine_sees(step):
+    with autogradviz.record(engine="native") as real:
+        step()
+    with autogradviz.record(memory=True) as trace:
+        step()
+    taken = {storage_id for storage_id, _ in sums_in_place(trace.analysis)}
+    sums = list(zip(sums_of(real), sums_of(trace), strict=True))
+    assert [op.name == "add_" for op, _ in sums] == [
+        op.name == "add_" or op.outputs[0].storage_id in taken for _, op in sums
+    ]
+
+
+def sums_of(trace):
+    """Return the sums of gradients."""
+    return [
+        op
+        for op in trace.analysis.ops
+        if op.name in {"add", "add_"} and op.phase == "backward" and op.backward_node_id is not None
+    ]
+
+
+def test_bytes_of_each_kind_are_those_of_the_tensors():
+    with autogradviz.record(memory=True) as trace:
+        model, optimizer = planned_steps.mlp_adamw()
+    at_end = trace.memory_by_kind().rows[-1].nbytes
+    parameters = sum(p.nbytes for p in model.parameters())
+    state = [each for own in optimizer.state.values() for each in own.values()]
+    assert at_end["parameters"] == parameters
+    assert at_end["gradients"] == parameters
+    assert at_end["optimizer state"] == sum(each.nbytes for each in state)
+    assert set(at_end) - {"other"} <= {
+        "parameters", "gradients", "optimizer state", "forward", "backward"
+    }  # fmt: skip
+
+
+def test_sums_by_module_and_line_are_the_peak():
+    memory = autogradviz.plan(planned_steps.gpt_checkpointed).memory_by_kind()
+    for sums in (memory.by_module(), memory.by_line()):
+        kinds = Counter()
+        for own in sums.values():
+            kinds.update(own)
+        assert dict(kinds) == memory.peak.nbytes
+    assert any("planned_steps.py" in line for line in memory.by_line())
+    assert f"{memory.peak.total / 1e6:.0f} MB at the peak" in repr(memory)
+
+
+def test_rows_end_with_what_is_alive_on_each_device():
+    trace = autogradviz.plan(planned_steps.mlp_sgd)
+    assert trace.memory_by_kind("cpu").rows == trace.memory_by_kind().rows
+    assert trace.memory_by_kind("cuda:0").rows == ()
+
+
+def test_memory_needs_the_option():
+    with autogradviz.record() as trace:
+        planned_steps.mlp_sgd()
+    with pytest.raises(ValueError, match=r"record\(memory=True\)"):
+        trace.memory_by_kind()
+
+
+def test_model_of_70_billion_parameters_needs_no_memory():
+    program = """
+import resource
+import planned_steps
+from functools import partial
+from torch.optim import AdamW
+from torch.utils.checkpoint import checkpoint
+import torch
+import autogradviz
+
+def step():
+    run = partial(checkpoint, use_reentrant=False)
+    model = planned_steps.GPT(32_000, 16_384, 128, 21, run=run, tied=False)
+    optimizer = AdamW(model.parameters(), foreach=True)
+    model(torch.randint(0, 32_000, (1, 4096))).backward()
+    optimizer.step()
+    return model, optimizer
+
+autogradviz.plan(planned_steps.gpt_checkpointed)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+trace = autogradviz.plan(step)
+memory = trace.memory_by_kind()
+grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(memory.peak.nbytes["parameters"], memory.rows[-1].nbytes["optimizer state"], grown)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, check=True
+    )
+    parameters, state, grown = map(int, run.stdout.split())
+    assert parameters > 4 * 68e9
+    assert 2 * parameters < state < 2.001 * parameters
+    assert grown < 1e9
+
+
+@pytest.fixture
+def trained():
+    """A model and its optimizer after a step."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    train(model, optimizer, torch.rand(4, 8))
+    return model, optimizer
+
+
+def train(model, optimizer, x):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def everything(model, optimizer):
+    tensors = [*model.parameters(), *model.buffers()]
+    tensors += [p.grad for p in model.parameters()]
+    tensors += [each for own in optimizer.state.values() for each in own.values()]
+    return [(id(each), each._version, each.clone()) for each in tensors]
+
+
+def test_model_and_optimizer_that_exist_are_as_before(trained):
+    model, optimizer = trained
+    x = torch.rand(4, 8)
+    before, state = everything(model, optimizer), torch.get_rng_state()
+    plan = autogradviz.plan(lambda x: train(model, optimizer, x), model, batch=[x])
+    after = everything(model, optimizer)
+    assert [each[:2] for each in after] == [each[:2] for each in before]
+    assert all(torch.equal(a[2], b[2]) for a, b in zip(after, before, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+    with autogradviz.record(model) as real:
+        train(model, optimizer, x)
+    assert plan.saved_bytes() == real.saved_bytes()
+    assert plan.memory_by_kind().peak.nbytes["parameters"] == sum(
+        each.nbytes for each in (*model.parameters(), *model.buffers())
+    )
+
+
+def test_model_is_as_before_if_the_step_fails(trained):
+    model, optimizer = trained
+    before = everything(model, optimizer)
+    with pytest.raises(ZeroDivisionError):
+        autogradviz.plan(lambda: 1 / 0, model)
+    assert [each[:2] for each in everything(model, optimizer)] == [each[:2] for each in before]
+    assert type(torch.rand(2)) is torch.Tensor
+
+
+def test_tied_weights_stay_tied():
+    model = planned_steps.GPT(64, 16, 2, 1)
+    words = torch.randint(0, 64, (2, 8))
+    plan = autogradviz.plan(model, model, batch=[words])
+    expected = sum(each.nbytes for each in model.parameters())
+    assert plan.memory_by_kind().peak.nbytes["parameters"] == expected
+    assert plan.memory_by_kind().rows[-1].nbytes["gradients"] == expected
+
+
+def test_model_on_the_meta_device():
+    with torch.device("meta"):
+        model = nn.Linear(100_000, 100_000, bias=False)
+        x = torch.rand(2, 100_000)
+    plan = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+    assert plan.memory_by_kind().rows[-1].nbytes["gradients"] == 4 * 100_000**2
+    assert set(plan.device_bytes()) == {"cpu"}
+    assert model.weight.is_meta
+
+
+def reads_item(x):
+    return x.sum() * x.max().item()
+
+
+def asks_condition(x):
+    return x.sum() if x.sum() > 0 else x.mean()
+
+
+def selects(x):
+    return x[x > 0].sum()
+
+
+def reads_numpy(x):
+    return x.sum() * float(x.detach().numpy()[0])
+
+
+def prints(x):
+    return f"{x.sum():.2f}"
+
+
+@pytest.mark.parametrize(
+    ("step", "what"),
+    [
+        (reads_item, "reads a number"),
+        (asks_condition, "reads a number"),
+        (selects, "whose result depends on values"),
+        (reads_numpy, "reads those of a tensor"),
+        (prints, "reads those of a tensor"),
+    ],
+)
+def test_step_that_needs_values_names_the_line(step, what):
+    x = torch.rand(3, requires_grad=True)
+    line = step.__code__.co_firstlineno + 1
+    with pytest.raises(autogradviz.StepNeedsValuesError, match=what) as raised:
+        autogradviz.plan(step, batch=[x])
+    assert f"test_plan.py:{line}" in str(raised.value)
+    assert raised.value.slug == "step-needs-values"
+
+
+def test_numbers_are_what_the_step_reads():
+    def step(x):
+        return reads_item(x) + asks_condition(x)
+
+    x = torch.rand(3, requires_grad=True)
+    trace = autogradviz.plan(step, batch=[x], numbers=1.0)
+    assert "SumBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
+    trace = autogradviz.plan(step, batch=[x], numbers=0.0)
+    assert "MeanBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
+
+
+def test_plan_is_marked_and_survives_a_file(tmp_path):
+    trace = autogradviz.plan(planned_steps.mlp_adamw)
+    assert "planned with fake tensors" in str(trace)
+    trace.save(tmp_path / "plan.agv")
+    loaded = autogradviz.load(tmp_path / "plan.agv")
+    assert loaded == trace
+    assert loaded.memory_by_kind().rows == trace.memory_by_kind().rows
