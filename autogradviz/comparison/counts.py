@@ -62,7 +62,7 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
 
 
 def _steps(before: Analysis, after: Analysis) -> list[int]:
-    """Return how many steps ended in each recording."""
+    """Return the number of steps that ended in each recording."""
     both = common_steps(before.steps, after.steps)
     return [sum(step.ended for step in steps) for steps in both]
 
