@@ -108,7 +108,8 @@ export function connectAddress(store) {
   const write = () => {
     waiting = false;
     const address = `#${describeState(store)}`;
-    if (address !== location.hash) {
+    // A report inside of another page has no address of its own.
+    if (address !== location.hash && location.protocol !== "about:") {
       history[goes ? "pushState" : "replaceState"](null, "", address);
     }
     goes = false;

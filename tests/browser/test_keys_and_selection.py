@@ -120,3 +120,11 @@ def test_every_view_marks_the_selected_node(open_page):
     assert marked == [str(node.lineno)]
     stage.show("graph")
     assert "SoftmaxBackward0" in page.locator(".agv-details").text_content()
+
+
+def test_a_question_mark_lists_the_keys(open_page):
+    stage = Stage(open_page(), recordings.plain())
+    stage.page.keyboard.press("?")
+    assert stage.page.is_visible(".agv-keys .agv-key-help")
+    stage.page.keyboard.press("Escape")
+    assert not stage.page.is_visible(".agv-keys .agv-key-help")
