@@ -80,7 +80,7 @@ class MemoryPoint:
     """
 
     seq: int
-    nbytes: dict[MemoryKind, int]
+    nbytes: dict[str, int]
 
     @property
     def total(self) -> int:
@@ -143,7 +143,7 @@ class MemoryByKind:
         place = bisect_right(self.rows, seq, key=lambda row: row.seq) - 1
         return self.rows[place] if place >= 0 else MemoryPoint(seq=seq, nbytes={})
 
-    def by_module(self, seq: int | None = None) -> dict[str, dict[MemoryKind, int]]:
+    def by_module(self, seq: int | None = None) -> dict[str, dict[str, int]]:
         """Return the bytes of each module by kind, at the peak or after an event, largest first.
 
         Parameters, gradients and optimizer state count for the module of the parameter, other
@@ -151,16 +151,16 @@ class MemoryByKind:
         """
         return self._by(lambda life: life.module, seq)
 
-    def by_line(self, seq: int | None = None) -> dict[str, dict[MemoryKind, int]]:
+    def by_line(self, seq: int | None = None) -> dict[str, dict[str, int]]:
         """Return the bytes of each line by kind, at the peak or after an event, largest first.
 
         The line is that of the operator that created the storage; "" if it is not known.
         """
         return self._by(lambda life: "" if life.location is None else str(life.location), seq)
 
-    def _by(self, key: object, seq: int | None) -> dict[str, dict[MemoryKind, int]]:
+    def _by(self, key: object, seq: int | None) -> dict[str, dict[str, int]]:
         at = self.peak.seq if seq is None else seq
-        sums: dict[str, Counter[MemoryKind]] = defaultdict(Counter)
+        sums: dict[str, Counter[str]] = defaultdict(Counter)
         for life in self._lives:
             kind = life.kind_at(at)
             if kind is not None and life.nbytes:

@@ -122,6 +122,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "html",
         "live",
         "log",
+        "memory_by_kind",
         "not_finite",
         "phase_times",
         "plot_gradients",
