@@ -369,7 +369,7 @@ class Trace:
             ...     model(x).sum().backward()
             >>> memory = recorded.memory_by_kind()
             >>> memory.peak.nbytes["parameters"], memory.rows[-1].nbytes["gradients"]
-            (432, 432)
+            (196, 196)
         """
         from autogradviz.analysis.memory_by_kind import measure_memory
 

@@ -73,10 +73,10 @@ class MemoryPoint:
         nbytes: bytes by kind, without those that are 0.
 
     Example:
-        >>> with autogradviz.record(model, memory=True) as recorded:
-        ...     model(x).sum().backward()
-        >>> recorded.memory_by_kind().peak.total
-        1408
+        >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+        >>> peak = planned.memory_by_kind().peak
+        >>> peak.total == sum(peak.nbytes.values())
+        True
     """
 
     seq: int
@@ -119,7 +119,7 @@ class MemoryByKind:
         ...     model(x).sum().backward()
         >>> memory = recorded.memory_by_kind()
         >>> memory.peak.nbytes["parameters"], memory.rows[-1].nbytes["gradients"]
-        (432, 432)
+        (196, 196)
     """
 
     def __init__(self, analysis: Analysis, *, device: str | None, as_plain: bool) -> None:
@@ -135,11 +135,24 @@ class MemoryByKind:
 
     @cached_property
     def peak(self) -> MemoryPoint:
-        """The first row with the most bytes."""
+        """The first row with the most bytes.
+
+        Example:
+            >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+            >>> planned.memory_by_kind().peak.nbytes["parameters"]
+            196
+        """
         return max(self.rows, key=lambda row: row.total, default=MemoryPoint(seq=0, nbytes={}))
 
     def at(self, seq: int) -> MemoryPoint:
-        """Return the live bytes after an event."""
+        """Return the live bytes after an event.
+
+        Example:
+            >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+            >>> memory = planned.memory_by_kind()
+            >>> memory.at(memory.peak.seq) == memory.peak
+            True
+        """
         place = bisect_right(self.rows, seq, key=lambda row: row.seq) - 1
         return self.rows[place] if place >= 0 else MemoryPoint(seq=seq, nbytes={})
 
@@ -148,6 +161,11 @@ class MemoryByKind:
 
         Parameters, gradients and optimizer state count for the module of the parameter, other
         storages for the module whose operator created them; "" is the root, or none.
+
+        Example:
+            >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+            >>> planned.memory_by_kind().by_module()["down"]["parameters"]
+            36
         """
         return self._by(lambda life: life.module, seq)
 
@@ -155,6 +173,12 @@ class MemoryByKind:
         """Return the bytes of each line by kind, at the peak or after an event, largest first.
 
         The line is that of the operator that created the storage; "" if it is not known.
+
+        Example:
+            >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+            >>> memory = planned.memory_by_kind()
+            >>> sum(sum(kinds.values()) for kinds in memory.by_line().values()) == memory.peak.total
+            True
         """
         return self._by(lambda life: "" if life.location is None else str(life.location), seq)
 
