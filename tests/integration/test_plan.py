@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 import autogradviz
 from autogradviz.analysis.memory_by_kind import measure_memory, sums_in_place
+from autogradviz.cli.entry_point import main
 
 HERE = Path(__file__).parent
 
@@ -36,6 +37,7 @@ def saves(trace):
     )  # fmt: skip
 
 
+@pytest.mark.one_in(3, reason="plans and runs each step", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_saves_are_those_of_the_step(step):
     plan = planned(step)
@@ -70,6 +72,7 @@ def measured_peak(step):
     return peak
 
 
+@pytest.mark.one_in(3, reason="plans and runs each step", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_peak_is_that_of_the_allocator(step):
     plan = planned(step).memory_by_kind().peak.total
@@ -110,6 +113,7 @@ class StorageCount(TorchDispatchMode):
                     self.storages[id(storage)] = weakref.ref(storage), storage.nbytes()
 
 
+@pytest.mark.one_in(3, reason="records each step under a second mode", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
     gc.collect()
@@ -124,6 +128,7 @@ def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
 
 
 @pytest.mark.usefixtures("native")
+@pytest.mark.one_in(3, reason="records each step twice", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_sums_that_take_the_place_of_an_operand_are_those_that_the_native_engine_sees(step):
     with autogradviz.record(engine="native") as real:
@@ -175,6 +180,63 @@ def test_rows_end_with_what_is_alive_on_each_device():
     trace = autogradviz.plan(planned_steps.mlp_sgd)
     assert trace.memory_by_kind("cpu").rows == trace.memory_by_kind().rows
     assert trace.memory_by_kind("cuda:0").rows == ()
+
+
+def test_recording_memory_changes_nothing():
+    def gradients():
+        torch.manual_seed(0)
+        model, _ = planned_steps.gpt_checkpointed()
+        return [p.grad for p in model.parameters()]
+
+    plain = gradients()
+    with autogradviz.record(memory=True) as trace:
+        recorded = gradients()
+        storage = weakref.ref(torch.rand(3).untyped_storage())
+        assert storage() is None
+    assert all(torch.equal(a, b) for a, b in zip(plain, recorded, strict=True))
+    alive = [weakref.ref(gradient.untyped_storage()) for gradient in recorded]
+    del recorded
+    gc.collect()
+    assert [reference() for reference in alive] == [None] * len(alive)
+    assert trace.memory_by_kind().peak.total
+
+
+def test_refused_options():
+    for options, message in (({"ops": False}, "ops"), ({"keep_steps": 3}, "all steps")):
+        with pytest.raises(ValueError, match=message):
+            autogradviz.record(memory=True, **options)
+    with (
+        pytest.raises(autogradviz.NativeBuildError, match=r"\(memory\)"),
+        autogradviz.record(memory=True, engine="native"),
+    ):
+        pass
+
+
+SCRIPT = """
+import torch
+model = torch.nn.Linear(100_000, 100_000)
+def step():
+    loss = model(torch.rand(4, 100_000)).sum()
+    loss.backward()
+    return loss
+def log():
+    print(step().item())
+"""
+
+
+def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("train.py").write_text(SCRIPT)
+    assert main(["plan", "train.py:step", "-o", "plan.agv"]) == 0
+    out = capsys.readouterr().out
+    assert "40 GB  parameters" in out
+    assert "40 GB  gradients" in out
+    assert autogradviz.load("plan.agv").memory_by_kind().peak.total > 80e9
+    assert main(["plan", "train.py:log"]) == 2
+    assert "train.py:9, in log" in capsys.readouterr().err
+    assert main(["plan", "train.py:log", "--numbers", "0.5"]) == 0
+    assert "0.5" in capsys.readouterr().out
 
 
 def test_memory_needs_the_option():
