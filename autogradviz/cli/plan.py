@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autogradviz.analysis.fit_budget import read_bytes
+from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
 
 if TYPE_CHECKING:
@@ -21,9 +24,21 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--numbers", type=float, metavar="N",
         help="what item(), float() and conditions read; by default, they are an error",
     )  # fmt: skip
+    parser.add_argument(
+        "--budget", metavar="BYTES",
+        type=_budget,
+        help=f"print what to checkpoint to fit into '24 GB'; exit code {NEGATIVE} if it does not",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the trace, .agv")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report of the step")
     parser.set_defaults(run=_plan)
+
+
+def _budget(text: str) -> int:
+    try:
+        return read_bytes(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _plan(options: argparse.Namespace) -> None:
@@ -38,7 +53,12 @@ def _plan(options: argparse.Namespace) -> None:
 
     trace = plan(step, numbers=options.numbers)
     sys.stdout.write(f"{trace}\n\n{trace.memory_by_kind()}\n")
+    fit = None if options.budget is None else trace.fit(options.budget)
+    if fit is not None:
+        sys.stdout.write(f"\n{fit}\n")
     if options.output is not None:
         trace.save(options.output)
     if options.html is not None:
         trace.html(options.html)
+    if fit is not None and not fit.fits:
+        raise SystemExit(NEGATIVE)

@@ -117,6 +117,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "diagnose",
         "export",
         "filter",
+        "fit",
         "flame_graph",
         "graph",
         "html",
