@@ -482,7 +482,7 @@ class Trace:
         chosen = [choose_modules(self.analysis, names) for names in (checkpoint, offload)]
         return self._memory_model.predict(chosen[0], chosen[1], bandwidth)
 
-    def fit(self, budget: int | str) -> BudgetFit:
+    def fit(self, budget: float | str) -> BudgetFit:
         """Return the modules to checkpoint so that a step needs no more memory than a budget.
 
         Needs ``record(memory=True)`` or ``plan``. The peak of all memory is predicted for each kind

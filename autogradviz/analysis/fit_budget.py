@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_location
-from autogradviz.events import ModuleEntered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,14 +88,14 @@ class BudgetFit:
         return "\n".join(lines)
 
 
-def read_bytes(budget: int | str) -> int:
+def read_bytes(budget: float | str) -> int:
     """Return a number of bytes, "24 GB" or "24 GiB".
 
     Raises:
         ValueError: if the text is none.
     """
-    if isinstance(budget, int):
-        return budget
+    if not isinstance(budget, str):
+        return int(budget)
     found = re.fullmatch(r"([\d.]+)\s*([a-z]*)", budget.strip().lower())
     if found is None or found[2] not in _UNITS:
         message = f"{budget!r} is no number of bytes; write 24 GB, or 24 GiB"
@@ -128,7 +127,7 @@ def fit_budget(
     if best is None:
         return BudgetFit(budget=budget, peak=peak, predicted_peak=peak)
     _, reached, chosen, of = best
-    location = _called_at(analysis, chosen[0])
+    location = _called_at(analysis, model, chosen[0])
     return BudgetFit(
         budget=budget,
         peak=peak,
@@ -178,13 +177,14 @@ def _fewest(
     return high, reached
 
 
-def _called_at(analysis: Analysis, name: str) -> SourceLocation | None:
-    """Return the line that called a module first."""
-    ids = {module.module_id for module in analysis.modules.values() if module.name == name}
-    for event in analysis.log.of(ModuleEntered):
-        if event.module_id in ids:
-            return analysis.location(event.stack_id)
-    return None
+def _called_at(analysis: Analysis, model: SavedMemoryModel, name: str) -> SourceLocation | None:
+    """Return the line of the user's code that called a module first, None if it is not known."""
+    kinds = {module.name: module.type_name for module in analysis.modules.values()}
+    own = f"{kinds.get(name, '')}.forward"
+    stack = analysis.user_stack(model.first_stack(name))
+    places = [place for place, line in enumerate(stack) if line.function.endswith(own)]
+    above = max(places, default=-1) + 1
+    return stack[above] if above < len(stack) else None
 
 
 def checkpointed(line: str, name: str) -> str:

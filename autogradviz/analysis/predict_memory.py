@@ -318,12 +318,19 @@ class SavedMemoryModel:
                     break
                 inputs[call_id][storage_id] = None
 
+    def first_stack(self, module: str) -> int | None:
+        """Return the stack of the first op in a call of a module, None if it ran none."""
+        ids = {call_id for call_id, call in self.calls.items() if call.module == module}
+        ops = (op for op, around in self._forward_ops if not ids.isdisjoint(around))
+        return next((op.stack_id for op in ops), None)
+
     def created_bytes(self, modules: Iterable[str]) -> int:
         """Return the bytes of all results in the calls of modules: what a recomputation computes.
 
         Results that are views, and parameters, are not counted.
         """
-        chosen = {id for id, call in self.calls.items() if call.module in set(modules)}
+        names = set(modules)
+        chosen = {call_id for call_id, call in self.calls.items() if call.module in names}
         return sum(
             made.nbytes
             for op, around in self._forward_ops

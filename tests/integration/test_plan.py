@@ -7,6 +7,7 @@ import subprocess
 import sys
 import weakref
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import planned_steps
@@ -15,8 +16,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.analysis.fit_budget import checkpointed
 from autogradviz.analysis.memory_by_kind import measure_memory, sums_in_place
 from autogradviz.cli.entry_point import main
 
@@ -237,6 +240,10 @@ def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
     assert "train.py:9, in log" in capsys.readouterr().err
     assert main(["plan", "train.py:log", "--numbers", "0.5"]) == 0
     assert "0.5" in capsys.readouterr().out
+    assert main(["plan", "train.py:step", "--budget", "100 GB"]) == 0
+    assert "it fits" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="1"):
+        main(["plan", "train.py:step", "--budget", "10 GB"])
 
 
 def test_memory_needs_the_option():
@@ -395,6 +402,87 @@ def test_numbers_are_what_the_step_reads():
     assert "SumBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
     trace = autogradviz.plan(step, batch=[x], numbers=0.0)
     assert "MeanBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
+
+
+class Blocks(nn.Module):
+    """Blocks of a GPT."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(64, 128)
+        self.blocks = nn.ModuleList([planned_steps.Block(128, 4) for _ in range(6)])
+
+    def forward(self, words):
+        x = self.embedding(words)
+        for block in self.blocks:
+            x = block(x)
+        return x.square().mean()
+
+
+def plan_of_blocks(checkpointed=()):
+    """Return the plan of a step in which some modules are checkpointed."""
+
+    def step():
+        model = Blocks()
+        for name in checkpointed:
+            module = model.get_submodule(name.removeprefix("Blocks."))
+            module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.randint(0, 64, (8, 64))).backward()
+        optimizer.step()
+        return model
+
+    return autogradviz.plan(step)
+
+
+@pytest.mark.parametrize("share", [0.95, 0.9, 0.8, 0.7, 0.6, 0.5])
+def test_predicted_peak_is_that_of_the_step_with_checkpoints(share):
+    plan = plan_of_blocks()
+    peak = plan.memory_by_kind().peak.total
+    fit = plan.fit(int(share * peak))
+    assert fit.fits
+    assert fit.checkpoint
+    assert fit.peak == peak
+    changed = plan_of_blocks(fit.checkpoint).memory_by_kind().peak.total
+    assert changed == pytest.approx(fit.predicted_peak, rel=0.03)
+    fewer = plan.fit(peak)
+    assert fewer.fits
+    assert fewer.checkpoint == ()
+
+
+def test_line_of_the_modules_is_shown():
+    plan = plan_of_blocks()
+    fit = plan.fit(0.4 * plan.memory_by_kind().peak.total)
+    assert fit.checkpoint == tuple(f"Blocks.blocks.{number}" for number in range(6))
+    assert fit.before == "x = block(x)"
+    assert fit.after == "x = checkpoint(block, x, use_reentrant=False)"
+    assert f"test_plan.py:{Blocks.forward.__code__.co_firstlineno + 3}" in str(fit)
+
+
+def test_budget_that_is_too_small_is_said():
+    plan = plan_of_blocks()
+    fit = plan.fit("1 kB")
+    assert not fit.fits
+    assert fit.predicted_peak < fit.peak
+    assert "the most that checkpointing like modules frees" in str(fit)
+    with pytest.raises(ValueError, match="no number of bytes"):
+        plan.fit("much")
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "after"),
+    [
+        ("x = self.mlp(x)", "h.0.mlp", "x = checkpoint(self.mlp, x, use_reentrant=False)"),
+        ("return x + self.mlp(self.norm(x))", "h.0.mlp",
+         "return x + checkpoint(self.mlp, self.norm(x), use_reentrant=False)"),
+        ("x = self.h[i](x, y)", "h.3", "x = checkpoint(self.h[i], x, y, use_reentrant=False)"),
+        ("x = self.mlp(x, scale=2)", "h.0.mlp", ""),
+        ("x = first(second(x))", "h.0", ""),
+        ("for x in self.mlp(", "h.0.mlp", ""),
+    ],
+)  # fmt: skip
+def test_line_with_checkpoint(line, name, after):
+    assert checkpointed(line, name) == after
 
 
 def test_plan_is_marked_and_survives_a_file(tmp_path):
