@@ -4,7 +4,7 @@ from autogradviz._version import __version__ as __version__
 
 _NAMES_BY_MODULE = {
     "analysis": (
-        "Analysis CompiledOp CompiledRegion DeviceTime MemoryByKind MemoryPoint "
+        "Analysis BudgetFit CompiledOp CompiledRegion DeviceTime MemoryByKind MemoryPoint "
         "MemoryPrediction PhaseTimes PolicyOp "
         "Recomputation Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory "
         "Transfer"

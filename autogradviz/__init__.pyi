@@ -2,6 +2,7 @@
 from autogradviz import events as events
 from autogradviz._version import __version__ as __version__
 from autogradviz.analysis import Analysis as Analysis
+from autogradviz.analysis import BudgetFit as BudgetFit
 from autogradviz.analysis import CompiledOp as CompiledOp
 from autogradviz.analysis import CompiledRegion as CompiledRegion
 from autogradviz.analysis import DeviceTime as DeviceTime

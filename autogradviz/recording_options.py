@@ -26,7 +26,7 @@ class RecordingOptions:
 
     Raises:
         ValueError: if ``keep_steps`` is not a positive integer, ``engine`` is unknown, or
-            ``verify`` or ``memory`` is set without ``ops``.
+            ``verify`` or ``memory`` is set without ``ops``, or ``memory`` with ``keep_steps``.
     """
 
     fingerprints: bool = False
@@ -54,6 +54,9 @@ class RecordingOptions:
             raise ValueError(message)
         if self.memory and not self.ops:
             message = "memory needs ops: storages that are freed are found between them"
+            raise ValueError(message)
+        if self.memory and steps is not None:
+            message = "memory needs all steps: leave keep_steps out"
             raise ValueError(message)
         if self.engine not in get_args(EngineName):
             message = f"engine must be 'auto', 'native' or 'python', not {self.engine!r}"

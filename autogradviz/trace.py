@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from autogradviz.analysis import (
+        BudgetFit,
         CompiledRegion,
         DeviceTime,
         MemoryByKind,
@@ -370,7 +371,7 @@ class Trace:
             ...     model(x).sum().backward()
             >>> memory = recorded.memory_by_kind()
             >>> memory.peak.nbytes["parameters"], memory.rows[-1].nbytes["gradients"]
-            (432, 432)
+            (196, 196)
         """
         from autogradviz.analysis.memory_by_kind import measure_memory
 
@@ -482,6 +483,31 @@ class Trace:
             raise OpsNotRecordedError(message)
         chosen = [choose_modules(self.analysis, names) for names in (checkpoint, offload)]
         return self._memory_model.predict(chosen[0], chosen[1], bandwidth)
+
+    def fit(self, budget: float | str) -> BudgetFit:
+        """Return the modules to checkpoint so that a step needs no more memory than a budget.
+
+        Needs ``record(memory=True)`` or ``plan``. The peak of all memory is predicted for each kind
+        of like modules, such as all blocks; of those that fit, the modules that compute the fewest
+        bytes again are chosen. ``print`` shows the line to change.
+
+        Args:
+            budget: bytes, "24 GB" or "24 GiB".
+
+        Raises:
+            ValueError: if the recording was made without ``memory=True``, or the text is no number
+                of bytes.
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+            >>> print(planned.fit("1 kB"))
+            the step needs ... of 1.0 kB: it fits
+        """
+        from autogradviz.analysis.fit_budget import fit_budget, read_bytes
+
+        nbytes = read_bytes(budget)
+        return fit_budget(self.analysis, self._memory_model, self.memory_by_kind(), nbytes)
 
     def checkpoints(self) -> list[Region]:
         """Return all checkpoint regions with their recomputations, in the order of the forward.

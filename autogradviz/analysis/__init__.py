@@ -14,6 +14,7 @@ from autogradviz.analysis.compiled_region_types import (
 from autogradviz.analysis.compiled_save_places import ModuleNames
 from autogradviz.analysis.device_times import DeviceTime
 from autogradviz.analysis.device_traffic import DeviceWait, Transfer
+from autogradviz.analysis.fit_budget import BudgetFit
 from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
 from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction
@@ -51,6 +52,7 @@ from autogradviz.event_log.training_steps import TrainingSteps
 
 __all__ = [
     "Analysis",
+    "BudgetFit",
     "CompiledHook",
     "CompiledOp",
     "CompiledRegion",

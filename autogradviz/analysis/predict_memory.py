@@ -317,11 +317,33 @@ class SavedMemoryModel:
                     break
                 inputs[call_id][storage_id] = None
 
+    def first_stack(self, module: str) -> int | None:
+        """Return the stack of the first op in a call of a module, None if it ran none."""
+        ids = {call_id for call_id, call in self.calls.items() if call.module == module}
+        ops = (op for op, around in self._forward_ops if not ids.isdisjoint(around))
+        return next((op.stack_id for op in ops), None)
+
+    def created_bytes(self, modules: Iterable[str]) -> int:
+        """Return the bytes of all results in the calls of modules: what a recomputation computes.
+
+        Results that are views, and parameters, are not counted.
+        """
+        names = set(modules)
+        chosen = {call_id for call_id, call in self.calls.items() if call.module in names}
+        return sum(
+            made.nbytes
+            for op, around in self._forward_ops
+            if not chosen.isdisjoint(around)
+            for made in op.outputs
+            if self._analysis.creators.get(made.storage_id or 0) is op
+        )
+
     def predict(
         self,
         checkpoint: Sequence[str],
         offload: Sequence[str],
         bandwidth: float = BANDWIDTH,
+        others: Sequence[tuple[int, int]] = (),
     ) -> MemoryPrediction:
         """Return the peak of saved memory with some modules checkpointed and others offloaded.
 
@@ -329,6 +351,8 @@ class SavedMemoryModel:
             checkpoint: names of modules. Modules inside another selected one have no effect.
             offload: names of modules.
             bandwidth: of copies to and from the host, in bytes per second.
+            others: events, and the bytes by which memory that is not saved changes there. With
+                them, the predicted peak is that of all memory.
         """
         kinds = {**dict.fromkeys(offload, "offload"), **dict.fromkeys(checkpoint, "checkpoint")}
         regions = {
@@ -369,7 +393,7 @@ class SavedMemoryModel:
             checkpoint=tuple(checkpoint),
             offload=tuple(offload),
             peak=max(self._analysis.memory.nbytes, default=0),
-            predicted_peak=_peak(intervals),
+            predicted_peak=_peak(intervals, others),
             copied=copied_in_step,
             recompute_ns=median_low(durations),
             recompute_range_ns=(durations[0], durations[-1]),
@@ -421,22 +445,35 @@ def _names_around(name: str) -> Iterator[str]:
         yield name
 
 
-def _peak(intervals: Iterable[tuple[object, int, int, int | None]]) -> int:
-    """Return the largest sum of bytes. Intervals of one key count once while they overlap."""
-    changes: list[tuple[int, int, int]] = []  # seq, +1 or -1, position of the interval
+def _peak(
+    intervals: Iterable[tuple[object, int, int, int | None]],
+    others: Iterable[tuple[int, int]] = (),
+) -> int:
+    """Return the largest sum of bytes. Intervals of one key count once while they overlap.
+
+    Args:
+        intervals: key, bytes, first event and the event after the last.
+        others: events and the changes of bytes that are not in an interval.
+    """
+    changes: dict[int, list[tuple[int, int]]] = defaultdict(list)  # +1 or -1, position
     rows = list(intervals)
     for position, (_, _, start, end) in enumerate(rows):
         if end is None or end > start:
-            changes.append((start, +1, position))
+            changes[start].append((+1, position))
             if end is not None:
-                changes.append((end, -1, position))
+                changes[end].append((-1, position))
+    other: dict[int, int] = defaultdict(int)
+    for seq, nbytes in others:
+        other[seq] += nbytes
     holders: dict[object, int] = defaultdict(int)
     total = peak = 0
-    for _, change, position in sorted(changes):
-        key, nbytes, _, _ = rows[position]
-        before = holders[key]
-        holders[key] = before + change
-        if before == 0 or before + change == 0:
-            total += change * nbytes
-            peak = max(peak, total)
+    for seq in sorted({*changes, *other}):
+        total += other.get(seq, 0)
+        for change, position in changes.get(seq, ()):
+            key, nbytes, _, _ = rows[position]
+            before = holders[key]
+            holders[key] = before + change
+            if before == 0 or before + change == 0:
+                total += change * nbytes
+        peak = max(peak, total)
     return peak

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import runpy
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.checking.result import RELATIONS
 from autogradviz.cli.exit_codes import NEGATIVE
-from autogradviz.errors import ProgramNotFoundError, UnknownTargetError
+from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
+from autogradviz.errors import UnknownTargetError
 
 if TYPE_CHECKING:
     import argparse
@@ -22,10 +21,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "check", help=text, description=f"{text}; the exit code is {NEGATIVE} if a relation fails"
     )
-    parser.add_argument(
-        "step", metavar="SCRIPT.py:FUNCTION",
-        help="a function without arguments that runs a step and returns its loss",
-    )  # fmt: skip
+    add_step(parser, "a function without arguments that runs a step and returns its loss")
     parser.add_argument(
         "--model", default="model", metavar="NAME",
         help="the variable of the script that holds the model (default: model)",
@@ -41,17 +37,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _check(options: argparse.Namespace) -> None:
     from autogradviz.checking.run_relations import check
 
-    script, colon, name = options.step.rpartition(":")
-    if not colon:
-        message = f"{name} names no function; write {name}:FUNCTION"
-        raise ProgramNotFoundError(message)
-    if not Path(script).is_file():
-        message = f"no script {script!r}; write SCRIPT.py:FUNCTION"
-        raise ProgramNotFoundError(message)
-    sys.path.insert(0, str(Path(script).resolve().parent))
-    names = runpy.run_path(script, run_name=Path(script).stem)
-    step = _read(names, name, script)
-    model = _read(names, options.model, script, "; name another variable with --model NAME")
+    script, name = split_step(options.step)
+    names = run_script(script)
+    step = read_name(names, name, script)
+    model = read_name(names, options.model, script, "; name another variable with --model NAME")
     chosen: dict[str, Any] = {}
     if options.relations:
         chosen["relations"] = [each.strip() for each in options.relations.split(",")]
@@ -65,12 +54,3 @@ def _check(options: argparse.Namespace) -> None:
         result.trace.html(options.html)
     if not result.ok:
         raise SystemExit(NEGATIVE)
-
-
-def _read(names: dict[str, Any], name: str, script: str, advice: str = "") -> Any:
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else advice
-        message = f"{script} has no {name!r}{meant}"
-        raise UnknownTargetError(message)
-    return names[name]

@@ -23,6 +23,7 @@ from autogradviz.cli import (
     import_compile_trace,
     mcp,
     native,
+    plan,
     reproduce,
     run,
     show,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS: Final = (
-    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, reproduce,
-    svg, html, watch, sql, mcp, explain, native,
+    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, plan,
+    reproduce,    svg, html, watch, sql, mcp, explain, native,
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 

@@ -15,6 +15,7 @@ EXAMPLES: Final = {
     "audit": "autogradviz audit step.agv",
     "why": "autogradviz why step.agv 0.weight",
     "check": "autogradviz check train.py:step",
+    "plan": "autogradviz plan train.py:step",
     "reproduce": "autogradviz reproduce step.agv",
     "svg": "autogradviz svg step.agv -o graph.svg",
     "html": "autogradviz html step.agv -o report.html",

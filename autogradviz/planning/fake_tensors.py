@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.analysis.formatting import short_location
 from autogradviz.checking.user_line import user_line
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.recorder.backward.training_steps import live_optimizers, parameters_of
@@ -42,7 +43,7 @@ _WITHOUT_WORKSPACE: Final = frozenset(
 
 
 class PlanMode(TorchDispatchMode):
-    """Says which line needs values, and which operators have buffers of unknown size."""
+    """Raises with the line that needs values; notes operators that have unknown buffers."""
 
     supports_higher_order_operators = True
 
@@ -91,7 +92,7 @@ def _as_dtype(number: float, dtype: torch.dtype) -> complex | float | int | bool
 
 
 def _message(func: Any, line: SourceLocation | None) -> str:
-    """Return which line needs values, and what to do."""
+    """Return a message about an operator that needs values: its line, and what to do."""
     if str(func) == _READ_NUMBER:
         what = "reads a number of a tensor (item(), float(), a condition)"
         advice = "leave the line out of the step, or say what to read: plan(..., numbers=1.0)"
@@ -99,7 +100,9 @@ def _message(func: Any, line: SourceLocation | None) -> str:
         name = str(func).removeprefix("aten.").partition(".")[0]
         what = f"calls {name}, whose result depends on values"
         advice = "write it with shapes that do not depend on values (torch.where, a mask)"
-    where = "the step" if line is None else f"{line}, in {line.function}: {line.text!r}"
+    where = "the step"
+    if line is not None:
+        where = f"{short_location(line)}, in {line.function}: {line.text!r}"
     return f"a plan has no values; {where} {what}; {advice}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from autogradviz.analysis.formatting import short_path
 from autogradviz.checking.program import loss_of
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.events import BackwardStarted
@@ -96,13 +97,15 @@ def plan(
             loss = loss_of(kept)
             if isinstance(loss, torch.Tensor) and loss.requires_grad and not _ran_backward(trace):
                 torch.autograd.backward(loss)
+        except StepNeedsValuesError:
+            raise
         except BaseException as raised:
-            error = raised
-            if "cuda" in str(raised).lower() and not torch.cuda.is_available():
-                add_note(raised, _NO_DEVICE)
             needs = _reads_values(raised)
             if needs is not None:
                 raise needs from raised
+            if "cuda" in str(raised).lower() and not torch.cuda.is_available():
+                add_note(raised, _NO_DEVICE)
+            error = raised
             raise
         finally:
             recording.finish(error)
@@ -119,7 +122,7 @@ def _reads_values(error: BaseException) -> StepNeedsValuesError | None:
     if not any(part in str(error) for part in _VALUES_READ):
         return None
     places = [
-        f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_name}"
+        f"{short_path(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name}"
         for frame, line in walk_tb(error.__traceback__)
         if is_user_code(frame.f_code)
     ]

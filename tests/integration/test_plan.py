@@ -7,6 +7,7 @@ import subprocess
 import sys
 import weakref
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import planned_steps
@@ -15,9 +16,12 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.analysis.fit_budget import checkpointed
 from autogradviz.analysis.memory_by_kind import measure_memory, sums_in_place
+from autogradviz.cli.entry_point import main
 
 HERE = Path(__file__).parent
 
@@ -36,6 +40,7 @@ def saves(trace):
     )  # fmt: skip
 
 
+@pytest.mark.one_in(3, reason="plans and runs each step", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_saves_are_those_of_the_step(step):
     plan = planned(step)
@@ -70,6 +75,7 @@ def measured_peak(step):
     return peak
 
 
+@pytest.mark.one_in(3, reason="plans and runs each step", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_peak_is_that_of_the_allocator(step):
     plan = planned(step).memory_by_kind().peak.total
@@ -110,6 +116,7 @@ class StorageCount(TorchDispatchMode):
                     self.storages[id(storage)] = weakref.ref(storage), storage.nbytes()
 
 
+@pytest.mark.one_in(3, reason="records each step under a second mode", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
     gc.collect()
@@ -124,6 +131,7 @@ def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
 
 
 @pytest.mark.usefixtures("native")
+@pytest.mark.one_in(3, reason="records each step twice", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_sums_that_take_the_place_of_an_operand_are_those_that_the_native_engine_sees(step):
     with autogradviz.record(engine="native") as real:
@@ -175,6 +183,67 @@ def test_rows_end_with_what_is_alive_on_each_device():
     trace = autogradviz.plan(planned_steps.mlp_sgd)
     assert trace.memory_by_kind("cpu").rows == trace.memory_by_kind().rows
     assert trace.memory_by_kind("cuda:0").rows == ()
+
+
+def test_recording_memory_changes_nothing():
+    def gradients():
+        torch.manual_seed(0)
+        model, _ = planned_steps.gpt_checkpointed()
+        return [p.grad for p in model.parameters()]
+
+    plain = gradients()
+    with autogradviz.record(memory=True) as trace:
+        recorded = gradients()
+        storage = weakref.ref(torch.rand(3).untyped_storage())
+        assert storage() is None
+    assert all(torch.equal(a, b) for a, b in zip(plain, recorded, strict=True))
+    alive = [weakref.ref(gradient.untyped_storage()) for gradient in recorded]
+    del recorded
+    gc.collect()
+    assert [reference() for reference in alive] == [None] * len(alive)
+    assert trace.memory_by_kind().peak.total
+
+
+def test_refused_options():
+    for options, message in (({"ops": False}, "ops"), ({"keep_steps": 3}, "all steps")):
+        with pytest.raises(ValueError, match=message):
+            autogradviz.record(memory=True, **options)
+    with (
+        pytest.raises(autogradviz.NativeBuildError, match=r"\(memory\)"),
+        autogradviz.record(memory=True, engine="native"),
+    ):
+        pass
+
+
+SCRIPT = """
+import torch
+model = torch.nn.Linear(100_000, 100_000)
+def step():
+    loss = model(torch.rand(4, 100_000)).sum()
+    loss.backward()
+    return loss
+def log():
+    print(step().item())
+"""
+
+
+def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("train.py").write_text(SCRIPT)
+    assert main(["plan", "train.py:step", "-o", "plan.agv"]) == 0
+    out = capsys.readouterr().out
+    assert "40 GB  parameters" in out
+    assert "40 GB  gradients" in out
+    assert autogradviz.load("plan.agv").memory_by_kind().peak.total > 80e9
+    assert main(["plan", "train.py:log"]) == 2
+    assert "train.py:9, in log" in capsys.readouterr().err
+    assert main(["plan", "train.py:log", "--numbers", "0.5"]) == 0
+    assert "0.5" in capsys.readouterr().out
+    assert main(["plan", "train.py:step", "--budget", "100 GB"]) == 0
+    assert "it fits" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="1"):
+        main(["plan", "train.py:step", "--budget", "10 GB"])
 
 
 def test_memory_needs_the_option():
@@ -333,6 +402,87 @@ def test_numbers_are_what_the_step_reads():
     assert "SumBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
     trace = autogradviz.plan(step, batch=[x], numbers=0.0)
     assert "MeanBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
+
+
+class Blocks(nn.Module):
+    """Blocks of a GPT."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(64, 128)
+        self.blocks = nn.ModuleList([planned_steps.Block(128, 4) for _ in range(6)])
+
+    def forward(self, words):
+        x = self.embedding(words)
+        for block in self.blocks:
+            x = block(x)
+        return x.square().mean()
+
+
+def plan_of_blocks(checkpointed=()):
+    """Return the plan of a step in which some modules are checkpointed."""
+
+    def step():
+        model = Blocks()
+        for name in checkpointed:
+            module = model.get_submodule(name.removeprefix("Blocks."))
+            module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.randint(0, 64, (8, 64))).backward()
+        optimizer.step()
+        return model
+
+    return autogradviz.plan(step)
+
+
+@pytest.mark.parametrize("share", [0.95, 0.9, 0.8, 0.7, 0.6, 0.5])
+def test_predicted_peak_is_that_of_the_step_with_checkpoints(share):
+    plan = plan_of_blocks()
+    peak = plan.memory_by_kind().peak.total
+    fit = plan.fit(int(share * peak))
+    assert fit.fits
+    assert fit.checkpoint
+    assert fit.peak == peak
+    changed = plan_of_blocks(fit.checkpoint).memory_by_kind().peak.total
+    assert changed == pytest.approx(fit.predicted_peak, rel=0.03)
+    fewer = plan.fit(peak)
+    assert fewer.fits
+    assert fewer.checkpoint == ()
+
+
+def test_line_of_the_modules_is_shown():
+    plan = plan_of_blocks()
+    fit = plan.fit(0.4 * plan.memory_by_kind().peak.total)
+    assert fit.checkpoint == tuple(f"Blocks.blocks.{number}" for number in range(6))
+    assert fit.before == "x = block(x)"
+    assert fit.after == "x = checkpoint(block, x, use_reentrant=False)"
+    assert f"test_plan.py:{Blocks.forward.__code__.co_firstlineno + 3}" in str(fit)
+
+
+def test_budget_that_is_too_small_is_said():
+    plan = plan_of_blocks()
+    fit = plan.fit("1 kB")
+    assert not fit.fits
+    assert fit.predicted_peak < fit.peak
+    assert "the most that checkpointing like modules frees" in str(fit)
+    with pytest.raises(ValueError, match="no number of bytes"):
+        plan.fit("much")
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "after"),
+    [
+        ("x = self.mlp(x)", "h.0.mlp", "x = checkpoint(self.mlp, x, use_reentrant=False)"),
+        ("return x + self.mlp(self.norm(x))", "h.0.mlp",
+         "return x + checkpoint(self.mlp, self.norm(x), use_reentrant=False)"),
+        ("x = self.h[i](x, y)", "h.3", "x = checkpoint(self.h[i], x, y, use_reentrant=False)"),
+        ("x = self.mlp(x, scale=2)", "h.0.mlp", ""),
+        ("x = first(second(x))", "h.0", ""),
+        ("for x in self.mlp(", "h.0.mlp", ""),
+    ],
+)  # fmt: skip
+def test_line_with_checkpoint(line, name, after):
+    assert checkpointed(line, name) == after
 
 
 def test_plan_is_marked_and_survives_a_file(tmp_path):

@@ -555,7 +555,7 @@ def test_data_frames_without_pandas_name_the_package(monkeypatch):
 
 START_PROCESSES = {"demo", "reproduce", "run"}  # each has tests of its own
 WAIT = {"mcp", "watch"}
-NEED_MORE = {"check", "import-compile-trace"}  # PyTorch, and logs of a compiler
+NEED_MORE = {"check", "import-compile-trace", "plan"}  # PyTorch, and logs of a compiler
 RUN = sorted(EXAMPLES.keys() - START_PROCESSES - WAIT - NEED_MORE)
 
 

@@ -1,0 +1,209 @@
+"""The modules to checkpoint so that a step needs no more memory than a budget.
+
+Candidates are like modules: those of one class whose names differ in numbers, such as "blocks.*" or
+"blocks.*.mlp", the first k of them. For each, the peak of all memory is predicted (what is saved by
+``predict_memory.py``, everything else as it was), and the smallest k that fits is found by
+bisection. Of those that fit, the one that computes the fewest bytes again is chosen.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_bytes, short_location
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from autogradviz.analysis.analysis import Analysis
+    from autogradviz.analysis.memory_by_kind import MemoryByKind
+    from autogradviz.analysis.predict_memory import SavedMemoryModel
+    from autogradviz.analysis.types import SourceLocation
+
+_UNITS: Final = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_NUMBERS: Final = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetFit:
+    """The modules to checkpoint so that a step fits into a budget. Prints as text.
+
+    Attributes:
+        budget: bytes that the step may need.
+        peak: bytes at the peak as it is.
+        predicted_peak: bytes at the peak with these modules checkpointed.
+        checkpoint: names of the modules; empty if nothing must be changed, or nothing helps.
+        recomputed: bytes that backward computes again.
+        line: where the modules are called, "gpt.py:31", "" if it is not known.
+        before: that line, "" if it is not known.
+        after: the line with ``checkpoint``, "" if it must be changed by hand.
+        of: number of modules of this kind.
+
+    Example:
+        >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+        >>> planned.fit("1 GB").fits
+        True
+    """
+
+    budget: int
+    peak: int
+    predicted_peak: int
+    checkpoint: tuple[str, ...] = ()
+    recomputed: int = 0
+    line: str = ""
+    before: str = ""
+    after: str = ""
+    of: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the predicted peak is within the budget."""
+        return self.predicted_peak <= self.budget
+
+    def __str__(self) -> str:
+        needs = f"the step needs {format_bytes(self.peak)} of {format_bytes(self.budget)}"
+        if not self.checkpoint:
+            return f"{needs}: {'it fits' if self.fits else 'checkpointing does not make it fit'}"
+        first, last = self.checkpoint[0], self.checkpoint[-1]
+        names = first if first == last else f"{first} to {last}"
+        some = f", {len(self.checkpoint)} of {self.of}" if len(self.checkpoint) < self.of else ""
+        end = "" if self.fits else ", which is the most that checkpointing like modules frees"
+        lines = [
+            needs,
+            f"checkpoint {names}{some}: {format_bytes(self.predicted_peak)} predicted{end}; "
+            f"{format_bytes(self.recomputed)} are computed again",
+        ]
+        if self.before:
+            lines += [self.line, f"- {self.before}"]
+            lines.append(f"+ {self.after or 'checkpoint(module, x, use_reentrant=False)'}")
+            if some:
+                lines.append(f"  # for {names} only")
+        return "\n".join(lines)
+
+
+def read_bytes(budget: float | str) -> int:
+    """Return a number of bytes, "24 GB" or "24 GiB".
+
+    Raises:
+        ValueError: if the text is none.
+    """
+    if not isinstance(budget, str):
+        return int(budget)
+    found = re.fullmatch(r"([\d.]+)\s*([a-z]*)", budget.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        message = f"{budget!r} is no number of bytes; write 24 GB, or 24 GiB"
+        raise ValueError(message)
+    return round(float(found[1]) * _UNITS[found[2]])
+
+
+def fit_budget(
+    analysis: Analysis, model: SavedMemoryModel, memory: MemoryByKind, budget: int
+) -> BudgetFit:
+    """Return the modules to checkpoint so that the peak of all memory is within a budget."""
+    peak = memory.peak.total
+    if peak <= budget:
+        return BudgetFit(budget=budget, peak=peak, predicted_peak=peak)
+    others = _others(memory)
+
+    def predict(names: Sequence[str]) -> int:
+        return model.predict(names, (), others=others).predicted_peak
+
+    best: tuple[tuple[bool, int, int], int, list[str], int] | None = None
+    for names in _like_modules(analysis, model):
+        count, reached = _fewest(names, budget, predict)
+        chosen = names[:count]
+        recomputed = model.created_bytes(chosen)
+        fits = reached <= budget
+        key = (not fits, recomputed if fits else reached, count)
+        if reached < peak and (best is None or key < best[0]):
+            best = key, reached, chosen, len(names)
+    if best is None:
+        return BudgetFit(budget=budget, peak=peak, predicted_peak=peak)
+    _, reached, chosen, of = best
+    location = _called_at(analysis, model, chosen[0])
+    return BudgetFit(
+        budget=budget,
+        peak=peak,
+        predicted_peak=reached,
+        checkpoint=tuple(chosen),
+        recomputed=model.created_bytes(chosen),
+        line="" if location is None else short_location(location),
+        before="" if location is None else location.text,
+        after="" if location is None else checkpointed(location.text, chosen[0]),
+        of=of,
+    )
+
+
+def _others(memory: MemoryByKind) -> list[tuple[int, int]]:
+    """Return the changes of the memory that no saved tensor holds."""
+    changes, last = [], 0
+    for row in memory.rows:
+        now = sum(n for kind, n in row.nbytes.items() if kind not in {"saved", "recomputed"})
+        changes.append((row.seq, now - last))
+        last = now
+    return changes
+
+
+def _like_modules(analysis: Analysis, model: SavedMemoryModel) -> list[list[str]]:
+    """Return the modules that ran, those of one class whose names differ in numbers together."""
+    ran = dict.fromkeys(call.module for call in model.calls.values() if call.released_seq)
+    kinds = {module.name: module.type_name for module in analysis.modules.values()}
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in ran:
+        groups[_NUMBERS.sub("*", name), kinds.get(name, "")].append(name)
+    return list(groups.values())
+
+
+def _fewest(
+    names: list[str], budget: int, predict: Callable[[Sequence[str]], int]
+) -> tuple[int, int]:
+    """Return how many of some modules must be checkpointed, and the peak; all if none is enough."""
+    high, reached = len(names), predict(names)
+    low = 0 if reached <= budget else high
+    while high - low > 1:
+        middle = (low + high) // 2
+        peak = predict(names[:middle])
+        if peak <= budget:
+            high, reached = middle, peak
+        else:
+            low = middle
+    return high, reached
+
+
+def _called_at(analysis: Analysis, model: SavedMemoryModel, name: str) -> SourceLocation | None:
+    """Return the line of the user's code that called a module first, None if it is not known."""
+    kinds = {module.name: module.type_name for module in analysis.modules.values()}
+    own = f"{kinds.get(name, '')}.forward"
+    stack = analysis.user_stack(model.first_stack(name))
+    places = [place for place, line in enumerate(stack) if line.function.endswith(own)]
+    above = max(places, default=-1) + 1
+    return stack[above] if above < len(stack) else None
+
+
+def checkpointed(line: str, name: str) -> str:
+    """Return a line that calls a module with the call in ``checkpoint``, "" if it is not clear."""
+    try:
+        tree = ast.parse(line)
+    except SyntaxError:
+        return ""
+    attribute = next((p for p in reversed(name.split(".")) if not p.isdigit()), "")
+    found: dict[str, ast.Call] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and not node.keywords:
+            text = ast.unparse(node.func)
+            is_named = text.rpartition(".")[2].partition("[")[0] == attribute
+            if is_named or (isinstance(node.func, ast.Name) and name[-1:].isdigit()):
+                found.setdefault(text, node)
+    if len(found) != 1:
+        return ""
+    ((function, call),) = found.items()
+    source = ast.get_source_segment(line, call) or ""
+    arguments = ", ".join(ast.get_source_segment(line, each) or "" for each in call.args)
+    return line.replace(source, f"checkpoint({function}, {arguments}, use_reentrant=False)")

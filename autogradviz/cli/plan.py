@@ -1,0 +1,64 @@
+"""``autogradviz plan``: the memory of a step that a script defines, without running it."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.analysis.fit_budget import read_bytes
+from autogradviz.cli.exit_codes import NEGATIVE
+from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``plan`` to the command line."""
+    text = "print the memory of a training step without running it"
+    parser = commands.add_parser("plan", help=text, description=text)
+    add_step(parser, "a function without arguments that runs a step; its script is planned too")
+    parser.add_argument(
+        "--numbers", type=float, metavar="N",
+        help="what item(), float() and conditions read; by default, they are an error",
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget", metavar="BYTES",
+        type=_budget,
+        help=f"print what to checkpoint to fit into '24 GB'; exit code {NEGATIVE} if it does not",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the trace, .agv")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report of the step")
+    parser.set_defaults(run=_plan)
+
+
+def _budget(text: str) -> int:
+    try:
+        return read_bytes(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from autogradviz.planning.plan_step import plan
+
+    script, name = split_step(options.step)
+
+    def step() -> tuple[Any, ...]:
+        names = run_script(script)
+        result = read_name(names, name, script)()
+        return (*(result if isinstance(result, tuple) else (result,)), names)
+
+    trace = plan(step, numbers=options.numbers)
+    sys.stdout.write(f"{trace}\n\n{trace.memory_by_kind()}\n")
+    fit = None if options.budget is None else trace.fit(options.budget)
+    if fit is not None:
+        sys.stdout.write(f"\n{fit}\n")
+    if options.output is not None:
+        trace.save(options.output)
+    if options.html is not None:
+        trace.html(options.html)
+    if fit is not None and not fit.fits:
+        raise SystemExit(NEGATIVE)

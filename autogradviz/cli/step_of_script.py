@@ -1,0 +1,55 @@
+"""The argument SCRIPT.py:FUNCTION: a function that a script defines."""
+
+from __future__ import annotations
+
+import difflib
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.errors import ProgramNotFoundError, UnknownTargetError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_step(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the positional argument SCRIPT.py:FUNCTION."""
+    parser.add_argument("step", metavar="SCRIPT.py:FUNCTION", help=text)
+
+
+def split_step(argument: str) -> tuple[str, str]:
+    """Return the script and the function of an argument.
+
+    Raises:
+        ProgramNotFoundError: if there is no such script.
+    """
+    script, colon, name = argument.rpartition(":")
+    if not colon:
+        message = f"{name} names no function; write {name}:FUNCTION"
+        raise ProgramNotFoundError(message)
+    if not Path(script).is_file():
+        message = f"no script {script!r}; write SCRIPT.py:FUNCTION"
+        raise ProgramNotFoundError(message)
+    return script, name
+
+
+def run_script(script: str) -> dict[str, Any]:
+    """Run a script as a module that is imported, and return its variables."""
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    return runpy.run_path(script, run_name=Path(script).stem)
+
+
+def read_name(names: dict[str, Any], name: str, script: str, advice: str = "") -> Any:
+    """Return a variable of a script.
+
+    Raises:
+        UnknownTargetError: if there is none of that name.
+    """
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else advice
+        message = f"{script} has no {name!r}{meant}"
+        raise UnknownTargetError(message)
+    return names[name]
