@@ -295,6 +295,10 @@ def hostile_scene():
         "spans",
     )
     tables += ("storages", "storage_events", "flame_rows", "module_calls", "changes")
+    tables += ("folds", "ribbons", "counted_storages", "unused_parameters")
+    regions = recordings.checkpointed().regions[:1]
+    unused = recordings.audited().unused_parameters
+    scene = dataclasses.replace(scene, regions=regions, unused_parameters=unused)
     changed = {table: tuple(map(hostile, getattr(scene, table))) for table in tables}
     lines = tuple(dataclasses.replace(line, filename=HOSTILE) for line in scene.lines)
     # The view of a comparison would be opened instead of the graph.
@@ -303,7 +307,7 @@ def hostile_scene():
 
 
 def visit_everything(page):
-    for view in ("timeline", "tensors", "checkpoint", "findings", "source", "graph"):
+    for view in ("fold", "timeline", "tensors", "checkpoint", "findings", "source", "graph"):
         page.click(f".agv-rail [data-view={view}]")
     page.focus(".agv-canvas")
     page.keyboard.press("/")
