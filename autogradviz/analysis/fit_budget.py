@@ -164,7 +164,7 @@ def _like_modules(analysis: Analysis, model: SavedMemoryModel) -> list[list[str]
 def _fewest(
     names: list[str], budget: int, predict: Callable[[Sequence[str]], int]
 ) -> tuple[int, int]:
-    """Return how many of some modules must be checkpointed, and the peak; all if none is enough."""
+    """Return the number of modules to checkpoint, and the peak; all of them if none is enough."""
     high, reached = len(names), predict(names)
     low = 0 if reached <= budget else high
     while high - low > 1:

@@ -125,7 +125,7 @@ def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
         kept = step()
     del kept
     memory = measure_memory(trace.analysis, as_plain=False)
-    before = memory.rows[0].seq < trace.analysis.ops[0].seq and memory.rows[0].total
+    before = memory.at(trace.analysis.ops[0].seq - 1).total
     ours = [(op.overload, memory.at(op.seq).total - before) for op in trace.analysis.ops]
     assert ours == count.totals
 
@@ -459,7 +459,7 @@ def test_line_of_the_modules_is_shown():
     assert f"test_plan.py:{Blocks.forward.__code__.co_firstlineno + 3}" in str(fit)
 
 
-def test_budget_that_is_too_small_is_said():
+def test_budget_that_is_too_small():
     plan = plan_of_blocks()
     fit = plan.fit("1 kB")
     assert not fit.fits
