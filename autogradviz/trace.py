@@ -504,7 +504,8 @@ class Trace:
             >>> print(planned.fit("1 kB"))
             the step needs ... of 1.0 kB: it fits
         """
-        from autogradviz.analysis.fit_budget import fit_budget, read_bytes
+        from autogradviz.analysis.fit_budget import fit_budget
+        from autogradviz.analysis.formatting import read_bytes
 
         nbytes = read_bytes(budget)
         return fit_budget(self.analysis, self._memory_model, self.memory_by_kind(), nbytes)

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.analysis.types import SourceLocation
 
-_UNITS: Final = {
-    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-}  # fmt: skip
 _NUMBERS: Final = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -86,21 +82,6 @@ class BudgetFit:
             if some:
                 lines.append(f"  # for {names} only")
         return "\n".join(lines)
-
-
-def read_bytes(budget: float | str) -> int:
-    """Return a number of bytes, "24 GB" or "24 GiB".
-
-    Raises:
-        ValueError: if the text is none.
-    """
-    if not isinstance(budget, str):
-        return int(budget)
-    found = re.fullmatch(r"([\d.]+)\s*([a-z]*)", budget.strip().lower())
-    if found is None or found[2] not in _UNITS:
-        message = f"{budget!r} is no number of bytes; write 24 GB, or 24 GiB"
-        raise ValueError(message)
-    return round(float(found[1]) * _UNITS[found[2]])
 
 
 def fit_budget(
@@ -164,7 +145,7 @@ def _like_modules(analysis: Analysis, model: SavedMemoryModel) -> list[list[str]
 def _fewest(
     names: list[str], budget: int, predict: Callable[[Sequence[str]], int]
 ) -> tuple[int, int]:
-    """Return how many of some modules must be checkpointed, and the peak; all if none is enough."""
+    """Return the number of modules to checkpoint, and the peak; all of them if none is enough."""
     high, reached = len(names), predict(names)
     low = 0 if reached <= budget else high
     while high - low > 1:

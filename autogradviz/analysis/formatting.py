@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _ONE_PERCENT: Final = 0.01
 _TEN_SECONDS_NS: Final = 10**10
+_MULTIPLES: Final = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
 
 
 def plural(count: int, word: str) -> str:
@@ -121,3 +125,18 @@ def _container_text(match: re.Match[str], *, is_mapping: bool, brief: bool) -> s
     if brief or (first is None and content is None):
         return words
     return f"{words}, content {content}" if first is None else f"{words}, first {first}"
+
+
+def read_bytes(budget: float | str) -> int:
+    """Return a number of bytes, "24 GB" or "24 GiB".
+
+    Raises:
+        ValueError: if the text is none.
+    """
+    if not isinstance(budget, str):
+        return int(budget)
+    found = re.fullmatch(r"([\d.]+)\s*([a-z]*)", budget.strip().lower())
+    if found is None or found[2] not in _MULTIPLES:
+        message = f"{budget!r} is no number of bytes; write 24 GB, or 24 GiB"
+        raise ValueError(message)
+    return round(float(found[1]) * _MULTIPLES[found[2]])

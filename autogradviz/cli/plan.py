@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.analysis.fit_budget import read_bytes
+from autogradviz.analysis.formatting import read_bytes
 from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
 

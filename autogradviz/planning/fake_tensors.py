@@ -59,6 +59,10 @@ class PlanMode(TorchDispatchMode):
         self._limit = limit
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for each in args:
+            for tensor in each if isinstance(each, (list, tuple)) else (each,):
+                if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                    _refuse_real(tensor)
         if str(func) in _WITHOUT_WORKSPACE:
             self._limit("plan", f"the buffers of {func} for backward are not known: they count 0 B")
         try:
@@ -70,6 +74,18 @@ class PlanMode(TorchDispatchMode):
             raise StepNeedsValuesError(_message(func, user_line())) from error
         except DynamicOutputShape as error:
             raise StepNeedsValuesError(_message(func, user_line())) from error
+
+
+def _refuse_real(tensor: torch.Tensor) -> None:
+    """Raise if a leaf is real: its gradient would be a fake tensor, also after the plan."""
+    if tensor.is_leaf and not is_fake(tensor):
+        line = user_line()
+        where = "" if line is None else f"{short_location(line)}, in {line.function}: "
+        message = (
+            f"{where}the step uses a parameter that exists already, "
+            f"of shape {tuple(tensor.shape)}; pass its model, plan(step, model), or it in batch"
+        )
+        raise ValueError(message)
 
 
 def _in_optimizer() -> bool:

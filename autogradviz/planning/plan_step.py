@@ -66,6 +66,7 @@ def plan(
 
     Raises:
         StepNeedsValuesError: if the step reads values, or has shapes that depend on them.
+        ValueError: if the step uses a parameter that exists and is not in ``model`` or ``batch``.
         AlreadyRecordingError: if a recording is open.
 
     Example:

@@ -125,7 +125,7 @@ def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
         kept = step()
     del kept
     memory = measure_memory(trace.analysis, as_plain=False)
-    before = memory.rows[0].seq < trace.analysis.ops[0].seq and memory.rows[0].total
+    before = memory.at(trace.analysis.ops[0].seq - 1).total
     ours = [(op.overload, memory.at(op.seq).total - before) for op in trace.analysis.ops]
     assert ours == count.totals
 
@@ -335,6 +335,26 @@ def test_model_is_as_before_if_the_step_fails(trained):
     assert type(torch.rand(2)) is torch.Tensor
 
 
+def test_model_that_is_not_passed_is_refused(trained):
+    model, optimizer = trained
+    before = [id(p) for p in model.parameters()]
+    values = [p.clone() for p in model.parameters()]
+    line = train.__code__.co_firstlineno + 2
+    with pytest.raises(ValueError, match=rf"test_plan.py:{line}.*plan\(step, model\)"):
+        autogradviz.plan(lambda: train(model, optimizer, torch.rand(4, 8)))
+    assert [id(p) for p in model.parameters()] == before
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), values, strict=True))
+    assert all(p.grad is None for p in model.parameters())  # zero_grad ran
+    train(model, optimizer, torch.rand(4, 8))  # the training goes on
+    assert {type(p.grad) for p in model.parameters()} == {torch.Tensor}
+
+
+def test_tensor_that_exists_may_be_used():
+    x = torch.rand(4, 8)
+    plan = autogradviz.plan(lambda: nn.Linear(8, 2)(x).sum())
+    assert plan.saved_bytes().saved == x.nbytes
+
+
 def test_tied_weights_stay_tied():
     model = planned_steps.GPT(64, 16, 2, 1)
     words = torch.randint(0, 64, (2, 8))
@@ -459,7 +479,7 @@ def test_line_of_the_modules_is_shown():
     assert f"test_plan.py:{Blocks.forward.__code__.co_firstlineno + 3}" in str(fit)
 
 
-def test_budget_that_is_too_small_is_said():
+def test_budget_that_is_too_small():
     plan = plan_of_blocks()
     fit = plan.fit("1 kB")
     assert not fit.fits

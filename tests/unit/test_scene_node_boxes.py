@@ -140,7 +140,7 @@ def test_payload_contains_every_value_of_the_scene():
 def test_payload_is_small():
     scene = scene_of(*tower(300))
     size = len(json.dumps(to_payload(scene), separators=(",", ":")))
-    assert size / len(scene.nodes) < 850
+    assert size / len(scene.nodes) < 900
     assert len(pack(scene)) / len(scene.nodes) < 130
 
 

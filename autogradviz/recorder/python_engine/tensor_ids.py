@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import weakref
 from array import array
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -363,12 +364,12 @@ class TensorTable:
 
     def emit_freed(self) -> None:
         """Record the storages that were freed since the last call."""
-        freed = self.freed
-        if freed:
-            count = len(freed)
-            found = tuple(freed[:count])
-            del freed[:count]
-            self._emit_storages_freed(self._threads.local.state.number, None, found)
+        found = []
+        with suppress(IndexError):  # another thread may take some, or free others
+            while self.freed:
+                found.append(self.freed.pop())
+        if found:
+            self._emit_storages_freed(self._threads.local.state.number, None, tuple(found))
 
     def _sweep(self) -> None:
         """Remove dead storages."""
