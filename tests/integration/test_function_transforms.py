@@ -84,7 +84,7 @@ def line_of(function, mark="# the cut"):
 def test_detach_inside_a_transform_has_an_entry_with_its_line(engine, way, function):
     trace = record(engine, lambda: way(function))
     (entry,) = trace.audit()
-    assert (entry.mechanism, entry.confidence) == ("cut", "likely")
+    assert (entry.mechanism, entry.confidence) == ("cut", "hint")
     assert entry.location.lineno == line_of(function)
     assert "zeros as the gradient of 1 tensor (float32 3)" in entry.effect
     (finding,) = trace.diagnose()
