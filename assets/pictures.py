@@ -104,8 +104,9 @@ def shoot_replay(page: Page, trace: autogradviz.Trace, folder: Path) -> None:
 
 def shoot_replay_in_theme(page: Page, report: Path, theme: str) -> None:
     """Take a picture of the middle of a step in the page's current color scheme."""
-    page.goto(f"{report.as_uri()}#view=graph")
+    page.goto(report.as_uri())
     page.wait_for_selector(".agv-shell")
+    page.get_by_role("button", name="Graph").first.click()
     page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first.click()
     page.select_option(".agv-menu:not(.agv-step-menu) select", "bytes")
     page.locator(".agv-canvas").focus()
