@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -52,15 +51,28 @@ class _Words(NamedTuple):
 
 def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
     """Yield facts about losses over all pairs, and about results that cannot vary."""
-    for find, make in ((_compares_all_pairs, _pairs), (partial(_is_constant, _dims(graph)), _one)):
-        groups: dict[SourceLocation, list[int]] = defaultdict(list)
-        for index in graph.slice_ops:
-            if find(graph, index):
-                place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
-                if place is not None:
-                    groups[place].append(index)
-        for place, ops in groups.items():
-            yield _fact(graph, place, ops, make)
+    dims = _dims(graph)
+    pairs: dict[SourceLocation, list[int]] = defaultdict(list)
+    constant: dict[SourceLocation, list[int]] = defaultdict(list)
+    varying: set[SourceLocation] = set()  # lines that normalize more elements in another call
+    for index in graph.slice_ops:
+        is_normalizing = graph.op_names[index] in _NORMALIZING
+        if not is_normalizing and graph.op_names[index] not in _COMPARING:
+            continue
+        place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
+        if place is None:
+            continue
+        if is_normalizing and _is_constant(dims, graph, index):
+            constant[place].append(index)
+        elif is_normalizing:
+            varying.add(place)
+        elif _compares_all_pairs(graph, index):
+            pairs[place].append(index)
+    for place, ops in pairs.items():
+        yield _fact(graph, place, ops, _pairs)
+    for place, ops in constant.items():
+        if place not in varying:
+            yield _fact(graph, place, ops, _one)
 
 
 # --- losses over all pairs ----------------------------------------------------------------------
