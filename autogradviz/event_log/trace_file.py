@@ -97,7 +97,7 @@ def from_bytes(content: bytes) -> Log:
     Raises:
         NotATraceError: if it has another format version.
     """
-    check_head(Path("a pickled trace"), content)
+    check_head(Path("the bytes of a trace"), content)
     return _read(content)
 
 

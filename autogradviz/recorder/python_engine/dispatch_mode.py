@@ -205,7 +205,10 @@ class OpMode(TorchDispatchMode):
             with patched(TorchDispatchMode, __exit__=self._exit_of_others()):
                 yield
         finally:
-            if thread != threading.get_ident() or not self.suspend():
+            # No call of ours, which could fail, until the mode is off the stack.
+            if thread == threading.get_ident() and get_current_dispatch_mode() is self:
+                pop_mode()
+            else:
                 self.__torch_dispatch__ = self._pass_and_leave  # type: ignore[method-assign]
 
     def _exit_of_others(self) -> Callable[..., Any]:
@@ -219,12 +222,13 @@ class OpMode(TorchDispatchMode):
         @functools.wraps(original)
         @skip_frame
         def leave(mode: Any, *exception: Any) -> Any:
-            if mode is self or not self.suspend():
+            if mode is self or get_current_dispatch_mode() is not self:
                 return original(mode, *exception)
+            pop_mode()
             try:
                 return original(mode, *exception)
             finally:
-                self.resume()
+                push_mode(self)
 
         return leave
 
@@ -243,10 +247,6 @@ class OpMode(TorchDispatchMode):
             return False
         pop_mode()
         return True
-
-    def resume(self) -> None:
-        """Activate the mode again after ``suspend``."""
-        push_mode(self)
 
     @skip_dynamo_recursive
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
