@@ -248,6 +248,10 @@ class OpMode(TorchDispatchMode):
         pop_mode()
         return True
 
+    def resume(self) -> None:
+        """Activate the mode again after ``suspend``."""
+        push_mode(self)
+
     @skip_dynamo_recursive
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
