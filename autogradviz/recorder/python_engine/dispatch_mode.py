@@ -205,7 +205,7 @@ class OpMode(TorchDispatchMode):
             with patched(TorchDispatchMode, __exit__=self._exit_of_others()):
                 yield
         finally:
-            # No call of ours, which could fail, until the mode is off the stack.
+            # No function that could fail runs until the mode is off the stack.
             if thread == threading.get_ident() and get_current_dispatch_mode() is self:
                 pop_mode()
             else:
