@@ -311,6 +311,10 @@ class CausalGraph:
         """The number of elements of all parameters that are trained, at least 1."""
         return max(1, self.size(self.parameters))
 
+    def share(self, tensor_ids: Iterable[int]) -> float:
+        """Return the elements of some tensors, as a share of those of all trained parameters."""
+        return self.size(tensor_ids) / self.trained_elements
+
     @cached_property
     def got_gradient(self) -> dict[int, list[int]]:
         """The backwards that gave each leaf a gradient."""

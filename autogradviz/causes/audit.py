@@ -79,7 +79,7 @@ def _with_effect(graph: CausalGraph, fact: Fact, place: int) -> Fact:
         weight=weight_of_rule(fact.confidence, place),
         parameters=leaves,
         others=(fact.victim,) if fact.victim not in {None, fact.culprit} else (),
-        share=graph.size(trained) / graph.trained_elements,
+        share=graph.share(trained),
     )
 
 
@@ -87,9 +87,14 @@ def _leaves(graph: CausalGraph, fact: Fact) -> set[int]:
     """Return the parameters whose gradients flow through a fact's nodes, or that its region has."""
     if fact.nodes or fact.region_id is None:
         return {leaf for node in fact.nodes for leaf in graph.reached_leaves(node)}
-    [region] = (each for each in graph.analysis.regions if each.region_id == fact.region_id)
-    ops = [*region.ops, *(op for again in region.recomputations for op in again.ops)]
-    read = {graph.memory(each.tensor_id) for op in ops for each in op.inputs}
+    read = {
+        graph.memory(tensor.tensor_id)
+        for region in graph.analysis.regions
+        if region.region_id == fact.region_id
+        for ops in (region.ops, *(again.ops for again in region.recomputations))
+        for op in ops
+        for tensor in op.inputs
+    }
     return {leaf for memory, leaf in graph.parameter_memory.items() if memory in read}
 
 

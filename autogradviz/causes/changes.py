@@ -55,7 +55,7 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
         leaves = {leaf for _, _, found, _ in hooks for leaf in found}
         if not leaves:
             continue
-        share = graph.size(leaves) / graph.trained_elements
+        share = graph.share(leaves)
         changed, runs = sum(h[0] for h in hooks), sum(h[1] for h in hooks)
         zero = _zero(graph, leaves)
         yield Fact(
@@ -94,7 +94,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
         leaves = {leaf for node in nodes[:_SAMPLES] for leaf in graph.reached_leaves(node)}
         if not leaves:
             continue
-        share = graph.size(leaves) / graph.trained_elements
+        share = graph.share(leaves)
         zero = _zero(graph, leaves)
         ignoring = [node for node in nodes[:_SAMPLES] if _ignores_incoming(graph, node)]
         if ignoring:
@@ -167,7 +167,7 @@ def _is_unknown(name: str) -> bool:
 def _ignored(
     graph: CausalGraph, name: str, place: SourceLocation, nodes: list[int], leaves: set[int]
 ) -> Fact:
-    share = graph.size(leaves) / graph.trained_elements
+    share = graph.share(leaves)
     return Fact(
         slug="incoming-gradient-ignored",
         mechanism="change",

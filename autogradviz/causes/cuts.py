@@ -420,8 +420,8 @@ class _Cuts:
         if line.kind == "zero":
             zero = {each for each in behind if self._final_norms.get(each) == 0}
             without |= zero
-        share = graph.size(behind) / graph.trained_elements
-        lost = graph.size(without) / graph.trained_elements
+        share = graph.share(behind)
+        lost = graph.share(without)
         names = [graph.parameters[each] for each in sorted(without or behind)]
         seqs = [graph.op_seqs[index] for index in ops[:2]]
         readers = list(line.readers)

@@ -172,7 +172,7 @@ class _Lives:
             for part in window
         }
         total = sum(self._line_of_part(leaf, line) for leaf in leaves) or len(parts)
-        share = graph.size(leaves) / graph.trained_elements
+        share = graph.share(leaves)
         other_loss = bool(used_lines) and line not in used_lines
         start = self._starts.get(parts[0][1].backward_id)
         stack = next((stack for _, _, stack in parts if stack is not None), None)
@@ -235,7 +235,7 @@ class _Lives:
         graph, analysis = self._graph, self._evidence.analysis
         for line, parts in groups.items():
             leaves = {leaf for leaf, _ in parts}
-            share = graph.size(leaves) / graph.trained_elements
+            share = graph.share(leaves)
             before = [s for s in self.steps if s.seq < parts[0][1].seq]
             stepped = analysis.location(before[-1].stack_id) if before else None
             yield Fact(
@@ -277,7 +277,7 @@ class _Lives:
             parts = examples[lines]
             roots = [self._starts[p.backward_id].root_tensor_ids for p in parts]
             twice = len(set(roots)) < len(roots)
-            share = graph.size(leaves) / graph.trained_elements
+            share = graph.share(leaves)
             what = "the same loss twice" if twice else f"{len(lines)} losses"
             several = len({event.tensor_ids for event in self.steps}) > 1
             yield Fact(
@@ -323,7 +323,7 @@ class _Lives:
             later = [event for event in self.steps if event.seq > window[-1].seq]
             if line is None or not later:
                 continue
-            share = graph.size(leaves) / graph.trained_elements
+            share = graph.share(leaves)
             stepped = graph.analysis.location(later[0].stack_id)
             yield Fact(
                 slug="accumulation-uneven",
@@ -366,7 +366,7 @@ class _Lives:
             stepped, line = analysis.location(step.stack_id), self._line(first.backward_id)
             if stepped is None:
                 continue
-            share = graph.size(leaves) / graph.trained_elements
+            share = graph.share(leaves)
             empty = sum(
                 s.gradient_count == 0 for s in self.steps if s.tensor_ids == step.tensor_ids
             )

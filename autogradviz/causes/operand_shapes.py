@@ -203,7 +203,7 @@ def _fact(
     make: Callable[[CausalGraph, list[int]], _Words],
 ) -> Fact:
     behind = graph.parameters_behind(ops[0])
-    share = graph.size(behind) / graph.trained_elements
+    share = graph.share(behind)
     words = make(graph, ops)
     return Fact(
         slug=words.slug,

@@ -52,7 +52,7 @@ def _fact(
     dtype: str,
 ) -> Fact:
     behind = graph.parameters_behind(ops[0])
-    share = graph.size(behind) / graph.trained_elements
+    share = graph.share(behind)
     return Fact(
         mechanism="value",
         culprit=place,

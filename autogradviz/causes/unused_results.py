@@ -100,7 +100,7 @@ def _fact(graph: CausalGraph, place: SourceLocation, ops: list[int], call: ast.C
             "Nothing reads the new tensor, and the old one has not changed.",
         ],
         parameters=tuple(sorted(behind)),
-        share=graph.size(behind) / graph.trained_elements,
+        share=graph.share(behind),
         events=tuple(graph.op_seqs[each] for each in ops[:2]),
         fix=f"{target} = {ast.unparse(call)}",
     )

@@ -141,7 +141,7 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
     behind = graph.parameters_behind(first.at)
     if not (before or foreign or behind):
         return None  # data, which nothing else has read
-    share = graph.size(behind) / graph.trained_elements
+    share = graph.share(behind)
     reader = graph.analysis.location(graph.stacks[first.after[0]]) if first.after else None
     tensor = graph.analysis.tensors[graph.written[first.at][0]]
     old = f"{plural(first.before, 'op')} had read the old values, " if first.before else ""

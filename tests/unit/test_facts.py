@@ -11,8 +11,10 @@ from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.causes import weights
+from autogradviz.causes.audit import ranked_facts
 from autogradviz.causes.findings import OWN_SLUGS, SLUGS
-from autogradviz.diagnose.fact import Mechanism
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.fact import Fact, Mechanism
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.rule import own_rules
 
@@ -151,3 +153,14 @@ def test_a_write_between_forward_and_recomputation_is_listed_once_and_as_a_write
     assert finding.slug == "checkpoint-captured-tensor-mutated"
     entries = [entry for entry in trace.audit() if entry.location == finding.culprit]
     assert [entry.mechanism for entry in entries] == ["write"]
+
+
+def test_fact_of_a_region_that_was_not_recorded_concerns_no_parameter():
+    layer = torch.nn.Linear(2, 2)
+    with autogradviz.record(layer) as trace:
+        layer(torch.ones(1, 2)).sum().backward()
+    fact = Fact(
+        mechanism="other", effect="found", culprit=None, weight=0, region_id=7, of_rule=True
+    )
+    found = [each for each in ranked_facts(Evidence(trace.analysis), [fact]) if each.of_rule]
+    assert [(each.effect, each.parameters, each.share) for each in found] == [("found", (), 0.0)]
