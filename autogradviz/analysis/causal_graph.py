@@ -27,6 +27,7 @@ from autogradviz.events import (
     ParameterSeen,
     RequiresGradChanged,
     TensorSeen,
+    WholeParameterSeen,
 )
 
 if TYPE_CHECKING:
@@ -275,8 +276,18 @@ class CausalGraph:
 
     @cached_property
     def parameter_memory(self) -> dict[int, int]:
-        """The trained parameter in each memory."""
-        return {self.memory(tensor_id): tensor_id for tensor_id in self.parameters}
+        """The trained parameter in each memory; the whole of a sharded one is that parameter."""
+        found = {self.memory(tensor_id): tensor_id for tensor_id in self.parameters}
+        for whole, part in self.sharded_of_whole.items():
+            if part in self.parameters:
+                found.setdefault(self.memory(whole), part)
+        return found
+
+    @cached_property
+    def sharded_of_whole(self) -> dict[int, int]:
+        """The parameter of which ``fully_shard`` gathered each whole."""
+        pairs = self.analysis.log.fields(WholeParameterSeen, "tensor_id", "sharded_tensor_id")
+        return dict(pairs)
 
     def owner_name(self, tensor_id: int) -> str:
         """Return the name of the parameter or buffer that a tensor is, or is a view of, or ""."""
@@ -294,7 +305,8 @@ class CausalGraph:
     def registered_memory(self) -> set[int]:
         """The memory of all registered parameters and buffers, and of tensors of optimizers."""
         known = {self.memory(t) for t in self.analysis.log.column(ParameterSeen, "tensor_id")}
-        return (known - self._computed) | {self.memory(tensor_id) for tensor_id in self.parameters}
+        own = {self.memory(tensor_id) for tensor_id in (*self.parameters, *self.sharded_of_whole)}
+        return (known - self._computed) | own
 
     def size(self, tensor_ids: Iterable[int]) -> int:
         """Return the number of elements of some tensors."""
@@ -317,11 +329,15 @@ class CausalGraph:
 
     @cached_property
     def got_gradient(self) -> dict[int, list[int]]:
-        """The backwards that gave each leaf a gradient."""
+        """The backwards that gave each leaf a gradient.
+
+        ``fully_shard`` sets that of a parameter to this rank's part of what its whole got.
+        """
         found: dict[int, list[int]] = defaultdict(list)
         pairs = self.analysis.log.fields(GradAccumulated, "tensor_id", "backward_id")
         for tensor_id, backward_id in pairs:
-            found[tensor_id].append(backward_id)
+            for each in {tensor_id, self.sharded_of_whole.get(tensor_id, tensor_id)}:
+                found[each].append(backward_id)
         return found
 
     # --- nodes ------------------------------------------------------------------------------

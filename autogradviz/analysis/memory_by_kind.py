@@ -13,8 +13,9 @@ Each live storage counts once, with all of its bytes, as the first of these that
 * other: it existed before the recording, or no recorded operator created it.
 
 A storage is born with the event of the operator that returns it first, and dies with the event that
-says so. What an operator allocates and frees inside of itself is not seen, nor what an allocator
-adds, by rounding and fragments.
+says so. One that the program resizes dies there with its size, and is born with the new one. What
+an operator allocates and frees inside of itself is not seen, nor what an allocator adds, by
+rounding and fragments.
 
 NOTE [ Sums out of place ]
 Under a dispatch mode, PyTorch's engine adds two gradients out of place; else it adds in place if
@@ -39,6 +40,7 @@ from autogradviz.events import (
     NodeStarted,
     ParameterSeen,
     RecordingStarted,
+    StorageResized,
     StoragesFreed,
     TensorSeen,
 )
@@ -232,6 +234,16 @@ def _sum(lives: tuple[_Life, ...]) -> Iterator[MemoryPoint]:
             yield MemoryPoint(seq=seq, nbytes={kind: now[kind] for kind in KINDS if now[kind]})
 
 
+def _between(
+    kinds: tuple[tuple[int, MemoryKind], ...], start: int, end: int | None
+) -> Iterator[tuple[int, MemoryKind]]:
+    """Yield the kinds that a storage has between two events."""
+    at = max(0, bisect_right(kinds, start, key=lambda each: each[0]) - 1)
+    for seq, kind in kinds[at:]:
+        if end is None or seq < end:
+            yield max(seq, start), kind
+
+
 class _Lives:
     """The storages of a recording from birth to death."""
 
@@ -243,6 +255,11 @@ class _Lives:
         self._holds: dict[int, list[Hold]] = defaultdict(list)
         for hold in analysis.memory.holds:
             self._holds[hold.storage_id].append(hold)
+        self._resized: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
+        for seq, storage_id, nbytes in analysis.log.fields(
+            StorageResized, "seq", "storage_id", "storage_nbytes"
+        ):
+            self._resized[storage_id].append((seq, nbytes))
         self._taken_over = dict(sums_in_place(analysis)) if as_plain else {}
 
     def __iter__(self) -> Iterator[_Life]:
@@ -261,16 +278,34 @@ class _Lives:
             born = self._taken_over.get(storage_id, born)
             if died is not None and died <= born:
                 continue
-            yield _Life(
-                storage_id=storage_id,
-                nbytes=event.storage_nbytes,
-                born=born,
-                died=died,
-                kinds=tuple(self._kinds(storage_id, op, born, died)),
-                module=self._module_of(storage_id, op),
-                location=None if op is None else op.location,
-                tensor=analysis.tensors[event.tensor_id],
-            )
+            kinds = tuple(self._kinds(storage_id, op, born, died))
+            for nbytes, start, end in self._sizes(event, born, died):
+                yield _Life(
+                    storage_id=storage_id,
+                    nbytes=nbytes,
+                    born=start,
+                    died=end,
+                    kinds=tuple(_between(kinds, start, end)),
+                    module=self._module_of(storage_id, op),
+                    location=None if op is None else op.location,
+                    tensor=analysis.tensors[event.tensor_id],
+                )
+
+    def _sizes(
+        self, seen: TensorSeen, born: int, died: int | None
+    ) -> Iterator[tuple[int, int, int | None]]:
+        """Yield the sizes of a storage, but 0, each from one event to another."""
+        nbytes = seen.storage_nbytes
+        for seq, resized in self._resized.get(seen.storage_id, ()):
+            if died is not None and seq >= died:
+                break
+            if seq > born:
+                if nbytes:
+                    yield nbytes, born, seq
+                born = seq
+            nbytes = resized
+        if nbytes or not self._resized.get(seen.storage_id):
+            yield nbytes, born, died
 
     def _kinds(
         self, storage_id: int, op: Op | None, born: int, died: int | None

@@ -196,7 +196,7 @@ class SavedMemory:
             filename, lineno, _ = source_line(location)
             yield _make_storage(
                 storage_id=storage_id,
-                nbytes=intervals[0].nbytes,
+                nbytes=max(hold.nbytes for hold in intervals),
                 node_id=node_id,
                 module=module,
                 filename=filename,

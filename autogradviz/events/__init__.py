@@ -103,6 +103,7 @@ from autogradviz.events.memory import MemoryHeld as MemoryHeld
 from autogradviz.events.memory import OptimizerAlive as OptimizerAlive
 from autogradviz.events.memory import OutOfMemory as OutOfMemory
 from autogradviz.events.memory import OutOfMemoryLeft as OutOfMemoryLeft
+from autogradviz.events.memory import StorageResized as StorageResized
 from autogradviz.events.memory import StoragesFreed as StoragesFreed
 from autogradviz.events.modules_and_state import ChangeKind as ChangeKind
 from autogradviz.events.modules_and_state import ContextTensorKept as ContextTensorKept

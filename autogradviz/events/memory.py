@@ -57,6 +57,19 @@ class StoragesFreed(Event):
     storage_ids: tuple[StorageId, ...]
 
 
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageResized(Event):
+    """The program resized a storage: to 0 to free its memory, and back to allocate it again.
+
+    ``fully_shard`` and ``FullyShardedDataParallel`` free parameters that they have gathered like
+    this, although saved tensors refer to them.
+    """
+
+    storage_id: StorageId
+    storage_nbytes: int  # from now on
+
+
 @event(in_every_module=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerAlive(Event):

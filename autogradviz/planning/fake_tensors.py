@@ -5,8 +5,8 @@ Below is PyTorch's mode for fake tensors: each operator runs its kernel for shap
 of our own sees the operators that need values, and says which line called them. The recorder's mode
 is above both, so that it sees what it sees in any step.
 
-PyTorch reads the numbers of an optimizer's state, such as its step, to compute with them in Python.
-They do not change sizes, so they are 1 here.
+PyTorch reads the numbers of an optimizer's state, such as its step, to compute with them in Python,
+and those that initialize parameters. They do not change sizes, so they are 1 here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
     tree_map,
 )
-from autogradviz.recorder.torch_internals.unreadable_tensors import is_fake
+from autogradviz.recorder.torch_internals.unreadable_tensors import inner_tensors, is_fake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
 
 _READ_NUMBER: Final = "aten._local_scalar_dense.default"
+_OF_ANY_SIZE: Final = ("torch.optim.", "torch.nn.init")
+"""Modules of PyTorch that read numbers which change no sizes."""
 _WITHOUT_WORKSPACE: Final = frozenset(
     {"aten.mkldnn_rnn_layer.default", "aten._cudnn_rnn.default", "aten.miopen_rnn.default"}
 )
@@ -68,7 +70,8 @@ class PlanMode(TorchDispatchMode):
         try:
             return func(*args, **(kwargs or {}))
         except DataDependentOutput as error:
-            if str(func) == _READ_NUMBER and (self._numbers is not None or _in_optimizer()):
+            is_answered = self._numbers is not None or _sizes_are_independent()
+            if is_answered and str(func) == _READ_NUMBER:
                 number = 1 if self._numbers is None else self._numbers
                 return _as_dtype(number, args[0].dtype)
             raise StepNeedsValuesError(_message(func, user_line())) from error
@@ -78,7 +81,7 @@ class PlanMode(TorchDispatchMode):
 
 def _refuse_real(tensor: torch.Tensor) -> None:
     """Raise if a leaf is real: its gradient would be a fake tensor, also after the plan."""
-    if tensor.is_leaf and not is_fake(tensor):
+    if tensor.is_leaf and not all(map(is_fake, inner_tensors(tensor))):
         line = user_line()
         where = "" if line is None else f"{short_location(line)}, in {line.function}: "
         message = (
@@ -88,12 +91,12 @@ def _refuse_real(tensor: torch.Tensor) -> None:
         raise ValueError(message)
 
 
-def _in_optimizer() -> bool:
-    """Return whether an optimizer of PyTorch called, with no code of the user in between."""
+def _sizes_are_independent() -> bool:
+    """Return whether an optimizer or initialization of PyTorch called, and no user's code."""
     frame: Any = sys._getframe(1)  # noqa: SLF001 - the documented way
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if name.startswith("torch.optim."):
+        if name.startswith(_OF_ANY_SIZE):
             return True
         frame = frame.f_back if name.startswith(("torch.", "autogradviz.")) else None
     return False

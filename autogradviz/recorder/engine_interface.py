@@ -103,6 +103,9 @@ class TensorIds(Protocol):
     def storage_id(self, tensor_id: int) -> int | None:
         """Return the id of a tensor's storage, None if it has none."""
 
+    def id_of_storage(self, storage: torch.UntypedStorage) -> int | None:
+        """Return the id of a storage, None if no tensor of it was seen."""
+
 
 class VersionCounters(Protocol):
     """The known version counters of storages."""

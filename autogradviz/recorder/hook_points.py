@@ -50,6 +50,7 @@ from autogradviz.recorder.saved_tensors.storage_addresses import AddressTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
 from autogradviz.recorder.stream_order import observe_stream_order
 from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable, observe_requires_grad
+from autogradviz.recorder.tensors.storage_resizes import observe_resizes
 from autogradviz.recorder.tensors.version_changes_without_op import (
     observe_increments,
     observe_restored_versions,
@@ -164,6 +165,7 @@ class HookPoints:
         yield observe_modules(session, self.module_calls)
         yield observe_increments(session, tensors, self.versions)
         yield observe_restored_versions(session, tensors, self.versions)
+        yield observe_resizes(session, tensors)
         yield observe_attributes(session, state)
         yield observe_modes(session)
         yield observe_transforms(session)

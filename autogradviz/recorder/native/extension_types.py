@@ -166,6 +166,9 @@ class Recording(Protocol):
     def storage_id(self, tensor_id: int) -> int:
         """Return the id of a tensor's storage, NO_ID if it has none."""
 
+    def id_of_storage(self, address: int) -> int:
+        """Return the id of the storage at an address, NO_ID if no tensor of it was seen."""
+
     def live_storages(self) -> list[int]:
         """Return one tensor of each storage that is alive."""
 

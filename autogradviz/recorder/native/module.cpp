@@ -42,6 +42,7 @@ PyMethodDef methods[] = {
     {"intern_all", intern_all, METH_O, nullptr},
     {"fingerprint", fingerprint, METH_O, nullptr},
     {"storage_id", storage_id, METH_O, nullptr},
+    {"id_of_storage", id_of_storage, METH_O, nullptr},
     {"bumped", bumped, METH_VARARGS, nullptr},
     {"live_tensors", live_tensors, METH_NOARGS, nullptr},
     {"live_storages", live_storages, METH_NOARGS, nullptr},

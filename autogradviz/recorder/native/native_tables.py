@@ -35,6 +35,11 @@ class NativeTensors:
         found = self._recording.storage_id(tensor_id)
         return None if found == NO_ID else found
 
+    def id_of_storage(self, storage: torch.UntypedStorage) -> int | None:
+        """Return the id of a storage, None if no tensor of it was seen."""
+        found = self._recording.id_of_storage(storage._cdata)  # noqa: SLF001 - its address
+        return None if found == NO_ID else found
+
 
 class NativeFingerprints:
     """Fingerprints of contents on the host."""

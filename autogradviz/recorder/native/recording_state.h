@@ -506,6 +506,12 @@ class Recording {
     return storage_of.get(tensor);
   }
 
+  // An entry's weak reference keeps the address from being used by another storage.
+  int64_t id_of_storage(c10::StorageImpl* address) const {
+    auto found = storages_.find(address);
+    return found == storages_.end() ? NO_ID : found->second.id;
+  }
+
   // Remove dead storages, whose headers would leave holes between the user's tensors.
   void sweep() {
     for (auto each = storages_.begin(); each != storages_.end();) {

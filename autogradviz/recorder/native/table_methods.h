@@ -83,6 +83,16 @@ PyObject* storage_id(PyObject* self, PyObject* tensor) {
   return PyLong_FromLongLong(recording->storage_id(id));
 }
 
+// id_of_storage(address) -> id of a storage that is alive, NO_ID if no tensor of it was seen
+PyObject* id_of_storage(PyObject* self, PyObject* address) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  void* pointer = PyLong_AsVoidPtr(address);
+  if (PyErr_Occurred()) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromLongLong(recording->id_of_storage(static_cast<c10::StorageImpl*>(pointer)));
+}
+
 // bumped(tensor, version): remember that a counter has reached a version.
 PyObject* bumped(PyObject* self, PyObject* arguments) {
   long long tensor, version;

@@ -7,12 +7,13 @@ of an optimizer after its step, and everything once more at the end.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from autogradviz.events import MemoryHeld
 from autogradviz.recorder.out_of_memory.held_tensors import LiveTensors, live_gradients, state_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.recorder.torch_internals.unreadable_tensors import is_fake
+from autogradviz.recorder.torch_internals.unreadable_tensors import inner_tensors, is_fake
 from autogradviz.support.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class LiveMemory:
         session, intern, storage_id = self._session, self._tensors.intern, self._tensors.storage_id
         known, mode = self._seen.setdefault(held_as, set()), session.fake_mode
         by_storage: dict[int | None, int] = {}
-        for tensor in tensors:
+        for tensor in chain.from_iterable(map(inner_tensors, tensors)):
             if mode is not None and not is_fake(tensor, mode):
                 continue
             tensor_id = intern(tensor)

@@ -185,6 +185,11 @@ class TensorTable:
         storage_id = self.storage_of[tensor_id] if tensor_id >= 0 else NO_ID
         return None if storage_id == NO_ID else storage_id
 
+    def id_of_storage(self, storage: torch.UntypedStorage) -> int | None:
+        """Return the id of a storage, None if no tensor of it was seen."""
+        known = self._storages.get(id(storage))
+        return known[2] if known is not None and known[3]() is storage else None
+
     def _define(
         self,
         storage: torch.UntypedStorage,

@@ -50,6 +50,25 @@ def is_fake(tensor: torch.Tensor, mode: object = None) -> bool:
     return type(tensor) is FakeTensor and mode in {None, tensor.fake_mode}
 
 
+def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors that have the memory of a wrapper, or the tensor itself.
+
+    A wrapper names its tensors with ``__tensor_flatten__``, as ``torch.compile`` asks it; one that
+    does not, or fails, counts as a tensor without inner ones.
+    """
+    if not dispatches(type(tensor)) or type(tensor) is FakeTensor:
+        return [tensor]
+    flatten: Any = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        return [tensor]
+    try:
+        found = [getattr(tensor, name) for name in flatten()[0]]
+    except Exception:  # noqa: BLE001 - of a class of the user
+        return [tensor]
+    parts = [part for part in found if isinstance(part, torch.Tensor) and part is not tensor]
+    return [inner for part in parts for inner in inner_tensors(part)]
+
+
 def why_unreadable(tensor: torch.Tensor, *, sparse: bool = False) -> str:
     """Return the kind of a tensor whose entries cannot be read, "" if they can be.
 
