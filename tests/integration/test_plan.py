@@ -13,6 +13,7 @@ from pathlib import Path
 import planned_steps
 import pytest
 import torch
+from allocated_peak import allocated_peak
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -58,30 +59,13 @@ def test_planned_saves_are_those_of_the_step(step):
     assert len(plan.checkpoints()) == len(real.checkpoints())
 
 
-def measured_peak(step):
-    """Return the most bytes that PyTorch's CPU allocator had given to a step at once."""
-    gc.collect()
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
-        kept = step()
-    del kept
-    events = [
-        each for each in profiler.profiler.kineto_results.events() if each.name() == "[memory]"
-    ]
-    total = peak = 0
-    for event in sorted(events, key=lambda each: each.start_ns()):
-        total += event.nbytes()
-        peak = max(peak, total)
-    return peak
-
-
 @pytest.mark.one_in(3, reason="plans and runs each step", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_peak_is_that_of_the_allocator(step):
     plan = planned(step).memory_by_kind().peak.total
     with torch.backends.mkldnn.flags(enabled=step is not planned_steps.lstm):
         step()  # what is allocated once in a process
-        measured = measured_peak(step)
+        measured = allocated_peak(step)
     assert measured > 1_000_000
     assert plan == pytest.approx(measured, rel=0.03)
 

@@ -18,6 +18,7 @@ import torch
 from make_scene import unpack
 
 import autogradviz
+from tests.zoo.plans import compare_plans
 from tests.zoo.training import outcome, start
 
 MODES = {"record()": {}, "ops=False": {"ops": False}, "keep_steps=3": {"keep_steps": 3}}
@@ -142,8 +143,10 @@ def measure(name: str, variants: list[str], *, parts: str, path: str) -> None:
     torch.set_num_threads(1)
     for variant in variants:
         try:
-            found = check(name, variant) if parts != "cost" else {}
-            found |= cost(name, variant) if parts != "check" else {}
+            found = check(name, variant) if parts in {"check", "both"} else {}
+            found |= cost(name, variant) if parts in {"cost", "both"} else {}
+            if parts == "plan":
+                found["plans"] = compare_plans(name, variant)
         except Exception:
             found = {"failed": traceback.format_exc()}
         with Path(path).open("a", encoding="utf-8") as lines:

@@ -50,6 +50,7 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
         "returns, over the plain step.",
         "The ratios per model: `record()`, `ops=False` and `keep_steps=3`.",
         _by_model(rows),
+        _plans(rows),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -93,3 +94,47 @@ def _cell(row: dict | None) -> str:
     if ratios is None:
         return "failed" if wrong(row) else "not timed"
     return " · ".join(f"{ratios[mode]:.2f}" for mode in MODES)
+
+
+NEAR = 0.03
+"""How far a planned peak may be from that of the allocator, as a share."""
+
+
+def _plans(rows: list[dict]) -> str:
+    """Return how near the plans are to the trainings, and which trainings have none."""
+    plans = [(row["model"], plan) for row in rows for plan in row.get("plans", ())]
+    compared = [(model, plan) for model, plan in plans if "peak" in plan]
+    if not compared:
+        return "No plan was compared."
+    saved = [_named(*each) for each in compared if len(set(each[1]["saved"])) > 1]
+    far = [
+        f"{_named(model, plan)}: {_off(plan):+.1%}"
+        for model, plan in compared if abs(_off(plan)) > NEAR
+    ]  # fmt: skip
+    values = [_named(*each) for each in plans if "needs_values" in each[1]]
+    failed = [
+        f"{_named(model, plan)}: {plan['failed'].splitlines()[0][:120]}"
+        for model, plan in plans if "failed" in plan
+    ]  # fmt: skip
+    off = statistics.median(abs(_off(plan)) for _, plan in compared)
+    models = len({model for model, _ in compared})
+    text = [
+        f"Plans of {len(compared)} trainings of {models} models (`autogradviz.plan`, two steps "
+        "with the construction of the model): the peak of all memory differs from that of "
+        f"PyTorch's CPU allocator by {off:.2%} in the median, and by more than {NEAR:.0%} in "
+        f"{len(far)}; saved bytes are equal in {len(compared) - len(saved)}."
+    ]
+    for what, found in (
+        ("Peak", far), ("Other saved bytes", saved), ("Needs values", values), ("Failed", failed),
+    ):  # fmt: skip
+        text += [f"* {what}: {'; '.join(found)}"] if found else []
+    return "\n".join(text)
+
+
+def _off(plan: dict) -> float:
+    planned, needed = plan["peak"]
+    return planned / needed - 1
+
+
+def _named(model: str, plan: dict) -> str:
+    return f"{model} ({plan['variant']}, {plan['optimizer']})"

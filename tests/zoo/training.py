@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from tests.zoo.models import MODELS
 
@@ -27,8 +29,11 @@ class Training(NamedTuple):
     step: Callable[[], torch.Tensor]
 
 
-def start(name: str, variant: str) -> Training:
-    """Build a model with its optimizer; the same names give the same weights and inputs."""
+def start(name: str, variant: str, optimizer: str = "AdamW") -> Training:
+    """Build a model with its optimizer; the same names give the same weights and inputs.
+
+    The variant "selective" checkpoints all but products of matrices; models of transformers only.
+    """
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - some models draw from it
@@ -37,6 +42,11 @@ def start(name: str, variant: str) -> Training:
     model.train()
     if variant == "checkpoint":
         next(getattr(model, switch) for switch in SWITCHES if hasattr(model, switch))()
+    elif variant == "selective":
+        kept = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+        contexts = partial(create_selective_checkpoint_contexts, kept)
+        options = {"use_reentrant": False, "context_fn": contexts}
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
     elif variant == "lora":
         from peft import LoraConfig, get_peft_model
 
@@ -45,14 +55,14 @@ def start(name: str, variant: str) -> Training:
         torch._dynamo.reset()
         model.compile(backend="aot_eager")
     trained = [each for each in model.parameters() if each.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=1e-3)
+    updates = getattr(torch.optim, optimizer)(trained, lr=1e-3)
 
     def step():
-        optimizer.zero_grad(set_to_none=True)
+        updates.zero_grad(set_to_none=True)
         with _autocast() if variant == "bf16" else contextlib.nullcontext():
             loss = loss_of()
         loss.backward()
-        optimizer.step()
+        updates.step()
         return loss.detach()
 
     return Training(model, step)

@@ -1,0 +1,52 @@
+"""Compares the plan of a training with the memory that it needs when it runs."""
+
+from __future__ import annotations
+
+import autogradviz
+from autogradviz.errors import StepNeedsValuesError
+from tests.allocated_peak import allocated_peak
+from tests.zoo.training import start
+
+STEPS = 2
+TRAINED = {
+    "plain": (("plain", "SGD"), ("plain", "AdamW")),
+    "checkpoint": (("checkpoint", "SGD"), ("checkpoint", "AdamW"), ("selective", "SGD")),
+    "lora": (("lora", "AdamW"),),
+}
+"""The trainings that are planned with each way to train a model, and their optimizers."""
+
+
+def compare_plans(name: str, variant: str) -> list[dict]:
+    """Compare the plans of a model that is trained in some way."""
+    trained = TRAINED.get(variant, ())
+    if not hasattr(start(name, "plain").model, "gradient_checkpointing_enable"):
+        trained = [each for each in trained if each[0] != "selective"]
+    return [_compare(name, *each) for each in trained]
+
+
+def _compare(name: str, variant: str, optimizer: str) -> dict:
+    """Return bytes of saved tensors and of the peak: planned, and those of the training itself.
+
+    The peak of the training is that of PyTorch's CPU allocator, which has the buffers inside of
+    kernels too.
+    """
+
+    def training():
+        model, step = start(name, variant, optimizer)
+        for _ in range(STEPS):
+            step()
+        return model, step
+
+    row = {"variant": variant, "optimizer": optimizer}
+    try:
+        plan = autogradviz.plan(training)
+    except StepNeedsValuesError as error:
+        return row | {"needs_values": str(error)}
+    except Exception as error:
+        return row | {"failed": f"{type(error).__name__}: {error}"[:300]}
+    with autogradviz.record(engine="python") as recorded:
+        training()
+    return row | {
+        "saved": [plan.saved_bytes().saved, recorded.saved_bytes().saved],
+        "peak": [plan.memory_by_kind().peak.total, allocated_peak(training)],
+    }
