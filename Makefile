@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo planted-bugs calibrate bundle clean
+.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo gallery planted-bugs calibrate bundle clean
 .PHONY: accelerator test-device sanitize docs-versions engines wheels release-check test-version test-cuda
 
 help: ## list the targets
@@ -164,12 +164,19 @@ bench: native programs $(VENV)/.developing ## measure the cost of recording, our
 
 # MODELS="llama bert" selects models; their names are in tests/zoo/models.py.
 MODELS ?=
-zoo: $(VENV)/.made ## record models of transformers, diffusers, timm and others, into assets/: twenty minutes
+zoo: .venv-zoo/.made ## record models of transformers, diffusers, timm and others, into assets/: half an hour
+	.venv-zoo/bin/python -m tests.zoo $(MODELS)
+	.venv-zoo/bin/python -m tests.zoo --parts plan --jobs 1 --limit 900 $(MODELS)
+
+gallery: .venv-zoo/.made ## write a report of each of these models into gallery-output/: ten minutes
+	.venv-zoo/bin/python -m tests.zoo.gallery $(MODELS)
+
+.venv-zoo/.made: pyproject.toml | $(VENV)/.made
 	@[ -x .venv-zoo/bin/python ] || $(BIN)/python -m venv .venv-zoo
 	.venv-zoo/bin/python -m pip --disable-pip-version-check install -qq "$(TORCH)" numpy
 	.venv-zoo/bin/python -m pip --disable-pip-version-check install -qq --editable ".[zoo]"
 	.venv-zoo/bin/python -m autogradviz native build
-	.venv-zoo/bin/python -m tests.zoo $(MODELS)
+	@touch $@
 
 # The memory that PyTorch and Python never free is no concern of the engine.
 sanitize: $(VENV)/.developing ## record programs with an engine that is built with sanitizers: five minutes
@@ -208,7 +215,7 @@ release-check: $(VENV)/.releasing ## do all that a release needs but publishing 
 	$(BIN)/python release/check_release.py --tests "$(CHECK_TESTS)" --torch "$(TORCH)" $(addprefix --wheels ,$(WHEELS))
 
 clean: ## remove everything that was built, .venv included
-	rm -rf $(VENV) .venv-integrations .venv-zoo $(OUTPUT) test-output docs-output docs/tutorials dist build-output assets/node_modules
+	rm -rf $(VENV) .venv-integrations .venv-zoo $(OUTPUT) gallery-output test-output docs-output docs/tutorials dist build-output assets/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

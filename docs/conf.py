@@ -30,6 +30,7 @@ extensions = [
     "outside_pages",
     "dark_pictures",
     "event_reference",
+    "gallery_reports",
 ]
 
 exclude_patterns = ["README.md", "examples"]  # index.md includes the first
