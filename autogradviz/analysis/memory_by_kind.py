@@ -184,6 +184,16 @@ class MemoryByKind:
         """
         return self._by(lambda life: "" if life.location is None else str(life.location), seq)
 
+    def places(self) -> Counter[tuple[MemoryKind, str, str]]:
+        """Return the bytes at the peak by kind, module, and text of the line; "" if not known."""
+        sums: Counter[tuple[MemoryKind, str, str]] = Counter()
+        for life in self._lives:
+            kind = life.kind_at(self.peak.seq)
+            if kind is not None:
+                text = "" if life.location is None else life.location.text
+                sums[kind, life.module, text] += life.nbytes
+        return sums
+
     def _by(self, key: object, seq: int | None) -> dict[str, dict[str, int]]:
         at = self.peak.seq if seq is None else seq
         sums: dict[str, Counter[str]] = defaultdict(Counter)
@@ -434,6 +444,11 @@ def _deaths(analysis: Analysis) -> dict[int, int]:
     }
 
 
+def has_memory(analysis: Analysis) -> bool:
+    """Return whether the storages that are freed were recorded."""
+    return any("memory" in event.options for event in analysis.log.of(RecordingStarted))
+
+
 def measure_memory(
     analysis: Analysis, *, device: str | None = None, as_plain: bool = False
 ) -> MemoryByKind:
@@ -442,7 +457,7 @@ def measure_memory(
     Raises:
         ValueError: if storages that are freed were not recorded.
     """
-    if not any("memory" in event.options for event in analysis.log.of(RecordingStarted)):
+    if not has_memory(analysis):
         message = "what is freed was not recorded; use record(memory=True), or plan()"
         raise ValueError(message)
     return MemoryByKind(analysis, device=device, as_plain=as_plain)

@@ -9,6 +9,7 @@ from autogradviz.comparison.compiled_regions import compiled_differences, only_o
 from autogradviz.comparison.counts import count_differences, step_differences
 from autogradviz.comparison.first_different_op import first_other_op, first_other_values
 from autogradviz.comparison.gradients import gradient_differences, hash_differences
+from autogradviz.comparison.memory import memory_differences
 from autogradviz.comparison.result import Comparison, Difference
 from autogradviz.trace import Trace
 
@@ -41,6 +42,9 @@ def compare(before: Trace, after: Trace | _Ranks, *, tolerance: float | None = N
 
     If only one of the programs is compiled, its ops and slots have other names than those of eager
     code. Then saved bytes and recomputed ops are compared by line and module instead.
+
+    If both recordings were made with ``record(memory=True)`` or ``plan``, also all memory at the
+    peak by kind, and the statements that make most of the difference.
 
     If both recordings have fingerprints (``record(fingerprints=True)``), also the first op with
     different values and the leaves with different gradients.
@@ -94,6 +98,7 @@ def _all_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     if not only_one_is_compiled(before, after):
         yield from first_other_op(before, after)
     yield from count_differences(before, after)
+    yield from memory_differences(before, after)
     yield from compiled_differences(before, after)
     yield from gradient_differences(before, after)
     yield from first_other_values(before, after)

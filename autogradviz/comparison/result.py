@@ -26,7 +26,7 @@ class Difference:
     """One difference between two recordings.
 
     Attributes:
-        aspect: "steps", "ops", "saved", "writes", "checkpoint", "compiled", "gradients",
+        aspect: "steps", "ops", "saved", "writes", "memory", "checkpoint", "compiled", "gradients",
             "values", "parity" or "error".
         what: the compared item, "addmm, forward".
         before: its value in the first recording, as text with a unit.

@@ -496,3 +496,38 @@ def test_plan_is_marked_and_survives_a_file(tmp_path):
     loaded = autogradviz.load(tmp_path / "plan.agv")
     assert loaded == trace
     assert loaded.memory_by_kind().rows == trace.memory_by_kind().rows
+
+
+def memory_of_blocks(kept, width=64):
+    """Plan a step that keeps copies of its blocks' outputs in a list, unless it is None."""
+
+    def step():
+        model = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(4))
+        x = torch.rand(1000, width)
+        for block in model:
+            x = x + block(x)
+            if kept is not None:
+                kept.append(x.repeat(4, 1))
+        x.square().mean().backward()
+        return model
+
+    return autogradviz.plan(step)
+
+
+def test_comparison_names_the_statement_that_needs_more_memory():
+    found = [
+        (each.what, each.before, each.after)
+        for each in autogradviz.compare(memory_of_blocks(None), memory_of_blocks([]))
+        if each.aspect == "memory"
+    ]
+    names = [what for what, _, _ in found]
+    assert names[0] == "all, at the peak"
+    assert ("forward, kept.append(x.repeat(4, 1))", "0 B", "4.1 MB") in found
+
+
+def test_comparison_of_equal_memory_is_empty():
+    first, second = memory_of_blocks(None), memory_of_blocks(None)
+    assert not [each for each in autogradviz.compare(first, second) if each.aspect == "memory"]
+    with autogradviz.record() as other:
+        torch.rand(2, requires_grad=True).sum().backward()
+    assert not [each for each in autogradviz.compare(first, other) if each.aspect == "memory"]
