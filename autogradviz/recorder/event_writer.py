@@ -20,7 +20,7 @@ tensor, and each new object is paid for again in garbage collection. Therefore:
   calls or disabling function overrides, which costs as much as four attributes. The others go
   through ``recorder/python_engine/op_io.py``.
 - A node's tag is itself the hook before the node; removing it is one ``dict.pop``. Only objects for
-  nodes with slots have a ``__del__``, because most nodes save nothing.
+  nodes with slots have a finalizer, because most nodes save nothing.
 - Stacks are walked from an op up to the innermost module call or backward, whose stack is known
   (``StackTable.mark``). Line numbers are computed once per distinct stack.
 - The log row of an op is where versions and fingerprints for its node are read later.

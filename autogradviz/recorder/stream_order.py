@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -64,7 +64,7 @@ class StreamOrder:
     def _record(self, event: Any, stream: Any) -> None:
         stream = torch.accelerator.current_stream() if stream is None else stream
         key, table = id(event), self._recorded
-        gone = weakref.ref(event, lambda _: table.pop(key, None))
+        gone = weakref.ref(event, partial(table.pop, key))  # runs only C
         table[key] = gone, self._add("record", stream)
 
     def _seq_of(self, event: Any) -> int | None:

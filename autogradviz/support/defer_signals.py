@@ -7,6 +7,7 @@ import _thread
 import functools
 import signal
 import threading
+import time
 from contextlib import contextmanager
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 CHILD_ENDED: Final = (signal.SIGCHLD,) if hasattr(signal, "SIGCHLD") else ()
 """The signal of a child process that has ended, where the system has it."""
 
-_DELAY_S: Final = 0.005
+_POLL_S: Final = 0.001
 
 
 def signal_behind(error: BaseException) -> int | None:
@@ -42,48 +43,96 @@ def _code_of(handler: Any) -> Any:
     return getattr(handler, "__code__", None)
 
 
-def interrupt_again(error: BaseException) -> None:
-    """Send the signal whose handler raised once more, a moment later.
+# NOTE [ Signals of callbacks ]
+# Python drops what a finalizer or the callback of a weak reference raises, and it runs the handlers
+# of signals when a Python function begins, before its first ``try``. So both are generators here,
+# which begin at a ``yield`` inside ``try``. A signal whose handler raised in one is sent once more,
+# by another thread, when the generator has ended; on a busy machine that is later than any delay.
+# It has ended with an assignment: Python runs no handler until the program goes on.
 
-    For code that must not raise: ``__del__`` and callbacks of weak references.
+
+def interrupt_again(raised: tuple[BaseException, ...], ended: list[bool]) -> None:
+    """Send the signals whose handlers raised once more, when the code has ended they raised in.
+
+    Args:
+        raised: exceptions; one that comes from no handler is raised again.
+        ended: one element, which that code sets when it ends.
     """
-    number = signal_behind(error)
-    if number is None:
-        if not isinstance(error, KeyboardInterrupt):
-            raise error
-        number = signal.SIGINT  # the default handler is written in C
-    timer = threading.Timer(_DELAY_S, _thread.interrupt_main, [number])
-    timer.daemon = True
-    timer.start()
+    numbers: set[int] = set()
+    foreign: BaseException | None = None
+    for error in raised:
+        number = signal_behind(error)
+        if number is None and isinstance(error, KeyboardInterrupt):
+            number = signal.SIGINT  # the default handler is written in C
+        if number is None:
+            foreign = error
+        else:
+            numbers.add(number)
+    if numbers:
+        _thread.start_new_thread(_interrupt_after, (numbers, ended))
+    if foreign is not None:
+        raise foreign
+
+
+def _interrupt_after(numbers: set[int], ended: list[bool]) -> None:
+    while not ended[0]:
+        time.sleep(_POLL_S)
+    for number in numbers:
+        _thread.interrupt_main(number)  # type: ignore[arg-type]  # any number
 
 
 def callback_of_weakref(work: Callable[[], object]) -> Callable[[Any], object]:
-    """Return a callback for ``weakref.ref`` that calls a function once.
+    """Return a callback for ``weakref.ref`` that calls a function once, if the object dies first.
 
-    Python drops what a callback raises, and handlers of signals run when a Python function begins,
-    before its first ``try``. The beginning of this one is a ``yield`` inside ``try``.
+    See NOTE [ Signals of callbacks ].
     """
-    waiting = _call_once(work)
+    waiting = _call_once(work, when_freed=False)
     next(waiting)
     return waiting.send
 
 
-def _call_once(work: Callable[[], object]) -> Generator[None, Any, None]:
-    raised: BaseException | None = None
+def called_when_freed(work: Callable[[], object]) -> object:
+    """Return an object that calls a function when it is freed, as one with ``__del__`` would.
+
+    See NOTE [ Signals of callbacks ].
+    """
+    waiting = _call_once(work, when_freed=True)
+    next(waiting)
+    return waiting
+
+
+def _let_handlers_run() -> None:
+    pass
+
+
+def _call_once(work: Callable[[], object], *, when_freed: bool) -> Generator[None, Any, None]:
+    raised: tuple[BaseException, ...] = ()
+    ended = [False]
     try:
         yield
-    except GeneratorExit:  # the reference has died first
-        return
+    except GeneratorExit:
+        if not when_freed:  # the reference has died first
+            return
     except BaseException as error:  # noqa: BLE001 - of a handler
-        raised = error
+        raised = (error,)
+    try:
+        _let_handlers_run()  # here, and not at the beginning of the work, which they would end
+    except BaseException as error:  # noqa: BLE001 - as above
+        raised = (*raised, error)
     try:
         work()
     except BaseException as error:  # noqa: BLE001 - Python would drop it here
-        raised = error
-    if raised is not None:
-        interrupt_again(raised)
-        raised = None
-    yield
+        raised = (*raised, error)
+    if raised:
+        try:
+            interrupt_again(raised, ended)
+        except BaseException as error:  # noqa: BLE001 - of another handler, meanwhile
+            interrupt_again((*raised, error), ended)
+        finally:
+            raised = ()  # whose frames refer to it
+            ended[0] = True
+    if not when_freed:
+        yield
 
 
 PASSING: Final[list[Any]] = []

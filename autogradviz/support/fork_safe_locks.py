@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
+from functools import partial
 from typing import Any, Final
-from weakref import WeakSet
 
-_locks: Final[WeakSet[Any]] = WeakSet()
+_locks: Final[dict[int, weakref.ref[Any]]] = {}
 
 
 def new_lock() -> Any:
@@ -22,13 +23,14 @@ def new_lock() -> Any:
     in a child.
     """
     lock = threading.RLock()
-    _locks.add(lock)
+    _locks[id(lock)] = weakref.ref(lock, partial(_locks.pop, id(lock)))  # runs only C
     return lock
 
 
 def _free_locks() -> None:
-    for lock in _locks:
-        if not lock._is_owned():  # noqa: SLF001 - so does threading.Condition
+    for reference in list(_locks.values()):
+        lock = reference()
+        if lock is not None and not lock._is_owned():  # noqa: SLF001 - so does threading.Condition
             lock._at_fork_reinit()  # noqa: SLF001 - so does logging
 
 

@@ -3,7 +3,10 @@
 import signal
 import sys
 import threading
+import time
 import warnings
+from _thread import interrupt_main
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_
 
 import autogradviz
 from autogradviz.errors import AlreadyRecordingError
-from autogradviz.events import OpCalled
+from autogradviz.events import OpCalled, TensorReleased, TensorSaved
 from autogradviz.recorder.hook_points import HookPoints
 from autogradviz.recorder.recorder import Recorder
 
@@ -244,3 +247,35 @@ def test_mode_entered_before_the_recording_may_be_left_inside(engine):
         torch.ones(2).exp()
     assert _len_torch_dispatch_stack() == 0
     assert trace.log.of(OpCalled)[-1].op == "aten.exp.default"
+
+
+def test_no_exception_of_a_handler_is_lost_when_a_graph_is_freed(engine, monkeypatch):
+    def ring(*_):
+        message = "rang"
+        raise ValueError(message)
+
+    def run_for_seconds(number):
+        deadline = time.monotonic() + number
+        while time.monotonic() < deadline:
+            pass
+
+    dropped = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    before = signal.signal(signal.SIGINT, ring)
+    try:
+        with autogradviz.record(engine=engine) as trace:
+            w = torch.ones(3, requires_grad=True)
+            graph = [(w * 2).exp().sum()]
+            graph[0].backward(retain_graph=True)
+            with pytest.raises(ValueError, match="rang"):
+                # Only C runs: the signal is pending when the nodes die.
+                list(map(partial.__call__, [partial(interrupt_main), partial(graph.clear)]))
+                run_for_seconds(10)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert dropped == []
+    saved, released = (
+        {event.saved_id for event in trace.log.of(kind)} for kind in (TensorSaved, TensorReleased)
+    )
+    assert saved
+    assert released == saved

@@ -28,7 +28,6 @@ import autogradviz
 from autogradviz import recorder
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.recorder.python_engine import node_saved_tensors
 from autogradviz.support import defer_signals
 
 FAULTS = int(os.environ.get("AUTOGRADVIZ_TEST_FAULTS", "48"))
@@ -97,10 +96,11 @@ class Injector:
             self.raised = True
             raise self.error("injected")
 
-    def interrupted(self, error):
+    def interrupted(self, raised, _ended):
         """Stand for ``interrupt_again``, which sends Ctrl-C a moment later."""
-        if not isinstance(error, KeyboardInterrupt):
-            raise error
+        for error in raised:
+            if not isinstance(error, KeyboardInterrupt):
+                raise error
 
     def install(self, monkeypatch):
         for owner in classes():
@@ -143,8 +143,7 @@ def run(injector, name, engine, options):
     """Return the outcome of a recorded program, its trace, and the warnings of the recorder."""
     with pytest.MonkeyPatch.context() as patch:
         injector.install(patch)
-        for module in (defer_signals, node_saved_tensors):
-            patch.setattr(module, "interrupt_again", injector.interrupted)
+        patch.setattr(defer_signals, "interrupt_again", injector.interrupted)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with autogradviz.record(engine=engine, **options) as trace:

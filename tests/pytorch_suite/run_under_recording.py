@@ -8,7 +8,8 @@ test runs unrecorded and recorded, in two processes. Tests with different outcom
 printed, and tests with incomplete recordings. Modes are "full", "fingerprints", "graph", "verify"
 and "native" (after ``autogradviz native build``), separated by commas, and "empty" for a dispatch
 mode that does nothing: changes under that mode are not caused by the recorder. ``expression``
-selects tests as ``-k`` of pytest does. With ``every`` 10, each tenth test runs.
+selects tests as ``-k`` of pytest does. With ``every`` 10, each tenth test runs; with 5:10, the
+fifth of each ten.
 
 A test that starts a process for each rank is recorded in these processes, which are forked.
 
@@ -83,7 +84,7 @@ class Plugin:
         raise TimeoutError(f"longer than {TEST_SECONDS} s")
 
     def pytest_collection_modifyitems(self, items):
-        items[:] = items[:: self.every]
+        items[:] = items[self.every]
 
     def pytest_runtest_protocol(self, item):
         if chosen_device.ON_HOST:
@@ -218,7 +219,8 @@ def run_here(path, mode, words, every):
     chosen_device.enter()
     mock_missing_names(path)
     with Path(os.environ["AUTOGRADVIZ_ANSWER"]).open("w") as answer:
-        plugin = Plugin(MODES[mode], int(every), answer)
+        first, _, step = every.rpartition(":")
+        plugin = Plugin(MODES[mode], slice(int(first or 0), None, int(step)), answer)
         plugin.record_in_each_process()
         with MODES[mode]():  # import here what forked processes need
             pass

@@ -10,7 +10,12 @@ from functools import partial
 
 import pytest
 
-from autogradviz.support.defer_signals import callback_of_weakref, uninterrupted
+from autogradviz.support.defer_signals import (
+    callback_of_weakref,
+    called_when_freed,
+    interrupt_again,
+    uninterrupted,
+)
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="needs SIGCHLD")
 
@@ -73,3 +78,45 @@ def test_callback_of_a_weak_reference_is_called_once_or_freed_before():
     del owner
     assert called == [1]
     assert reference() is None
+
+
+def slow(frame, event, _):
+    """Take longer than any delay before a signal is sent again; see ``sys.setprofile``."""
+    if frame.f_code is interrupt_again.__code__ and event == "return":
+        sys.setprofile(None)
+    elif event == "call":
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("kind", ["callback", "finalizer"])
+def test_no_exception_of_a_handler_is_lost_however_slow_the_callback_is(kind, monkeypatch):
+    def ring(*_):
+        sys.setprofile(slow)
+        message = "rang"
+        raise ValueError(message)
+
+    dropped, owner = [], Owner()
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    if kind == "callback":
+        reference = weakref.ref(owner, callback_of_weakref(interrupt_main))
+    else:
+        owner.freed_with_it = called_when_freed(interrupt_main)
+        reference = weakref.ref(owner)
+    before = signal.signal(signal.SIGINT, ring)
+    try:
+        with pytest.raises(ValueError, match="rang"):
+            del owner
+            run_for_seconds(10)
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGINT, before)
+    assert reference() is None
+    assert dropped == []
+
+
+def test_a_finalizer_is_called_once_when_the_object_is_freed():
+    called, owner = [], Owner()
+    owner.freed_with_it = called_when_freed(partial(called.append, 1))
+    assert called == []
+    del owner
+    assert called == [1]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from types import MethodType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -31,6 +30,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     StopRecomputationError,
     current_exec_group,
 )
+from autogradviz.support.identity_table import IdentityTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,8 @@ class RegionTable:
         self._find_module = modules.find
         self._regions = 0
         self._recomputes = 0
-        self._groups: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._numbered = 0  # groups
+        self._groups: IdentityTable[int] = IdentityTable()
 
     def next_region(self) -> int:
         """Return the id of a new region."""
@@ -66,7 +67,13 @@ class RegionTable:
     def exec_group(self) -> int | None:
         """Return the id of the ``GraphExecGroup`` that backward runs in."""
         group = current_exec_group()
-        return None if group is None else self._groups.setdefault(group, len(self._groups))
+        if group is None:
+            return None
+        number = self._groups.get(group)
+        if number is None:
+            number = self._groups[group] = self._numbered
+            self._numbered += 1
+        return number
 
     def module_id(self, function: Any) -> int | None:
         """Return the id of the module that a function is, or belongs to."""
@@ -84,7 +91,7 @@ class CheckpointPairs:
         self._regions = regions
         self._state = state
         self._arguments = arguments
-        self._region_of: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._region_of: IdentityTable[int] = IdentityTable()
 
     def plan(self, hooks: Any) -> Plan:
         """Return the region or recomputation that a pair begins."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils.checkpoint import CheckpointFunction
@@ -27,6 +26,7 @@ from autogradviz.recorder.checkpoint.inspect_user_code import without_wrappers
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.support.identity_table import IdentityTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ class ReentrantRegions:
         self._session = session
         self._regions = regions
         self._state = state
-        self._region_of: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._region_of: IdentityTable[int] = IdentityTable()
 
     def on_enter(self, ctx: Any, function: Any, preserve_rng: Any, arguments: Any) -> Opened:
         """Record that a region's forward starts."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from torch.fx import GraphModule
 
@@ -25,6 +24,7 @@ from autogradviz.recorder.torch_internals.compiler_names import (
     cache_entries_of_code,
     compiled_codes,
 )
+from autogradviz.support.identity_table import IdentityTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ _MANY: Final = 200
 """Functions that are searched for a region at most, one inside the other."""
 
 
-_found: Final[WeakKeyDictionary[Any, RegionFacts]] = WeakKeyDictionary()
+_found: Final[IdentityTable[RegionFacts]] = IdentityTable()
 """Results of earlier recordings: reading a region costs as much as several of its runs."""
 
 

@@ -61,6 +61,7 @@ from autogradviz.recorder.torch_internals.run_op_as_without_mode import (
     redispatch_with_autograd,
     wrap_scalars,
 )
+from autogradviz.support.defer_signals import called_when_freed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -119,18 +120,6 @@ versions of its inputs; the inputs that it writes; fingerprints.
 
 
 _LEAVING: Final = "autogradviz"
-
-
-class _Leaving:
-    """Takes a mode off the stack when it is freed."""
-
-    __slots__ = ("_mode",)
-
-    def __init__(self, mode: OpMode) -> None:
-        self._mode = mode
-
-    def __del__(self) -> None:
-        self._mode.suspend()
 
 
 class OpMode(TorchDispatchMode):
@@ -238,7 +227,7 @@ class OpMode(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if kwargs is not None and isinstance(func, OpOverload):
             # While this runs the mode is not on the stack. C++ puts it back, then frees this dict.
-            kwargs[_LEAVING] = _Leaving(self)
+            kwargs[_LEAVING] = called_when_freed(self.suspend)
         return result
 
     def suspend(self) -> bool:

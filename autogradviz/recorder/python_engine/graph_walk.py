@@ -261,6 +261,9 @@ class NodeTable:
         if was_seen:
             return
         if slots:
-            tag.saved = self._slots.read(node, tag.node_id, slots, sequence_nr, thread, stack_id)
+            saved = self._slots.read(node, tag.node_id, slots, sequence_nr, thread, stack_id)
+            if saved is not None:
+                tag.saved = saved
+                tag.release = self._slots.released_when_freed(saved)
         if custom:
             self._functions.read_context(node, tag.node_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from autogradviz.events import NO_ID, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.private_api import SavedTensor
-from autogradviz.support.defer_signals import interrupt_again
+from autogradviz.support.defer_signals import called_when_freed
 
 if TYPE_CHECKING:
     from autogradviz.recorder.ops.fingerprints import Fingerprints
@@ -34,27 +35,18 @@ list. A plain tuple, since the garbage collector never untracks a named one.
 
 
 class NodeSlots:
-    """The saved tensors of one node; their release is recorded when the node dies.
+    """The saved tensors that one node still holds."""
 
-    A separate object and not the node's tag, so that Python runs no finalizer for the many nodes
-    that save nothing.
-    """
+    __slots__ = ("slots",)
 
-    __slots__ = ("slots", "table")
-
-    def __init__(self, table: SessionRef[SlotTable], slots: tuple[Slot, ...]) -> None:
-        self.table = table
+    def __init__(self, slots: tuple[Slot, ...]) -> None:
         self.slots = slots
 
-    def __del__(self) -> None:
-        if not self.slots:
-            return
-        try:
-            table = self.table.target
-            if table is not None:
-                table.on_node_freed(self)
-        except BaseException as error:  # noqa: BLE001 - Python would drop it here
-            interrupt_again(error)
+
+def _on_node_freed(ref: SessionRef[SlotTable], saved: NodeSlots) -> None:
+    table = ref.target
+    if saved.slots and table is not None:
+        table.on_node_freed(saved)
 
 
 class SlotTable:
@@ -122,7 +114,11 @@ class SlotTable:
             place = found[0], stacks.user_lines.get(found[1], "")
             note = self._addresses.node_saved
             self._session.guarded("addresses", note, node, saved, sequence_nr, place)
-        return NodeSlots(self._ref, tuple(saved)) if saved else None
+        return NodeSlots(tuple(saved)) if saved else None
+
+    def released_when_freed(self, saved: NodeSlots) -> object:
+        """Return an object that records, when it is freed, that its node released its tensors."""
+        return called_when_freed(partial(_on_node_freed, self._ref, saved))
 
     def _read_slot(
         self,

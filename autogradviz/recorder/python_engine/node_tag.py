@@ -30,6 +30,7 @@ class NodeTag(OwnHook):
         "mode_sensitive",
         "node_id",
         "on_start",
+        "release",
         "saved",
         "seen",
         "walk",
@@ -39,6 +40,7 @@ class NodeTag(OwnHook):
         self.node_id = node_id
         self.on_start = on_start
         self.saved: NodeSlots | None = None
+        self.release: object = None  # records the release of these when the node dies
         self.seen = -1  # the last event that describes it
         self.walk = 0  # the last walk that reached it
         self.depth = 0  # longest touched chain above, in that walk

@@ -5,7 +5,8 @@ From PyTorch 2.14 on, ``Function.apply`` is a method of C: where the program hol
 its Function, no name is looked up that could be replaced. It creates the ``ctx``, then calls the
 ``forward`` of the Function, in all versions. So the creation of a ``ctx`` replaces ``forward`` for
 the one call that follows, and the replacement restores it before anything of the program runs.
-Nothing here refers to the ``ctx``: it is the node, and would live longer.
+Before PyTorch 2.13 the node does not exist yet when its ``ctx`` is created; when ``forward`` begins
+it is the newest node. Nothing here refers to the ``ctx``: it is the node, and would live longer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import (
     BackwardCFunction,
     SingleLevelFunction,
+    get_sequence_nr,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +91,6 @@ class _Waiting:
         self._thread = threading.get_ident()
         self._before = vars(function).get("forward", _ABSENT)
         self._ours: Any = None
-        self._number = ctx._sequence_nr()
         self._enabled = torch.is_grad_enabled()
 
     def replace(self) -> bool:
@@ -105,12 +106,13 @@ class _Waiting:
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self._thread != threading.get_ident() or self._ours is None:
                 return original(*args, **kwargs)
+            number = get_sequence_nr() - 1
             self._waiting.pop(self._thread, None)
             self.restore()
             run = original
             if takes_ctx and args:
                 run, args = functools.partial(original, args[0]), args[1:]
-            call = FunctionCall(function, self._number, self._enabled, run, args, kwargs)
+            call = FunctionCall(function, number, self._enabled, run, args, kwargs)
             return self._around(call)
 
         forward.__autogradviz_waits__ = True  # type: ignore[attr-defined]
