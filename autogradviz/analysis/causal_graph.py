@@ -22,6 +22,7 @@ from autogradviz.events import (
     NodeFinished,
     NodeSeen,
     NodeStarted,
+    NormRead,
     OpCalled,
     OptimizerStepped,
     ParameterSeen,
@@ -323,6 +324,12 @@ class CausalGraph:
         for tensor_id, backward_id in pairs:
             found[tensor_id].append(backward_id)
         return found
+
+    @cached_property
+    def final_norms(self) -> dict[int, float | None]:
+        """The last norm that was read of each leaf's gradient; None if it is not finite."""
+        rows = self.analysis.log.fields(NormRead, "tensor_id", "place", "norm")
+        return {tensor_id: norm for tensor_id, place, norm in rows if place == "gradient"}
 
     # --- nodes ------------------------------------------------------------------------------
 

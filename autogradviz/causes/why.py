@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.weights import LEAST_EFFECT, LEAST_FINDING
@@ -168,7 +167,7 @@ class _Answers:
 
     def _state(self, tensor_id: int) -> str:
         """Return the question about a parameter that is true."""
-        norm = self._norms.get(tensor_id, 1.0)
+        norm = self._graph.final_norms.get(tensor_id, 1.0)
         if not self._graph.got_gradient.get(tensor_id):
             return NO_GRADIENT
         if norm is None:
@@ -217,10 +216,6 @@ class _Answers:
         last = self._accumulated.get(tensor_id)
         numbers = (last, start.seq if start is not None else None)
         return _step(text, place, [number for number in numbers if number is not None])
-
-    @cached_property
-    def _norms(self) -> dict[int, float | None]:
-        return final_norms(self._graph)
 
     @cached_property
     def _held(self) -> set[int]:
