@@ -463,7 +463,7 @@ class CausalGraph:
 
     def _updated_after(self, start: int) -> frozenset[int]:
         seqs, held = self._steps
-        starts = self._backward_starts[0]
+        starts = self._backward_starts
         first = bisect_right(seqs, start)
         if start == NO_ID or first == len(seqs):
             return frozenset()
@@ -563,17 +563,15 @@ class CausalGraph:
         return self._direct[stack_id]
 
     @cached_property
-    def _backward_starts(self) -> tuple[list[int], list[int | None]]:
-        rows = list(self.analysis.log.fields(BackwardStarted, "seq", "stack_id"))
-        return [seq for seq, _ in rows], [stack for _, stack in rows]
+    def _backward_starts(self) -> list[int]:
+        return self.analysis.log.column(BackwardStarted, "seq")
 
     def backward_started(self, after: int, before: int) -> bool:
         """Return whether a backward started between two events."""
-        starts = self._backward_starts[0]
+        starts = self._backward_starts
         return bisect_right(starts, after) < bisect_left(starts, before)
 
-    def backward_stack(self, index: int) -> int | None:
-        """Return the stack that started the backward in which an op ran."""
-        starts, stacks = self._backward_starts
-        place = bisect_right(starts, self.op_seqs[index]) - 1
-        return stacks[place] if place >= 0 else None
+    def backward_of(self, index: int) -> BackwardStarted | None:
+        """Return the start of the backward in which an op ran."""
+        place = bisect_right(self._backward_starts, self.op_seqs[index])
+        return self.analysis.log.of(BackwardStarted)[place - 1] if place else None

@@ -48,6 +48,7 @@ class Cut:
     effective: bool = False  # without the cut, there would be a gradient
     passed: bool = True  # the gradient passes beside it: x + (y - x).detach()
     single: bool = True  # only single numbers pass
+    detached: bool = True  # what is computed from the values is detached as well: they are meant
 
 
 @once_per_recording
@@ -64,6 +65,7 @@ class _Search:
         self._lines: dict[tuple[str, SourceLocation], Cut] = {}
         self._explored: set[tuple[int, int, bool, frozenset[int]]] = set()
         self._integers = False  # whether the path that is followed leads through integers
+        self._detached = False  # or through a detach
 
     def all(self) -> list[Cut]:
         """Return all cuts."""
@@ -156,16 +158,18 @@ class _Search:
 
     def _explore(self, index: int, position: int, reader: int) -> None:
         """Follow a value without a gradient path to the ops at which the path ends."""
-        waiting = [(index, position, False)]
+        waiting = [(index, position, False, False)]
         known = self._graph.differentiable
         updated = self._graph.updated_after(reader)
         while waiting:
-            at, place, integers = waiting.pop()
+            at, place, integers, detached = waiting.pop()
             self._integers = integers or self._graph.inputs[at][place] not in known
+            self._detached = detached or self._graph.op_names[at] == "detach"
             key = (at, place, self._integers, updated)
             if key not in self._explored:
                 self._explored.add(key)
-                waiting += [(*each, self._integers) for each in self._before(at, place, reader)]
+                before = self._before(at, place, reader)
+                waiting += [(*each, self._integers, self._detached) for each in before]
 
     def _before(self, index: int, position: int, reader: int) -> list[tuple[int, int]]:
         """Return the inputs that an input was computed from, [] if its gradient path ends here."""
@@ -241,8 +245,10 @@ class _Search:
         if op is None:
             return
         if op.phase == "backward":
-            line = analysis.location(graph.backward_stack(index))
-            self._add("backward", index, reader, line)
+            started = graph.backward_of(index)
+            if started is not None and not started.create_graph:
+                place = analysis.location(started.stack_id)
+                self._add("backward", index, reader, place, stack_id=started.stack_id)
         elif op.phase == "forward":
             end = self._flow.end_at(op, set())  # None inside a custom Function, for example
             functions = [frame.function for frame in analysis.stack(op.stack_id)]
@@ -263,9 +269,10 @@ class _Search:
         reader: int,
         location: SourceLocation | None,
         source_op: int | None = None,
+        stack_id: int | None = None,
     ) -> None:
         graph, analysis = self._graph, self._evidence.analysis
-        stack_id = graph.backward_stack(index) if kind == "backward" else graph.stacks[index]
+        stack_id = graph.stacks[index] if stack_id is None else stack_id
         if location is None or not analysis.user_stack(stack_id):
             return
         line = self._lines.setdefault((kind, location), Cut(kind, location))
@@ -274,6 +281,7 @@ class _Search:
         line.readers[reader] = None
         line.effective |= not self._integers and not graph.outlived(cut, reader)
         line.passed &= kind == "detach" and self._passes_through(cut, reader)
+        line.detached &= self._detached
         line.single &= graph.size(graph.outputs[index]) <= len(graph.outputs[index])
         here = analysis.location(stack_id) if kind == "mode" else None
         if here is not None and here not in line.others and here != location:

@@ -44,7 +44,7 @@ def penalty(*between, create_graph=False):
         loss_term_constant,
         [tensor(number, (), nbytes=4) for number in (4, 5, 6)],
         node(7, "SumBackward0", nr=1),
-        node(8, "AddBackward0", nr=2, to=(7,)),
+        node(8, "AddBackward0", nr=2, to=(7, -1)),
         op("sum", (4,), inputs=(1,), nr=1, node=7, at="t.py:2"),
         backward(roots=(7,), accumulate=False, create_graph=create_graph, at="t.py:3"),
         op("expand", (2,), inputs=(4,), phase="backward"),
