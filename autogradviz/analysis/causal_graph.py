@@ -513,6 +513,13 @@ class CausalGraph:
                 return index
         return NO_OP
 
+    def has_graph(self, index: int, position: int) -> bool:
+        """Return whether an input of an op was computed with a graph, or is a parameter."""
+        producer = self.producers(index)[position]
+        key = self.inputs_memory[index][position]
+        made = producer != NO_OP and self.numbers[producer] is not None
+        return made or key in self.parameter_memory
+
     def parameters_behind(self, index: int, positions: Iterable[int] | None = None) -> set[int]:
         """Return the trained parameters that the inputs of an op were computed from.
 

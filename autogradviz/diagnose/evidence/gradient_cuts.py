@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP, ZERO_DERIVATIVE
@@ -18,19 +19,19 @@ from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.statement_names import names_assigned, names_read
-from autogradviz.events import NO_ID, BackwardStarted
+from autogradviz.events import NO_ID, BackwardStarted, FunctionMarked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis import Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.evidence.requires_grad_flow import EndKind
     from autogradviz.events import ModeChanged
 
 _OPERANDS: Final = 2  # of a difference
 _LOOK_BACK: Final = 4000  # ops before a number is used, among which its source is searched
-_CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
+CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
 _SCALING: Final = "_amp_"  # how the names of the ops of loss scalers begin
 _CONVERTING: Final = "Module._apply"  # the function that converts and moves a module's parameters
 _READERS: Final = frozenset({"tolist", "item", "numpy", "float", "int", "__array__", "asarray"})
@@ -54,14 +55,23 @@ class Cut:
 @once_per_recording
 def gradient_cuts(evidence: Evidence) -> list[Cut]:
     """Return the lines at which values lose their gradient on the way to a loss, in order."""
-    return _Search(evidence).all()
+    return CutSearch(evidence).all()
 
 
-class _Search:
+class CutSearch:
+    """Follows values that backward does not reach to the ops at which they lost their graph."""
+
     def __init__(self, evidence: Evidence) -> None:
         self._graph = evidence.causal_graph
         self._evidence = evidence
         self._flow = Flow(evidence)
+        self.passed: dict[int, None] = {}
+        """The ops without a node that pass on a value of a root without a graph."""
+        self.sources: dict[int, None] = {}
+        """Those of them that read no other value; ``NO_OP`` for values from before."""
+        self.unexplained: dict[int, None] = {}
+        """The ops that read a value with a graph and return one without, for no known reason."""
+        self._lost = False  # whether a root without a graph is followed
         self._lines: dict[tuple[str, SourceLocation], Cut] = {}
         self._explored: set[tuple[int, int, bool, frozenset[int]]] = set()
         self._integers = False  # whether the path that is followed leads through integers
@@ -77,22 +87,31 @@ class _Search:
                 continue
             for position in self._unconnected(index):
                 self._explore(index, position, index)
-        self._roots_without_graph()
+        for started in graph.analysis.log.of(BackwardStarted):
+            self._follow_roots(started)
         self._leaves_of_functions()
         self._numbers_in_statements()
         return list(self._lines.values())
 
-    def _roots_without_graph(self) -> None:
-        """Follow the roots of backwards that have no node."""
+    def of_loss(self, started: BackwardStarted) -> list[Cut]:
+        """Return the cuts behind the roots of a backward that have no graph."""
+        self._lost = True
+        self._follow_roots(started)
+        return list(self._lines.values())
+
+    def _follow_roots(self, started: BackwardStarted) -> None:
+        """Follow the roots of a backward that have no node."""
         graph = self._graph
-        for start in graph.analysis.log.of(BackwardStarted):
-            roots = start.root_ids or (NO_ID,) * len(start.root_tensor_ids)
-            for tensor_id, node_id in zip(start.root_tensor_ids, roots, strict=False):
-                if node_id == NO_ID and tensor_id != NO_ID:
-                    made = graph.producer_before(tensor_id, start.seq)
-                    if made != NO_OP and graph.numbers[made] is None:
-                        for each in self._inputs_of(made, made):
-                            self._explore(*each, made)
+        nodes = started.root_ids or (NO_ID,) * len(started.root_tensor_ids)
+        for tensor_id, node_id in zip(started.root_tensor_ids, nodes, strict=False):
+            made = NO_OP
+            if node_id == NO_ID and tensor_id != NO_ID:
+                made = graph.producer_before(tensor_id, started.seq)
+            if made != NO_OP and graph.numbers[made] is None:
+                for each in self._inputs_of(made, made):
+                    self._explore(*each, made)
+            elif made != NO_OP and self._lost:
+                self._end_at_producer(made, tensor_id, made)
 
     def _leaves_of_functions(self) -> None:
         """Add the new leaves that custom Functions read: ops inside a Function have no nodes."""
@@ -174,7 +193,7 @@ class _Search:
     def _before(self, index: int, position: int, reader: int) -> list[tuple[int, int]]:
         """Return the inputs that an input was computed from, [] if its gradient path ends here."""
         graph = self._graph
-        if graph.op_names[index] == "detach" and self._has_graph(index, position):
+        if graph.op_names[index] == "detach" and self._graph.has_graph(index, position):
             self._end(index, reader)
             return []
         view = graph.views(index)[position]
@@ -182,7 +201,7 @@ class _Search:
             # The tensor that was read is a view without a graph, unless a mode explains it.
             in_slice = index in graph.node_of_op
             by_mode = not in_slice and self._mode(index) is not None
-            if by_mode and self._has_graph(index, position):
+            if by_mode and self._graph.has_graph(index, position):
                 self._end(index, reader)
                 return []
             if graph.phases[view] == "forward":
@@ -195,14 +214,16 @@ class _Search:
         in_slice = index in graph.node_of_op
         producer = graph.producers(index)[position]
         key = graph.inputs_memory[index][position]
-        if key in graph.registered_memory:
+        if key in graph.registered_memory or producer == NO_OP:
+            self.sources[NO_OP] = None
             if not in_slice and key in graph.parameter_memory:
                 self._end(index, reader)
-        elif producer != NO_OP and graph.numbers[producer] is None:
+        elif graph.numbers[producer] is None:
             return self._inputs_of(producer, reader)
-        elif producer != NO_OP and not in_slice:
-            self._end(index, reader)
-        elif producer != NO_OP and self._new_leaf_edge(index, position):
+        elif not in_slice:
+            if not self._end(index, reader):
+                self._end_at_producer(producer, graph.inputs[index][position], reader, index)
+        elif self._new_leaf_edge(index, position):
             self._end_at_leaf(index, reader, self._made_leaf(index))
         return []
 
@@ -215,12 +236,36 @@ class _Search:
         scales = graph.op_names[index].startswith(_SCALING)
         if scales or self._evidence.analysis.in_optimizer(graph.stacks[index]):
             return []
-        if graph.op_names[index] in _CREATING and graph.phases[index] == "forward":
-            source_op = self._read_as_numbers(index)
+        self.passed[index] = None
+        marked = next((t for t in graph.outputs[index] if t in self._marked), None)
+        if self._lost and marked is not None:
+            self._add("marked", index, reader, self._marked[marked])
+            return []
+        found = [(index, position) for position in graph.value_inputs(index)]
+        if graph.phases[index] == "forward" and graph.op_names[index] in CREATING:
+            if self._lost and set(graph.producers(index)) == {NO_OP}:
+                made = max(graph.views(index))
+                if made != NO_OP:  # torch.tensor detaches what it made
+                    return self._inputs_of(made, reader)
+                found = []
+            source_op = None if self._lost else self._read_as_numbers(index)
             if source_op is not None:
                 self._add("numbers", index, reader, self._place(index), source_op)
                 return []
-        return [(index, position) for position in graph.value_inputs(index)]
+        if not found:
+            self.sources[index] = None
+        return found
+
+    @cached_property
+    def _marked(self) -> dict[int, SourceLocation | None]:
+        """The lines that called ``mark_non_differentiable``, by tensor."""
+        analysis = self._evidence.analysis
+        return {
+            tensor_id: analysis.location(event.stack_id)
+            for event in analysis.log.of(FunctionMarked)
+            if event.mark == "mark_non_differentiable"
+            for tensor_id in event.tensor_ids
+        }
 
     def _new_leaf_edge(self, index: int, position: int) -> bool:
         graph = self._graph
@@ -230,30 +275,43 @@ class _Search:
             for target in graph.next_nodes.get(graph.node_of_op[index], ())
         )
 
-    def _has_graph(self, index: int, position: int) -> bool:
-        """Return whether an input of an op was computed with a graph, or is a parameter."""
-        graph = self._graph
-        producer = graph.producers(index)[position]
-        key = graph.inputs_memory[index][position]
-        made = producer != NO_OP and graph.numbers[producer] is not None
-        return made or key in graph.parameter_memory
-
-    def _end(self, index: int, reader: int) -> None:
+    def _end(self, index: int, reader: int) -> bool:
         """Record that the gradient path ends at an op which read a tensor with a graph."""
         graph, analysis = self._graph, self._evidence.analysis
         op = analysis.op_at(graph.op_seqs[index])
         if op is None:
-            return
+            return False
         if op.phase == "backward":
             started = graph.backward_of(index)
             if started is not None and not started.create_graph:
                 place = analysis.location(started.stack_id)
                 self._add("backward", index, reader, place, stack_id=started.stack_id)
-        elif op.phase == "forward":
-            end = self._flow.end_at(op, set())  # None inside a custom Function, for example
-            functions = [frame.function for frame in analysis.stack(op.stack_id)]
-            if end is not None and (end.kind != "mode" or _CONVERTING not in functions):
-                self._add(end.kind, index, reader, end.culprit)
+            return True
+        region = self._regions.get(op.region_id) if self._lost else None
+        end = self._flow.end_at(op, set()) if op.phase == "forward" else None
+        functions = [frame.function for frame in analysis.stack(op.stack_id)]
+        if region is not None:
+            self._add("reentrant", index, reader, region.location)
+        elif end is not None and (end.kind != "mode" or _CONVERTING not in functions):
+            self._add(end.kind, index, reader, end.culprit)
+        return region is not None or end is not None
+
+    def _end_at_producer(
+        self, producer: int, tensor_id: int, reader: int, index: int | None = None
+    ) -> None:
+        """Record why an op with a node returned a tensor that has no graph, if it is known."""
+        op = self._evidence.analysis.op_at(self._graph.op_seqs[producer])
+        if tensor_id not in self._graph.differentiable:
+            self._add("integers", producer, reader, self._place(producer))
+        elif op is not None and self._flow.writes_via_data(op, set()):
+            self._add("detach", producer, reader, op.location)
+        elif index is not None:
+            self.unexplained[index] = None
+
+    @cached_property
+    def _regions(self) -> dict[int | None, Region]:
+        """The reentrant regions."""
+        return {r.region_id: r for r in self._evidence.analysis.regions if r.reentrant}
 
     def _end_at_leaf(self, index: int, reader: int, made: int | None) -> None:
         """Record that a gradient path ends in a new leaf, which an op made."""
