@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numbers, reads_numbers
 from autogradviz.diagnose.evidence.facts import is_view
+from autogradviz.diagnose.evidence.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import accumulations
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.evidence.storage_uses_and_gradient_ends import Reach, find_reach
@@ -254,13 +255,26 @@ class _Causes:
             if inside.region_id in self._without_node:
                 trains = any(storages(op.inputs) & self._flow.leaves for op in region.ops)
                 return None if trains else _without_input(region, inside)
-        if reach.end is not None:
-            return _ended(reach.end, reach.first)
+        end = self._cuts.get(tensor_id) or reach.end
+        if end is not None:
+            return _ended(end, reach.first)
         last = reach.last or reach.first
         recreated = self._recreated_after(last) or self._copied_after(last)
         if recreated is not None:
             return _ended(recreated, reach.first)
         return None if self._has_no_influence(reach.first) else _not_in_loss(reach.first, last)
+
+    @cached_property
+    def _cuts(self) -> dict[int, End]:
+        """The last end of the gradient paths from the losses to each parameter."""
+        graph, op_at = self._evidence.causal_graph, self._evidence.analysis.op_at
+        found: dict[int, End] = {}
+        for cut in sorted(gradient_cuts(self._evidence), key=lambda cut: max(cut.ops)):
+            op = op_at(graph.op_seqs[max(cut.ops)])
+            if op is not None and cut.effective and cut.kind != "zero":
+                end = End(cut.kind, op, cut.location)
+                found.update(dict.fromkeys(graph.parameters_behind(max(cut.ops)), end))
+        return found
 
     def _has_no_influence(self, op: Op) -> bool:
         """Return whether a loss uses the derivative of an op, which a parameter has no part in.
