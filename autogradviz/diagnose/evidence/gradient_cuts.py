@@ -9,12 +9,14 @@ and made none. No list of functions is needed: an op is a cut because of what it
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP, ZERO_DERIVATIVE
+from autogradviz.diagnose.blame.unrecorded_detach import CREATING, NumberReads
 from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.source import source_index as source
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 _OPERANDS: Final = 2  # of a difference
 _LOOK_BACK: Final = 4000  # ops before a number is used, among which its source is searched
-CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
 _SCALING: Final = "_amp_"  # how the names of the ops of loss scalers begin
 _CONVERTING: Final = "Module._apply"  # the function that converts and moves a module's parameters
 _READERS: Final = frozenset({"tolist", "item", "numpy", "float", "int", "__array__", "asarray"})
@@ -87,6 +88,8 @@ class CutSearch:
                 continue
             for position in self._unconnected(index):
                 self._explore(index, position, index)
+            for each in self._written(index):
+                self._explore(*each, index)
         for started in graph.analysis.log.of(BackwardStarted):
             self._follow_roots(started)
         self._leaves_of_functions()
@@ -169,6 +172,22 @@ class CutSearch:
         if len(missing) > max(0, spare):
             yield from missing
 
+    def _written(self, index: int) -> Iterator[tuple[int, int]]:
+        """Yield what the user's ops without a node wrote into the inputs of an op."""
+        graph = self._graph
+        for key, producer in zip(graph.inputs_memory[index], graph.producers(index), strict=True):
+            if (
+                producer != NO_OP
+                and graph.numbers[producer] is None
+                and graph.phases[producer] == "forward"
+                and graph.is_users(producer)
+                and graph.written[producer]
+                and key not in graph.registered_memory
+            ):
+                for position in graph.value_inputs(producer):
+                    if graph.inputs_memory[producer][position] != key:
+                        yield producer, position
+
     def _is_new_leaf(self, node_id: int) -> bool:
         tensor_id = self._graph.leaves.get(node_id)
         if tensor_id is None:
@@ -248,9 +267,7 @@ class CutSearch:
                 if made != NO_OP:  # torch.tensor detaches what it made
                     return self._inputs_of(made, reader)
                 found = []
-            source_op = None if self._lost else self._read_as_numbers(index)
-            if source_op is not None:
-                self._add("numbers", index, reader, self._place(index), source_op)
+            if not self._lost and self._end_at_numbers(index, reader):
                 return []
         if not found:
             self.sources[index] = None
@@ -374,6 +391,24 @@ class CutSearch:
         return self._flow.mode_off(self._graph.threads[index], self._graph.op_seqs[index])
 
     # --- values that pass through Python numbers ------------------------------------------------
+
+    @cached_property
+    def _number_reads(self) -> NumberReads:
+        return NumberReads(self._evidence)
+
+    def _end_at_numbers(self, index: int, reader: int) -> bool:
+        """Record through which numbers an op got its values, if the source says so."""
+        graph = self._graph
+        source_op = self._read_as_numbers(index)
+        if source_op is not None:
+            self._add("numbers", index, reader, self._place(index), source_op)
+            return True
+        op = self._evidence.analysis.op_at(graph.op_seqs[index])
+        end = self._number_reads.of(op) if op is not None else None
+        if end is not None and end.op is not op:
+            read = bisect_left(graph.op_seqs, end.op.seq)
+            self._add(end.kind, read, reader, end.culprit)
+        return end is not None
 
     def _read_as_numbers(self, index: int) -> int | None:
         """Return the op whose values an op got through Python numbers, if its statement says so."""

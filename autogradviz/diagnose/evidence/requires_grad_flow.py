@@ -116,7 +116,7 @@ class End:
             return next((word for word in (".data", "torch.tensor") if word in text), "detach")
         if self.kind == "number" and ".item" not in text and "float(" in text:
             return "float()"
-        if self.kind in {"fresh", "constant"}:
+        if self.kind in {"fresh", "constant", "numbers", "leaf"}:
             return next((word for word in _MAKING if f"{word}(" in text), "a new tensor")
         names = {
             "write": "a write with gradients disabled",

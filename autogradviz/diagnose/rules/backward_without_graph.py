@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.diagnose.blame.carried_tensor import reaches
 from autogradviz.diagnose.blame.unrecorded_detach import (
-    find_conversion_to_numbers,
+    CREATING,
+    NumberReads,
     find_detach,
     find_requires_grad_off,
     is_made_of_literals,
 )
-from autogradviz.diagnose.evidence.gradient_cuts import CREATING, CutSearch
+from autogradviz.diagnose.evidence.gradient_cuts import CutSearch
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import describe_op, join_names
@@ -22,11 +21,8 @@ from autogradviz.events import BackwardStarted, RequiresGradChanged
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.analysis import Op
     from autogradviz.diagnose.evidence.facts import Evidence
-
-_COPIES: Final = ("detach", ".data", "numpy")
-_READING: Final = frozenset({"_local_scalar_dense", "detach"})
 
 
 @rule(
@@ -74,7 +70,7 @@ def _of_modes(evidence: Evidence, search: CutSearch) -> list[End]:
 
 def _of_sources(evidence: Evidence, search: CutSearch, *, is_known: bool) -> list[End]:
     """Return the ends of paths at tensors that are created from numbers, or from nothing."""
-    analysis, graph, reads = evidence.analysis, evidence.causal_graph, _NumberReads(evidence)
+    analysis, graph, reads = evidence.analysis, evidence.causal_graph, NumberReads(evidence)
     indices = [index for index in search.sources if index != NO_OP]
     ops = [op for index in indices if (op := analysis.op_at(graph.op_seqs[index]))]
     found = [end for op in ops if (end := reads.of(op))]
@@ -85,35 +81,6 @@ def _of_sources(evidence: Evidence, search: CutSearch, *, is_known: bool) -> lis
     return [
         End("constant" if only and _is_constant(op) else "fresh", op, op.location) for op in created
     ]
-
-
-class _NumberReads:
-    """The ops that read numbers of tensors with a graph, by ``item()`` or a detach."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
-        graph, flow = evidence.causal_graph, Flow(evidence)
-        self._by_line: dict[SourceLocation | None, End] = {}
-        for index, name in enumerate(graph.op_names):
-            op = evidence.analysis.op_at(graph.op_seqs[index])
-            if name in _READING and op is not None and op.phase == "forward":
-                end = flow.end_at(op, set()) if graph.has_graph(index, 0) else None
-                if end is not None and (end.kind == "number" or _copies(end)):
-                    self._by_line.pop(end.culprit, None)
-                    self._by_line[end.culprit] = end
-
-    def of(self, op: Op) -> End | None:
-        """Return the operation that read the numbers of the tensor that an op creates."""
-        line = find_conversion_to_numbers(op.location) if op.location is not None else None
-        if line is not None and op.name in CREATING:
-            return self._by_line.get(line) or End("fresh", op, line)
-        stack = self._evidence.analysis.user_stack
-        used = stack(op.stack_id)[::-1]
-        for end in reversed(self._by_line.values()):
-            made = stack(end.op.stack_id)[::-1]
-            if end.op.seq < op.seq and reaches(self._evidence, made, used):
-                return end if end.kind == "number" else replace(end, guessed=True)
-        return None
 
 
 def _is_constant(op: Op) -> bool:
@@ -127,12 +94,6 @@ def _initial(evidence: Evidence, op: Op) -> bool:
         "/torch/nn/init" in place.filename.replace("\\", "/")
         for place in evidence.analysis.stack(op.stack_id)
     )
-
-
-def _copies(end: End) -> bool:
-    """Return whether a line reads the numbers of a tensor by a detach of its own."""
-    text = end.culprit.text if end.culprit is not None else ""
-    return end.kind == "detach" and any(word in text for word in _COPIES)
 
 
 def _ended(evidence: Evidence, ends: list[End]) -> Draft:

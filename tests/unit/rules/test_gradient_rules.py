@@ -79,7 +79,7 @@ def missing(*forward, **root):
         parameter(1, "encoder.weight"),
         parameter(2, "head.weight"),
         forward,
-        node(7, "MmBackward0", nr=9, to=(8,)),
+        node(7, "MmBackward0", nr=9, to=(-1, 8)),
         leaf(8, 2),
         backward(roots=(7,), at="t.py:8", **root),
         ran(7),
