@@ -64,10 +64,6 @@ _GIVEN_TO_BACKWARD: Final = {
 """The running statistics among the inputs of their backward formulas, by the number of inputs."""
 
 _FLOATS: Final = ("float", "bfloat", "complex")
-ZERO_DERIVATIVE: Final = frozenset(
-    {"round", "floor", "ceil", "trunc", "sign", "heaviside", "fix", "floor_divide", "sgn"}
-)
-"""Ops whose derivative is zero wherever it exists."""
 
 
 class _Memory(dict[int, int]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
-from autogradviz.diagnose.evidence.gradient_cuts import gradient_cuts
+from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import FIXES, REASONS
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.blame.gradient_cuts import Cut
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.gradient_cuts import Cut
 
 _SAMPLES: Final = 2  # calls of one line whose parameters are counted
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
 """Ops that make tensors of numbers."""
 
-_NUMBERS: Final = frozenset({"tolist", "item", "numpy", "float", "int"})
+NUMBERS: Final = frozenset({"tolist", "item", "numpy", "float", "int", "__array__", "asarray"})
+"""Functions that return the numbers of a tensor."""
+
 _COPIES: Final = ("detach", ".data", "numpy")
 _READING: Final = frozenset({"_local_scalar_dense", "detach"})
 _NEW: Final = frozenset({"tensor", "as_tensor", "FloatTensor", "Tensor", "new_tensor"})
@@ -128,7 +130,7 @@ def _names(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[str]:
 def _reads_numbers(value: ast.expr | None) -> bool:
     return value is not None and any(
         isinstance(part, ast.Call)
-        and getattr(part.func, "attr", getattr(part.func, "id", "")) in _NUMBERS
+        and getattr(part.func, "attr", getattr(part.func, "id", "")) in NUMBERS
         for part in ast.walk(value)
     )
 

@@ -48,7 +48,6 @@ EndKind: TypeAlias = Literal[
 
 _seq: Final = attrgetter("seq")
 _INTEGERS: Final = ("int", "uint", "bool")
-_ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
 _MAKING: Final = (
     "torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.FloatTensor", "torch.zeros",
@@ -222,15 +221,6 @@ class Flow:
         Integer outputs cannot, the indices of ``sort`` for example.
         """
         return storages(t for t in op.outputs if not t.dtype.startswith(_INTEGERS))
-
-    def always_breaks(self, op: Op) -> bool:
-        """Return whether an op ends every gradient path, whatever its inputs."""
-        integers = bool(op.outputs) and all(t.dtype.startswith(_INTEGERS) for t in op.outputs)
-        return integers or op.name in _ENDING or self.disabling_mode(op) is not None
-
-    def not_detached(self, storage_ids: set[int]) -> set[int]:
-        """Return the storages for which no ``detach`` or other end was recorded."""
-        return storage_ids - self._detached.keys()
 
     def writes_via_data(self, op: Op, graded: set[int]) -> bool:
         """Return whether an op wrote a tensor through ``.data``: the tensor stays a leaf."""

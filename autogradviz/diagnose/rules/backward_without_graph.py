@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.diagnose.blame.gradient_cuts import CutSearch
 from autogradviz.diagnose.blame.unrecorded_detach import (
     CREATING,
     NumberReads,
@@ -12,7 +13,6 @@ from autogradviz.diagnose.blame.unrecorded_detach import (
     find_requires_grad_off,
     is_made_of_literals,
 )
-from autogradviz.diagnose.evidence.gradient_cuts import CutSearch
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import describe_op, join_names

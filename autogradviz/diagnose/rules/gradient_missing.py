@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.facts import is_view
-from autogradviz.diagnose.evidence.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import accumulations
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
-from autogradviz.diagnose.evidence.storage_uses_and_gradient_ends import Reach, find_reach
+from autogradviz.diagnose.evidence.storage_uses import Reach, find_reach
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.diagnose.evidence.gradient_cuts import gradient_cuts
+from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted
 

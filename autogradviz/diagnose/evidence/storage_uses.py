@@ -1,4 +1,4 @@
-"""For each storage: its first and last use in the forward, and the end of its gradient path."""
+"""For each storage: its first use in the forward, and the last op computed from it with a graph."""
 
 from __future__ import annotations
 

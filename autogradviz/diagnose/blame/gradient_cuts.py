@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.causal_graph import NO_OP, ZERO_DERIVATIVE
-from autogradviz.diagnose.blame.unrecorded_detach import CREATING, NumberReads
+from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.diagnose.blame.unrecorded_detach import CREATING, NUMBERS, NumberReads
 from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.source import source_index as source
@@ -35,7 +35,10 @@ _OPERANDS: Final = 2  # of a difference
 _LOOK_BACK: Final = 4000  # ops before a number is used, among which its source is searched
 _SCALING: Final = "_amp_"  # how the names of the ops of loss scalers begin
 _CONVERTING: Final = "Module._apply"  # the function that converts and moves a module's parameters
-_READERS: Final = frozenset({"tolist", "item", "numpy", "float", "int", "__array__", "asarray"})
+_ZERO_DERIVATIVE: Final = frozenset(
+    {"round", "floor", "ceil", "trunc", "sign", "heaviside", "fix", "floor_divide", "sgn"}
+)
+"""Ops whose derivative is zero wherever it exists."""
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ class CutSearch:
         """Return all cuts."""
         graph = self._graph
         for index in graph.slice_ops:
-            if graph.op_names[index] in ZERO_DERIVATIVE:
+            if graph.op_names[index] in _ZERO_DERIVATIVE:
                 self._integers = False
                 self._add("zero", index, index, self._place(index))
                 continue
@@ -173,7 +176,7 @@ class CutSearch:
             yield from missing
 
     def _written(self, index: int) -> Iterator[tuple[int, int]]:
-        """Yield what the user's ops without a node wrote into the inputs of an op."""
+        """Yield the values that the user's ops without a node wrote into an op's inputs."""
         graph = self._graph
         for key, producer in zip(graph.inputs_memory[index], graph.producers(index), strict=True):
             if (
@@ -480,10 +483,10 @@ def _converted(place: SourceLocation) -> tuple[frozenset[str], bool]:
             if not isinstance(node, ast.Call):
                 continue
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if called not in _READERS and called not in {"tensor", "as_tensor", "from_numpy"}:
+            if called not in NUMBERS and called not in {"tensor", "as_tensor", "from_numpy"}:
                 continue
             operands = [*node.args]
-            if isinstance(node.func, ast.Attribute) and called in _READERS:
+            if isinstance(node.func, ast.Attribute) and called in NUMBERS:
                 operands.append(node.func.value)
             for operand in operands:
                 direct |= any(isinstance(part, ast.Call) for part in ast.walk(operand))
@@ -498,7 +501,7 @@ def _computes_with_number(place: SourceLocation) -> bool:
         isinstance(node, ast.BinOp)
         and any(
             isinstance(side, ast.Call)
-            and getattr(side.func, "attr", getattr(side.func, "id", "")) in _READERS
+            and getattr(side.func, "attr", getattr(side.func, "id", "")) in NUMBERS
             for side in (node.left, node.right)
         )
         for statement in source.simple_statements(place)
