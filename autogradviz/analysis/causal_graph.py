@@ -22,6 +22,7 @@ from autogradviz.events import (
     NodeFinished,
     NodeSeen,
     NodeStarted,
+    NormRead,
     OpCalled,
     OptimizerStepped,
     ParameterSeen,
@@ -64,10 +65,6 @@ _GIVEN_TO_BACKWARD: Final = {
 """The running statistics among the inputs of their backward formulas, by the number of inputs."""
 
 _FLOATS: Final = ("float", "bfloat", "complex")
-ZERO_DERIVATIVE: Final = frozenset(
-    {"round", "floor", "ceil", "trunc", "sign", "heaviside", "fix", "floor_divide", "sgn"}
-)
-"""Ops whose derivative is zero wherever it exists."""
 
 
 class _Memory(dict[int, int]):
@@ -340,6 +337,12 @@ class CausalGraph:
                 found[each].append(backward_id)
         return found
 
+    @cached_property
+    def final_norms(self) -> dict[int, float | None]:
+        """The last norm that was read of each leaf's gradient; None if it is not finite."""
+        rows = self.analysis.log.fields(NormRead, "tensor_id", "place", "norm")
+        return {tensor_id: norm for tensor_id, place, norm in rows if place == "gradient"}
+
     # --- nodes ------------------------------------------------------------------------------
 
     @cached_property
@@ -472,7 +475,7 @@ class CausalGraph:
 
     def _updated_after(self, start: int) -> frozenset[int]:
         seqs, held = self._steps
-        starts = self._backward_starts[0]
+        starts = self._backward_starts
         first = bisect_right(seqs, start)
         if start == NO_ID or first == len(seqs):
             return frozenset()
@@ -521,6 +524,13 @@ class CausalGraph:
             if any(self.memory(each) == key for each in self.outputs[index]):
                 return index
         return NO_OP
+
+    def has_graph(self, index: int, position: int) -> bool:
+        """Return whether an input of an op was computed with a graph, or is a parameter."""
+        producer = self.producers(index)[position]
+        key = self.inputs_memory[index][position]
+        made = producer != NO_OP and self.numbers[producer] is not None
+        return made or key in self.parameter_memory
 
     def parameters_behind(self, index: int, positions: Iterable[int] | None = None) -> set[int]:
         """Return the trained parameters that the inputs of an op were computed from.
@@ -572,17 +582,15 @@ class CausalGraph:
         return self._direct[stack_id]
 
     @cached_property
-    def _backward_starts(self) -> tuple[list[int], list[int | None]]:
-        rows = list(self.analysis.log.fields(BackwardStarted, "seq", "stack_id"))
-        return [seq for seq, _ in rows], [stack for _, stack in rows]
+    def _backward_starts(self) -> list[int]:
+        return self.analysis.log.column(BackwardStarted, "seq")
 
     def backward_started(self, after: int, before: int) -> bool:
         """Return whether a backward started between two events."""
-        starts = self._backward_starts[0]
+        starts = self._backward_starts
         return bisect_right(starts, after) < bisect_left(starts, before)
 
-    def backward_stack(self, index: int) -> int | None:
-        """Return the stack that started the backward in which an op ran."""
-        starts, stacks = self._backward_starts
-        place = bisect_right(starts, self.op_seqs[index]) - 1
-        return stacks[place] if place >= 0 else None
+    def backward_of(self, index: int) -> BackwardStarted | None:
+        """Return the start of the backward in which an op ran."""
+        place = bisect_right(self._backward_starts, self.op_seqs[index])
+        return self.analysis.log.of(BackwardStarted)[place - 1] if place else None

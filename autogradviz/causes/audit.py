@@ -16,13 +16,13 @@ from autogradviz.causes.parameters_not_optimized_or_registered import find_owner
 from autogradviz.causes.precision import find_lost_precision
 from autogradviz.causes.transform_cuts import find_transform_cuts
 from autogradviz.causes.unused_results import find_unused_results
-from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, RULE_BELOW_CUT, weight_of_rule
+from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, weight_of_rule
 from autogradviz.causes.writes import find_writes
 from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.support.pause_gc import collector_paused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
@@ -62,7 +62,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
             if fact.mechanism == "cut" and fact.weight > LOST:
                 found[place] = replace(fact, weight=fact.weight + CUT_BEFORE_ERROR)
     weighed = [_with_effect(graph, fact, place) for place, fact in enumerate(of_rules)]
-    for number, fact in enumerate(_after_slices(weighed, found)):
+    for number, fact in enumerate(weighed):
         own = None
         if fact.culprit is not None:
             own = found.pop((fact.mechanism, fact.culprit), None)
@@ -96,23 +96,6 @@ def _leaves(graph: CausalGraph, fact: Fact) -> set[int]:
         for tensor in op.inputs
     }
     return {leaf for memory, leaf in graph.parameter_memory.items() if memory in read}
-
-
-def _after_slices(of_rules: list[Fact], found: dict[object, Fact]) -> Iterator[Fact]:
-    """Yield the facts of rules; their hints about lost gradients come after cuts that explain them.
-
-    A cut was followed from a loss. A rule follows a parameter, and may end at a line whose results
-    reach no loss, such as one that logs.
-    """
-    cuts = [each for each in found.values() if each.mechanism == "cut" and each.weight > LOST]
-    for fact in of_rules:
-        leaves = set(fact.parameters)
-        better = [each.weight for each in cuts if not leaves.isdisjoint(each.parameters)]
-        is_hint = fact.confidence == "hint" and (fact.mechanism, fact.culprit) not in found
-        if fact.mechanism == "cut" and is_hint and better:
-            yield replace(fact, weight=min(fact.weight, max(better) - RULE_BELOW_CUT))
-        else:
-            yield fact
 
 
 def _by_weight(fact: Fact) -> float:

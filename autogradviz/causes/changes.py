@@ -7,7 +7,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -31,7 +30,7 @@ def find_changes(graph: CausalGraph) -> Iterator[Fact]:
 
 def _zero(graph: CausalGraph, leaves: set[int]) -> str:
     """Return a clause about parameters whose final gradient is zero, "" for none."""
-    norms = final_norms(graph)
+    norms = graph.final_norms
     zero = {leaf for leaf in leaves if norms.get(leaf) == 0}
     if not zero:
         return ""

@@ -11,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import plural
-from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -59,7 +58,7 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield a fact for each line with an op that may have given the first NaN or infinity."""
     if "fingerprints" in evidence.recorded:
         return  # a rule names the op
-    norms = final_norms(graph)
+    norms = graph.final_norms
     bad = {leaf for leaf, norm in norms.items() if norm is None}
     losses = graph.analysis.log.of(LossRead)
     bad_loss = [event for event in losses if event.loss is None]

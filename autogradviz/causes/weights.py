@@ -87,8 +87,6 @@ EACH_LATER_RULE: Final = 0.01
 """Between the findings of rules of one confidence, so that they stay in their order."""
 ALSO_USED: Final = 0.9
 """Of the weight of gradients that are dropped, if other steps use theirs."""
-RULE_BELOW_CUT: Final = 0.001
-"""By which a rule's hint about a lost gradient comes after the cut that explains it."""
 
 LEAST_EFFECT: Final = 0.0205
 """Of a fact that may have an effect on a parameter."""

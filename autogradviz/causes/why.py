@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.causal_graph import CausalGraph
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.causes.cuts import final_norms
 from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.weights import LEAST_EFFECT, LEAST_FINDING
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.requires_grad_flow import Flow
+from autogradviz.diagnose.evidence.storage_uses import find_reach
 from autogradviz.diagnose.finding import Finding
 from autogradviz.errors import UnknownTargetError
 from autogradviz.events import (
@@ -32,7 +34,7 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.analysis import Analysis, Op, SourceLocation
     from autogradviz.diagnose.fact import Fact
 
 NO_GRADIENT: Final = "no gradient"
@@ -77,7 +79,8 @@ class _Answers:
     def __init__(self, analysis: Analysis, facts: Sequence[Fact]) -> None:
         self._analysis = analysis
         self._facts = facts
-        self._graph = CausalGraph(analysis)
+        self._evidence = Evidence(analysis)
+        self._graph = self._evidence.causal_graph
 
     def answer(self, target: object, question: str | None) -> Explanation:
         """Return the explanation of a target."""
@@ -168,7 +171,7 @@ class _Answers:
 
     def _state(self, tensor_id: int) -> str:
         """Return the question about a parameter that is true."""
-        norm = self._norms.get(tensor_id, 1.0)
+        norm = self._graph.final_norms.get(tensor_id, 1.0)
         if not self._graph.got_gradient.get(tensor_id):
             return NO_GRADIENT
         if norm is None:
@@ -219,10 +222,6 @@ class _Answers:
         return _step(text, place, [number for number in numbers if number is not None])
 
     @cached_property
-    def _norms(self) -> dict[int, float | None]:
-        return final_norms(self._graph)
-
-    @cached_property
     def _held(self) -> set[int]:
         """The tensors of optimizers that stepped."""
         return {t for e in self._analysis.log.of(OptimizerStepped) for t in e.tensor_ids}
@@ -264,7 +263,7 @@ class _Answers:
         return found
 
     def _no_gradient(self, tensor_id: int, name: str) -> Explanation:
-        analysis, graph = self._analysis, self._graph
+        analysis = self._analysis
         first = self._symptom(f"{name} got no gradient from any recorded backward", tensor_id)
         starts = analysis.log.of(BackwardStarted)
         if not starts:
@@ -306,28 +305,18 @@ class _Answers:
         if not cutting:
             last = self._last_use(tensor_id)
             if last is not None:
-                place = analysis.location(graph.stacks[last])
                 text = (
-                    f"{graph.op_names[last]} is the last op that is computed from it; nothing that "
+                    f"{last.name} is the last op that is computed from it; nothing that "
                     "a backward started from reads its result"
                 )
-                steps.append(_step(text, place, (graph.op_seqs[last],)))
+                steps.append(_step(text, last.location, (last.seq,)))
         return self._chain(name, NO_GRADIENT, steps, cutting, "", tensor_id)
 
-    def _last_use(self, tensor_id: int) -> int | None:
+    def _last_use(self, tensor_id: int) -> Op | None:
         """Return the last forward op that is computed from a parameter."""
-        graph = self._graph
-        reached = {graph.memory(tensor_id)}
-        last = None
-        for index, given in enumerate(graph.inputs):
-            if graph.phases[index] != "forward" or self._analysis.in_optimizer(graph.stacks[index]):
-                continue
-            if any(graph.memory(each) in reached for each in given):
-                made = {graph.memory(t) for t in graph.outputs[index]} - graph.registered_memory
-                if made:
-                    reached |= made
-                    last = index
-        return last
+        key = self._graph.memory(tensor_id)
+        found = find_reach(Flow(self._evidence), [key], sys.maxsize).get(key)
+        return found and found.last
 
     # --- other targets --------------------------------------------------------------------------
 

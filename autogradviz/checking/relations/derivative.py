@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from autogradviz.causes.cuts import REASONS
 from autogradviz.checking.program import NotApplicableError
 from autogradviz.checking.relations.repeatable_and_certificate import Opened, verified_trace
 from autogradviz.checking.result import CheckEntry
+from autogradviz.diagnose.evidence.requires_grad_flow import REASONS
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.unreadable_tensors import (

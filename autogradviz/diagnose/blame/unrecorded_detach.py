@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.blame.carried_tensor import reaches
 from autogradviz.diagnose.blame.code_run_between import IN_WINDOW, ExecutionWindow
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
 from autogradviz.diagnose.blame.requires_grad_set import requires_grad_writes
+from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.source import source_index as source
 
 if TYPE_CHECKING:
@@ -17,7 +20,14 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import BackwardStarted
 
-_NUMBERS: Final = frozenset({"tolist", "item", "numpy", "float", "int"})
+CREATING: Final = frozenset({"lift_fresh", "from_numpy", "detach_"})
+"""Ops that make tensors of numbers."""
+
+NUMBERS: Final = frozenset({"tolist", "item", "numpy", "float", "int", "__array__", "asarray"})
+"""Functions that return the numbers of a tensor."""
+
+_COPIES: Final = ("detach", ".data", "numpy")
+_READING: Final = frozenset({"_local_scalar_dense", "detach"})
 _NEW: Final = frozenset({"tensor", "as_tensor", "FloatTensor", "Tensor", "new_tensor"})
 
 
@@ -76,12 +86,39 @@ def is_made_of_literals(made: SourceLocation) -> bool:
     )
 
 
-def reads_numbers(place: SourceLocation) -> bool:
-    """Return whether a line calls a function that returns the numbers of a tensor."""
-    return any(
-        isinstance(node, ast.Call) and node.lineno == place.lineno and _reads_numbers(node)
-        for _, node in source.nodes(place.filename)
-    )
+class NumberReads:
+    """The ops that read numbers of tensors with a graph, by ``item()`` or a detach."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        graph, flow = evidence.causal_graph, Flow(evidence)
+        self._by_line: dict[SourceLocation | None, End] = {}
+        for index, name in enumerate(graph.op_names):
+            op = evidence.analysis.op_at(graph.op_seqs[index])
+            if name in _READING and op is not None and op.phase == "forward":
+                end = flow.end_at(op, set()) if graph.has_graph(index, 0) else None
+                if end is not None and (end.kind == "number" or _copies(end)):
+                    self._by_line.pop(end.culprit, None)
+                    self._by_line[end.culprit] = end
+
+    def of(self, op: Op) -> End | None:
+        """Return the operation that read the numbers of the tensor that an op creates."""
+        line = find_conversion_to_numbers(op.location) if op.location is not None else None
+        if line is not None and op.name in CREATING:
+            return self._by_line.get(line) or End("fresh", op, line)
+        stack = self._evidence.analysis.user_stack
+        used = stack(op.stack_id)[::-1]
+        for end in reversed(self._by_line.values()):
+            made = stack(end.op.stack_id)[::-1]
+            if end.op.seq < op.seq and reaches(self._evidence, made, used):
+                return end if end.kind == "number" else replace(end, guessed=True)
+        return None
+
+
+def _copies(end: End) -> bool:
+    """Return whether a line reads the numbers of a tensor by a detach of its own."""
+    text = end.culprit.text if end.culprit is not None else ""
+    return end.kind == "detach" and any(word in text for word in _COPIES)
 
 
 def _names(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[str]:
@@ -93,7 +130,7 @@ def _names(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[str]:
 def _reads_numbers(value: ast.expr | None) -> bool:
     return value is not None and any(
         isinstance(part, ast.Call)
-        and getattr(part.func, "attr", getattr(part.func, "id", "")) in _NUMBERS
+        and getattr(part.func, "attr", getattr(part.func, "id", "")) in NUMBERS
         for part in ast.walk(value)
     )
 

@@ -115,6 +115,23 @@ class Evidence:
         first = bisect_right(writes, after, key=_seq)
         return writes[first : bisect_left(writes, before, lo=first, key=_seq)]
 
+    def overwrites(
+        self, kept: Tensor, after: int, before: int, unless: Op | None = None
+    ) -> list[tuple[Op, bool]]:
+        """Return the writes to the memory of a tensor that is kept from one event to another.
+
+        With each, whether it surely hits the tensor: two parts of a storage need not overlap, as
+        the gates of an LSTM cell. Writes after which the version was restored do not count, nor
+        does the op ``unless``.
+        """
+        storage_id = kept.storage_id
+        return [
+            (op, any(_covers(written, kept) for written in op.written))
+            for op in self.writes_between(storage_id, after, before)
+            if op.written and not op.failed and (unless is None or op.seq != unless.seq)
+            if not self._version_restored(op, storage_id, before)
+        ]
+
     def lasting_writes(self, ops: Iterable[Op]) -> dict[int, Op]:
         """Return the buffers and updated storages that ops wrote, with the first write of each."""
         found: dict[int, Op] = {}
@@ -242,9 +259,8 @@ class Evidence:
                     continue
                 if storage_id is None or storage_id in fully_written(read):
                     continue
-                for write in self.writes_between(storage_id, region.exited_seq, until):
-                    restored = self.version_restored(write, storage_id, until)
-                    if not restored and not self._repeats_copy(write, storage_id):
+                for write, _ in self.overwrites(tensor, region.exited_seq, until):
+                    if not self._repeats_copy(write, storage_id):
                         return write, read
             overwritten |= fully_written(read)
         return None
@@ -263,7 +279,7 @@ class Evidence:
             and not any(self.writes_between(source.storage_id, before.seq, write.seq))
         )
 
-    def version_restored(self, write: Op, storage_id: int | None, until: int) -> bool:
+    def _version_restored(self, write: Op, storage_id: int | None, until: int) -> bool:
         """Return whether a version counter was restored after a write."""
         restored = self._restored.get(storage_id, ()) if storage_id is not None else ()
         return any(write.seq < seq < until for seq in restored)
@@ -346,6 +362,14 @@ class Evidence:
     def raised_at(self) -> SourceLocation | None:
         """Return the innermost line of the user's own code in the error's traceback."""
         return self.analysis.error.location if self.analysis.error is not None else None
+
+
+def _covers(written: Tensor, kept: Tensor) -> bool:
+    """Return whether a write to one view certainly writes another view of the same storage."""
+    if written.storage_id != kept.storage_id:
+        return False
+    whole = written.storage_nbytes in {written.nbytes, kept.nbytes}
+    return whole or written.tensor_id == kept.tensor_id
 
 
 def is_view(op: Op) -> bool:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import Node, Op, SavedTensor, SourceLocation, Tensor
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Node, Op, SavedTensor, SourceLocation, Unpack
     from autogradviz.diagnose.evidence.facts import Evidence
 
 # The gradient that needs a slot: if it was not computed, the slot was not read. By node name
@@ -37,15 +39,12 @@ _SHAPE_ONLY: Final = {
 }
 
 
-def covers(written: Tensor, kept: Tensor) -> bool:
-    """Return whether a write to one view certainly writes another view of the same storage.
-
-    Two parts of a storage need not overlap: the gates of an LSTM cell share one.
-    """
-    if written.storage_id != kept.storage_id:
-        return False
-    whole = written.storage_nbytes in {written.nbytes, kept.nbytes}
-    return whole or written.tensor_id == kept.tensor_id
+def reads_of_saves(evidence: Evidence) -> Iterator[tuple[Node, SavedTensor, Unpack]]:
+    """Yield each unpack of a saved tensor with its node, in the order of the nodes."""
+    for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda node: node.order):
+        for saved in node.saved:
+            for unpack in saved.unpacks:
+                yield node, saved, unpack
 
 
 def computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
@@ -92,6 +91,12 @@ def silent_write_fix(evidence: Evidence, write: Op | None, culprit: SourceLocati
         "# move this after backward(), and do not write through .data, so that PyTorch "
         f"checks it:\nwith torch.no_grad():\n    {_without_data(culprit)}"
     )
+
+
+def instead_of(advice: str, write: Op | None) -> str:
+    """Return advice with the line that wrote."""
+    text = write.location.text if write is not None and write.location is not None else ""
+    return f"# {advice}; instead of:\n# {text}"
 
 
 def bypass_reason(write: Op | None) -> str:

@@ -41,11 +41,13 @@ EndKind: TypeAlias = Literal[
     "reentrant",
     "backward",
     "marked",
+    "zero",
+    "numbers",
+    "leaf",
 ]
 
 _seq: Final = attrgetter("seq")
 _INTEGERS: Final = ("int", "uint", "bool")
-_ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
 _MAKING: Final = (
     "torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.FloatTensor", "torch.zeros",
@@ -59,7 +61,7 @@ _BETWEEN: Final = ("/torch/_ops.py", "/torch/nn/parameter.py")
 
 _DECORATOR: Final = "/torch/utils/_contextlib.py"
 """The file whose frames call a function that a mode decorates."""
-_REASONS: Final[dict[EndKind, str]] = {
+REASONS: Final[dict[EndKind, str]] = {
     "mode": "Gradients were disabled, so its result has no node.",
     "write": "It writes into a tensor that has a graph while gradients are disabled: the graph "
     "still describes how the old values were computed.",
@@ -73,11 +75,14 @@ _REASONS: Final[dict[EndKind, str]] = {
     "marked": "A custom Function marked this result as non-differentiable.",
     "fresh": "It makes a new tensor from Python numbers or NumPy memory: without a graph.",
     "constant": "It makes a new tensor that is computed from no other: without a graph.",
+    "zero": "Its derivative is zero wherever it exists: backward runs it and passes zeros on.",
+    "numbers": "The values pass through Python numbers or NumPy, which have no graph.",
+    "leaf": "It makes a new leaf: backward stops there and accumulates into the leaf.",
 }
-_FIXES: Final[dict[EndKind, str]] = {
+FIXES: Final[dict[EndKind, str]] = {
     "mode": "# compute what the loss needs outside this block",
     "write": "# write with gradients enabled, or build the tensor with torch.cat or torch.where",
-    "detach": "# do not detach tensors that the loss is computed from",
+    "detach": "# leave the detach out, if the gradient is wanted",
     "integers": "# use a differentiable replacement (softmax, sigmoid, a soft threshold)",
     "number": "# use the tensor in the loss; call .item() only to print or log",
     "reentrant": "checkpoint(function, *args, use_reentrant=False)",
@@ -85,6 +90,9 @@ _FIXES: Final[dict[EndKind, str]] = {
     "marked": "# do not call mark_non_differentiable, and write the backward",
     "constant": "# compute the loss from the output of the model",
     "fresh": "# build it from the tensors: torch.stack([a, b]), not torch.tensor([a, b])",
+    "zero": "y = x + (torch.round(x) - x).detach()  # passes the gradient straight through",
+    "numbers": "# use the tensor itself: torch.stack([a, b]), not torch.tensor([a, b])",
+    "leaf": "# use the tensor itself, not a new Parameter or leaf made from it",
 }
 
 
@@ -107,7 +115,7 @@ class End:
             return next((word for word in (".data", "torch.tensor") if word in text), "detach")
         if self.kind == "number" and ".item" not in text and "float(" in text:
             return "float()"
-        if self.kind in {"fresh", "constant"}:
+        if self.kind in {"fresh", "constant", "numbers", "leaf"}:
             return next((word for word in _MAKING if f"{word}(" in text), "a new tensor")
         names = {
             "write": "a write with gradients disabled",
@@ -122,14 +130,14 @@ class End:
     @property
     def reason(self) -> str:
         """One sentence on why the path ends."""
-        return _REASONS[self.kind]
+        return REASONS[self.kind]
 
     @property
     def fix(self) -> str:
         """The change to make."""
         if self.kind == "detach" and self.name == "torch.tensor":
             return "# use the tensor itself: torch.tensor(t) copies its values, without the graph"
-        return _FIXES[self.kind]
+        return FIXES[self.kind]
 
 
 class Flow:
@@ -213,15 +221,6 @@ class Flow:
         Integer outputs cannot, the indices of ``sort`` for example.
         """
         return storages(t for t in op.outputs if not t.dtype.startswith(_INTEGERS))
-
-    def always_breaks(self, op: Op) -> bool:
-        """Return whether an op ends every gradient path, whatever its inputs."""
-        integers = bool(op.outputs) and all(t.dtype.startswith(_INTEGERS) for t in op.outputs)
-        return integers or op.name in _ENDING or self.disabling_mode(op) is not None
-
-    def not_detached(self, storage_ids: set[int]) -> set[int]:
-        """Return the storages for which no ``detach`` or other end was recorded."""
-        return storage_ids - self._detached.keys()
 
     def writes_via_data(self, op: Op, graded: set[int]) -> bool:
         """Return whether an op wrote a tensor through ``.data``: the tensor stays a leaf."""

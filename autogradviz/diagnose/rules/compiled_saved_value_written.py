@@ -16,7 +16,6 @@ from autogradviz.diagnose.evidence.compiled_code import (
     region_name,
     runs_by_node,
 )
-from autogradviz.diagnose.evidence.judge_silent_write import covers
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op
     from autogradviz.analysis.compiled_region_types import CompiledSlot, SlotRun
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.events import NodeStarted
 
 
 @rule(
@@ -48,7 +46,8 @@ def compiled_saved_value_written(evidence: Evidence) -> Iterator[Draft]:
                 for slot in ran.region.saved
                 for kept in slot.runs
                 if kept.node_id == ran.run.node_id and _is_read(evidence, slot, kept)
-                for write, surely in _writes(evidence, kept, started)
+                if kept.tensor is not None
+                for write, surely in evidence.overwrites(kept.tensor, kept.seq, started.seq)
             ]
     for write, surely, ran, slot, kept in sorted(
         found, key=lambda each: (not each[1], each[0].seq)
@@ -69,18 +68,6 @@ def _is_read(evidence: Evidence, slot: CompiledSlot, kept: SlotRun) -> bool:
     }
     hooked = any(each.packed_by != "pytorch" for each in tensors)
     return bool(slot.needed_by) and kept.tensor is not None and ("pytorch" in packed or not hooked)
-
-
-def _writes(evidence: Evidence, kept: SlotRun, started: NodeStarted) -> Iterator[tuple[Op, bool]]:
-    """Yield the writes to the memory of a slot, and whether they surely hit its part of it."""
-    tensor = kept.tensor
-    if tensor is None:
-        return
-    for write in evidence.writes_between(tensor.storage_id, kept.seq, started.seq):
-        if write.failed or not write.written:
-            continue
-        if not evidence.version_restored(write, tensor.storage_id, started.seq):
-            yield write, any(covers(written, tensor) for written in write.written)
 
 
 def _draft(

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.unrecorded_detach import find_conversion_to_numbers, reads_numbers
+from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import accumulations
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
-from autogradviz.diagnose.evidence.storage_uses_and_gradient_ends import Reach, find_reach
+from autogradviz.diagnose.evidence.storage_uses import Reach, find_reach
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location
@@ -254,13 +254,23 @@ class _Causes:
             if inside.region_id in self._without_node:
                 trains = any(storages(op.inputs) & self._flow.leaves for op in region.ops)
                 return None if trains else _without_input(region, inside)
-        if reach.end is not None:
-            return _ended(reach.end, reach.first)
+        end = self._cuts.get(tensor_id)
+        if end is not None:
+            return _ended(end, reach.first)
         last = reach.last or reach.first
-        recreated = self._recreated_after(last) or self._copied_after(last)
-        if recreated is not None:
-            return _ended(recreated, reach.first)
         return None if self._has_no_influence(reach.first) else _not_in_loss(reach.first, last)
+
+    @cached_property
+    def _cuts(self) -> dict[int, End]:
+        """The last end of the gradient paths from the losses to each parameter."""
+        graph, op_at = self._evidence.causal_graph, self._evidence.analysis.op_at
+        found: dict[int, End] = {}
+        for cut in sorted(gradient_cuts(self._evidence), key=lambda cut: max(cut.ops)):
+            op = op_at(graph.op_seqs[max(cut.ops)])
+            if op is not None and cut.effective and cut.kind != "zero":
+                end = End(cut.kind, op, cut.location)
+                found.update(dict.fromkeys(graph.parameters_behind(max(cut.ops)), end))
+        return found
 
     def _has_no_influence(self, op: Op) -> bool:
         """Return whether a loss uses the derivative of an op, which a parameter has no part in.
@@ -274,54 +284,6 @@ class _Causes:
             node_id == op.node_id and backward_id in again
             for node_id, backward_id in log.fields(NodeFinished, "node_id", "backward_id")
         )
-
-    def _recreated_after(self, last: Op) -> End | None:
-        """Return the op that made a new leaf from Python numbers, which got the gradient instead.
-
-        ``torch.tensor(losses, requires_grad=True)`` reads the numbers without an op.
-        """
-        leaves = storages(
-            node.parameter.tensor
-            for node in self._nodes.values()
-            if node.parameter is not None and node.parameter.accumulated and not node.parameter.name
-        )
-        for op in self._flow.forward:
-            made = op.name == "lift_fresh" and op.seq > last.seq and storages(op.outputs) & leaves
-            if made and op.location is not None:
-                line = find_conversion_to_numbers(op.location) or op.location
-                return End("fresh", op, line, guessed=True)
-        return None
-
-    def _copied_after(self, last: Op) -> End | None:
-        """Return the op that made a tensor from numbers which were read near an op's result.
-
-        ``tolist`` and ``numpy`` run no op. The new tensor must lead to a node, and the source must
-        read the numbers in the function that computed the result.
-        """
-        here = last.location
-        for op in self._flow.forward if here is not None else ():
-            if op.name != "lift_fresh" or op.seq < last.seq or op.location is None:
-                continue
-            line = find_conversion_to_numbers(op.location)
-            if line is None and reads_numbers(op.location):
-                line = op.location
-            stack = self._evidence.analysis.stack(op.stack_id)
-            same = here is not None and (here.filename, here.function) in [
-                (frame.filename, frame.function) for frame in stack
-            ]
-            if line is not None and same and self._leads_to_node(op):
-                return End("fresh", op, line, guessed=True)
-        return None
-
-    def _leads_to_node(self, made: Op) -> bool:
-        """Return whether an op with a node takes an op's result, or what was computed from it."""
-        reached = storages(made.outputs)
-        for op in self._flow.forward:
-            if op.seq > made.seq and storages(op.inputs) & reached:
-                if op.sequence_nr is not None:
-                    return True
-                reached |= storages(op.outputs)
-        return False
 
     def _unused(self, tensor_id: int) -> _Cause:
         owner = self._owners[tensor_id]

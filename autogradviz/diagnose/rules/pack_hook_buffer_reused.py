@@ -47,20 +47,8 @@ def _write(evidence: Evidence, event: PackedWritten) -> Op | None:
     if event.saved_hash is not None and event.saved_hash == event.seen_hash:
         return None
     known = event.saved_hash is not None
-    return next(
-        (
-            op
-            for op in evidence.writes_between(tensor.storage_id, event.since_seq, event.seq)
-            for written in op.written
-            if written.storage_id == tensor.storage_id
-            and (
-                known
-                or written.tensor_id == tensor.tensor_id
-                or tensor.storage_nbytes in {tensor.nbytes, written.nbytes}
-            )
-        ),
-        None,
-    )
+    writes = evidence.overwrites(tensor, event.since_seq, event.seq)
+    return next((op for op, surely in writes if known or surely), None)
 
 
 def _draft(evidence: Evidence, saved: SavedTensor, event: PackedWritten, write: Op) -> Draft:

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.evidence.judge_silent_write import computed_gradients, covers, is_needed
+from autogradviz.diagnose.evidence.judge_silent_write import (
+    computed_gradients,
+    instead_of,
+    is_needed,
+)
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import (
     in_module,
@@ -61,14 +65,8 @@ def _saved_again(runs: Runs, saved: SavedTensor, unpack: Unpack) -> SavedTensor 
 
 def _write(evidence: Evidence, again: SavedTensor, unpack: Unpack) -> Op | None:
     """Return the op that overwrote a whole tensor between its save and its unpack."""
-    storage_id = again.tensor.storage_id
-    for op in evidence.writes_between(storage_id, again.saved_seq, unpack.seq):
-        own = again.op is not None and op.seq == again.op.seq
-        if own or evidence.version_restored(op, storage_id, unpack.seq):
-            continue
-        if any(covers(tensor, again.tensor) for tensor in op.written):
-            return op
-    return None
+    writes = evidence.overwrites(again.tensor, again.saved_seq, unpack.seq, unless=again.op)
+    return next((op for op, surely in writes if surely), None)
 
 
 def _draft(
@@ -89,8 +87,7 @@ def _draft(
             "from the new values, and nothing was raised. Without checkpoint this is the error "
             '"modified by an inplace operation".',
         ],
-        fix="# make a new tensor instead of writing in place; instead of:\n"
-        f"# {write.location.text if write.location is not None else ''}",
+        fix=instead_of("make a new tensor instead of writing in place", write),
         confidence="likely",
         evidence=(again.saved_seq, write, unpack, node),
         region_id=region.region_id,

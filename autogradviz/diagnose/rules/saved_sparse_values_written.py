@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.evidence.judge_silent_write import reads_of_saves
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
 
@@ -19,19 +20,16 @@ if TYPE_CHECKING:
 
 @rule("silent-write", mechanism="write", when=NoError(), group="saved tensor", after="silent_write")
 def sparse_parts_written(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a draft for the first write to the values of a saved sparse tensor."""
+    """Yield a draft for the first write to the values of each saved sparse tensor."""
     made = {t.tensor_id: op for op in evidence.analysis.ops if op.name.startswith("_sparse_")
             and "tensor" in op.name for t in op.outputs}  # fmt: skip
-    for node in evidence.analysis.graph.nodes.values() if made else ():
-        for saved in node.saved:
-            maker = made.get(saved.tensor.tensor_id)
-            if maker is None or saved.tensor.storage_id is not None:
-                continue
-            for unpack in saved.unpacks:
-                for part in maker.inputs:
-                    writes = evidence.writes_between(part.storage_id, saved.saved_seq, unpack.seq)
-                    if writes:
-                        yield _draft(node, saved, maker, writes[0], unpack.seq)
+    reads = list(reads_of_saves(evidence)) if made else []
+    for node, saved, unpack in reversed(reads):  # the gradients of earlier nodes are wrong as well
+        maker = made.get(saved.tensor.tensor_id)
+        if maker is not None and saved.tensor.storage_id is None:
+            for part in maker.inputs:
+                for write, _ in evidence.overwrites(part, saved.saved_seq, unpack.seq)[:1]:
+                    yield _draft(node, saved, maker, write, unpack.seq)
 
 
 def _draft(node: Node, saved: SavedTensor, maker: Op, write: Op, read_seq: int) -> Draft:

@@ -10,7 +10,6 @@ from autogradviz.diagnose.text_formatting import in_module, short_location
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Op
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _MESSAGE: Final = "cached during selective activation checkpoint has been mutated"
@@ -30,8 +29,13 @@ def selective_cache_mutated(evidence: Evidence) -> Iterator[Draft]:
     ]
     if error is None or not saved:
         return
-    writes = ((r, op, _first_write(evidence, op, error.seq)) for r, op in saved)
-    region, op, write = next((found for found in writes if found[2]), (*saved[-1], None))
+    writes = (
+        (region, op, write)
+        for region, op in saved
+        for result in op.outputs
+        for write, _ in evidence.overwrites(result, op.seq, error.seq)
+    )
+    region, op, write = next(writes, (*saved[-1], None))
     text = write.location.text if write is not None and write.location is not None else ""
     yield Draft(
         title=f"The result of {op.name}, which the policy saved, was written in place",
@@ -50,10 +54,3 @@ def selective_cache_mutated(evidence: Evidence) -> Iterator[Draft]:
         evidence=(op, write, error),
         region_id=region.region_id,
     )
-
-
-def _first_write(evidence: Evidence, op: Op, until: int) -> Op | None:
-    """Return the first op that wrote a result of ``op`` before the event ``until``."""
-    storages = [t.storage_id for t in op.outputs if t.storage_id is not None]
-    writes = (w for storage_id in storages for w in evidence.writers.get(storage_id, ()))
-    return next((write for write in writes if op.seq < write.seq < until), None)

@@ -13,8 +13,8 @@ from autogradviz.diagnose.evidence.facts import uses_running_statistics
 from autogradviz.diagnose.evidence.judge_silent_write import (
     bypass_reason,
     computed_gradients,
-    covers,
     is_needed,
+    reads_of_saves,
     silent_write_fix,
 )
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -36,22 +36,20 @@ if TYPE_CHECKING:
 def silent_write(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write that bypassed the version counter."""
     computed = None
-    for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda n: n.order):
-        for saved in node.saved:
-            if (saved.slot or "").startswith("running_") and not (
-                node.op is not None and uses_running_statistics(node.op)
-            ):
-                continue  # BatchNorm's forward updates them, and its backward does not read them
-            for unpack in saved.unpacks:
-                write = _bypassing_write(evidence, saved, unpack)
-                changed = _changed(unpack)
-                if changed is None:
-                    changed = write is not None
-                if not changed or saved.packed_by != "pytorch":
-                    continue
-                computed = computed_gradients(evidence) if computed is None else computed
-                if is_needed(node, saved, computed):
-                    yield _draft(evidence, node, saved, unpack, write)
+    for node, saved, unpack in reads_of_saves(evidence):
+        if (saved.slot or "").startswith("running_") and not (
+            node.op is not None and uses_running_statistics(node.op)
+        ):
+            continue  # BatchNorm's forward updates them, and its backward does not read them
+        write = _bypassing_write(evidence, saved, unpack)
+        changed = _changed(unpack)
+        if changed is None:
+            changed = write is not None
+        if not changed or saved.packed_by != "pytorch":
+            continue
+        computed = computed_gradients(evidence) if computed is None else computed
+        if is_needed(node, saved, computed):
+            yield _draft(evidence, node, saved, unpack, write)
 
 
 def _changed(unpack: Unpack) -> bool | None:
@@ -67,17 +65,12 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
         return None
     if unpack.seen_version != unpack.version:
         return None
-    storage_id = saved.tensor.storage_id
-    between = evidence.writes_between(storage_id, saved.saved_seq, unpack.seq)
-    if (saved.slot or "").startswith("running_"):
-        return next(iter(between), None)  # BatchNorm, whose schema does not declare the write
-    writes = [
-        op
-        for op in between
-        if op.written and not evidence.version_restored(op, storage_id, unpack.seq)
-    ]
-    sure = [op for op in writes if any(covers(tensor, saved.tensor) for tensor in op.written)]
-    return next(iter(sure or (writes if _changed(unpack) else ())), None)
+    if (saved.slot or "").startswith("running_"):  # BatchNorm does not declare that it writes
+        between = evidence.writes_between(saved.tensor.storage_id, saved.saved_seq, unpack.seq)
+        return next(iter(between), None)
+    writes = evidence.overwrites(saved.tensor, saved.saved_seq, unpack.seq)
+    known = any(surely for _, surely in writes) or not _changed(unpack)
+    return next((op for op, surely in writes if surely or not known), None)
 
 
 def _draft(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.evidence.judge_silent_write import reads_of_saves
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location, slot_name
 
@@ -24,14 +25,10 @@ if TYPE_CHECKING:
 )
 def write_hidden_by_hooks(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each hooked save that was written and unpacked with other content."""
-    for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda n: n.order):
-        for saved in node.saved:
-            for unpack in saved.unpacks:
-                if saved.packed_by == "user" and _changed(unpack):
-                    writes = evidence.writes_between(
-                        saved.tensor.storage_id, saved.saved_seq, unpack.seq
-                    )
-                    yield from (_draft(node, saved, unpack, write) for write in writes[:1])
+    for node, saved, unpack in reads_of_saves(evidence):
+        if saved.packed_by == "user" and _changed(unpack):
+            writes = evidence.overwrites(saved.tensor, saved.saved_seq, unpack.seq)
+            yield from (_draft(node, saved, unpack, write) for write, _ in writes[:1])
 
 
 def _changed(unpack: Unpack) -> bool:

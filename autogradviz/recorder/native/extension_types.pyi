@@ -1,18 +1,13 @@
 """The types of the C++ extension (``module.cpp``)."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from types import CodeType
+from typing import Any, Protocol
 
-from typing import TYPE_CHECKING, Any, Protocol
+import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Set as AbstractSet
-    from types import CodeType
-
-    import torch
-
-    from autogradviz.recorder.checkpoint.state_walk_snapshot import Snapshot
-
+from autogradviz.recorder.checkpoint.state_walk_snapshot import Snapshot
 
 class Batch(Protocol):
     """Events that were taken from a recording (``decode_events.h``)."""
@@ -56,13 +51,12 @@ class Batch(Protocol):
     def unpack(self, packed: bytes) -> None:
         """Restore the events that ``pack`` returned."""
 
-
 class Recording(Protocol):
     """One recording in C++ (``recording_object.h``)."""
 
     # life_cycle_methods.h
     def open(
-        self, ops: bool, stacks: bool, fingerprints: bool, norms: bool,  # noqa: FBT001
+        self, ops: bool, stacks: bool, fingerprints: bool, norms: bool,
         outermost: int, clone_code: CodeType | None, subclass_codes: tuple[CodeType, ...],
         fake_class: type,
     ) -> None:  # fmt: skip
@@ -86,10 +80,10 @@ class Recording(Protocol):
     def attach(self, calls: list[Any], modules: list[Any], regions: list[Any]) -> int:
         """Take the lists of this thread's state; return the number of the thread."""
 
-    def set_fingerprints(self, on: bool) -> None:  # noqa: FBT001
+    def set_fingerprints(self, on: bool) -> None:
         """Read the contents of tensors from now on, or no longer."""
 
-    def suspend(self, suspended: bool) -> None:  # noqa: FBT001
+    def suspend(self, suspended: bool) -> None:
         """Record nothing of this thread, or again."""
 
     def begin_recorder_time(self) -> None:
@@ -209,7 +203,7 @@ class Recording(Protocol):
     def enter_module(self, module_id: int) -> int:
         """Record that a module's forward starts; return the number of open calls before it."""
 
-    def exit_module(self, depth: int, failed: bool) -> bool:  # noqa: FBT001
+    def exit_module(self, depth: int, failed: bool) -> bool:
         """Record that module calls ended; return whether none is open."""
 
     def walk(
@@ -251,10 +245,10 @@ class Recording(Protocol):
     def take_released(self) -> list[int]:
         """Return the saves that were released since the last call."""
 
-    def begin_backward(self, backward_id: int, keep_graph: bool) -> None:  # noqa: FBT001
+    def begin_backward(self, backward_id: int, keep_graph: bool) -> None:
         """Record the nodes that run from now on."""
 
-    def end_backward(self, backward_id: int, failed: bool) -> dict[int, int]:  # noqa: FBT001
+    def end_backward(self, backward_id: int, failed: bool) -> dict[int, int]:
         """Finish the last nodes; return the leaves that were reached, with the backward."""
 
     def hook_runs(self) -> None:
@@ -288,7 +282,7 @@ class Recording(Protocol):
     def waiting_spans(self) -> int:
         """Return the number of spans that have ended and were not read."""
 
-    def take_spans(self, wait: bool) -> tuple[list[tuple[Any, ...]], str]:  # noqa: FBT001
+    def take_spans(self, wait: bool) -> tuple[list[tuple[Any, ...]], str]:
         """Return the spans that the device has passed, or all, and what failed."""
 
     # checkpoint_hooks.h
@@ -309,7 +303,6 @@ class Recording(Protocol):
 
     def prune_packed(self, first_saved_id: int) -> None:
         """Forget saves with smaller ids."""
-
 
 class Extension(Protocol):
     """The extension."""

@@ -1,4 +1,4 @@
-"""For each storage: its first and last use in the forward, and the end of its gradient path."""
+"""For each storage: its first use in the forward, and the last op computed from it with a graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class Reach(NamedTuple):
 
     first: Op  # the first op that takes it
     last: Op | None  # the last op that is computed from it with a graph
-    end: End | None  # the last end of its gradient paths
     inside: Op | None  # the first op that takes it in a reentrant region
 
 
@@ -34,7 +33,6 @@ class _Suffix(NamedTuple):
     """The steps after a certain one that depend on a storage, as indices; -1 for none."""
 
     last: int = -1
-    end: int = -1
     inside: int = -1
 
 
@@ -63,7 +61,7 @@ def find_reach(flow: Flow, origins: Collection[int], until: int) -> dict[int, Re
             onward = [later[s] for s in storages(op.outputs) if s in later]
             after = _join([_Suffix(last=place, inside=own), *onward])
         else:
-            after = _Suffix(end=place, inside=own)
+            after = _Suffix(inside=own)
         for storage_id in taken:
             other = later.get(storage_id)
             later[storage_id] = after if other is None else _join([after, other])
@@ -71,7 +69,6 @@ def find_reach(flow: Flow, origins: Collection[int], until: int) -> dict[int, Re
         origin: Reach(
             first=first[origin],
             last=_op(steps, later[origin].last),
-            end=steps[later[origin].end].end if later[origin].end >= 0 else None,
             inside=_op(steps, later[origin].inside),
         )
         for origin in origins
@@ -103,7 +100,6 @@ def _join(found: list[_Suffix]) -> _Suffix:
     inside = [each.inside for each in found if each.inside >= 0]
     return _Suffix(
         last=max(each.last for each in found),
-        end=max(each.end for each in found),
         inside=min(inside, default=-1),
     )
 
