@@ -26,7 +26,7 @@ def definitions(path: str, names: Iterable[str], namespace: dict[str, Any]) -> d
         ``namespace``, with them.
     """
     file, wanted = find(path), set(names)
-    namespace.setdefault("__name__", "excerpt")
+    namespace.setdefault("__name__", __name__)  # a module that exists, for dataclasses
     given = dict(namespace)
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
