@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import random
 import sys
@@ -55,15 +56,9 @@ def execute(module, root: Path, options=None):
         for number in range(module.CASE.steps):
             value = step(number)
             values = value if isinstance(value, dict) else {"loss": value}
-            run.values.append(
-                {k: v.detach().clone() if isinstance(v, torch.Tensor) else v
-                 for k, v in values.items()}
-            )  # fmt: skip
-            del value, values
-            run.grads.append(
-                {n: p.grad.detach().clone()
-                 for n, p in model.named_parameters() if p.grad is not None}
-            )  # fmt: skip
+            del value
+            observe(values, {n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+            del values
             if options is None and module.CASE.steps > 1:
                 gc.collect()
                 run.live.append(
@@ -71,6 +66,13 @@ def execute(module, root: Path, options=None):
                     - sum(len(g) for g in run.grads)
                     - sum(isinstance(v, torch.Tensor) for d in run.values for v in d.values())
                 )
+
+    def observe(values, grads):
+        # A recorded loop must not keep tensors of its own: digests show whether it is the same.
+        run.digests.append([(name, digest(v)) for name, v in [*values.items(), *grads.items()]])
+        if options is None:
+            run.values.append({name: copy(value) for name, value in values.items()})
+            run.grads.append({name: copy(grad) for name, grad in grads.items()})
 
     try:
         if options is None:
@@ -81,6 +83,20 @@ def execute(module, root: Path, options=None):
     except Exception as error:
         run.error = f"{type(error).__name__}: {error}"
     return run, trace
+
+
+def copy(value):
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def digest(value):
+    """Return the bytes of a value, without an op that a recording would see."""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    size = value.numel() * value.element_size()
+    if not value.is_contiguous():
+        return repr(value.tolist())
+    return ctypes.string_at(value.data_ptr(), size) if size else b""
 
 
 def lines(trace, root: Path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+import torch
 
 from tests.history import __main__ as history
 from tests.history.case import Case, Run, case_files, load
 from tests.history.excerpt import definitions, statement
 from tests.history.mirror import AbsentError, label, statements
+from tests.history.run_case import digest
 
 BUG = """\
 import missing_package
@@ -116,10 +118,13 @@ def test_a_line_stands_for_its_statement():
 
 
 def test_a_run_is_compared_bit_for_bit():
-    first, second = Run(values=[{"loss": float("nan")}]), Run(values=[{"loss": float("nan")}])
+    nan = torch.tensor(float("nan"))
+    first, second, third = (
+        Run(digests=[[("loss", digest(v))]]) for v in (nan, nan + 0, nan * 0 + 1)
+    )
     assert first.same(second)
-    second.values[0]["loss"] = 1.0
-    assert not first.same(second)
+    assert not first.same(Run(digests=[[("loss", digest(torch.tensor(1.0)))]]))
+    assert not first.same(Run(error="RuntimeError: no", digests=third.digests))
 
 
 def test_parts_of_a_file_are_executed_with_their_lines(tmp_path, monkeypatch):

@@ -19,7 +19,6 @@ CASE = Case(
 
 
 def build():
-    from collections import namedtuple
     from types import SimpleNamespace
 
     trees = SimpleNamespace(
@@ -28,7 +27,7 @@ def build():
         tree_unflatten=lambda spec, leaves: pytree.tree_unflatten(leaves, spec),
     )  # fmt: skip
     base = SimpleNamespace(
-        GradientTransformation=namedtuple("GradientTransformation", "init update"),
+        GradientTransformation=lambda init, update: SimpleNamespace(init=init, update=update),
         Updates=object, EmptyState=object,
     )  # fmt: skip
     names = definitions(
