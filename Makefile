@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-hermetic test-native test-native-findings test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo gallery planted-bugs calibrate bundle clean
+.PHONY: FORCE venv programs compiled-programs notebooks docs docs-serve docs-examples pictures bench zoo gallery planted-bugs history calibrate bundle clean
 .PHONY: accelerator test-device sanitize docs-versions engines wheels release-check test-version test-cuda
 
 help: ## list the targets
@@ -191,6 +191,12 @@ sanitize: $(VENV)/.developing ## record programs with an engine that is built wi
 
 planted-bugs: native $(VENV)/.developing ## plant bugs in correct programs and ask for the line; SEED=2 COUNT=60
 	$(BIN)/python -m tests.planted_bugs --seed $(SEED) --count $(COUNT)
+
+# MIRROR=folder contains copies of public repositories; CASES="name name" selects some.
+MIRROR ?= $(AUTOGRADVIZ_HISTORY_MIRROR)
+history: native $(VENV)/.developing ## ask for the line of bugs in the histories of public repositories; MIRROR=
+	$(PIP) "einops>=0.8" "scipy>=1.11"
+	$(BIN)/python -m tests.history --mirror "$(MIRROR)" $(CASES)
 
 calibrate: $(VENV)/.developing ## measure how often each confidence level is right, into assets/calibration.md
 	$(BIN)/python tests/calibration/calibrate.py
