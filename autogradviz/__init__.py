@@ -13,6 +13,7 @@ _NAMES_BY_MODULE = {
     "breakpoints.stop_condition": "StopCondition watch",
     "causes": "Audit AuditEntry Certificate Explanation ExplanationStep UnverifiedNode",
     "checking.result": "CheckEntry CheckItem CheckResult",
+    "checking.prove_step": "prove",
     "checking.run_relations": "check",
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
@@ -29,6 +30,7 @@ _NAMES_BY_MODULE = {
         "UnknownFormatError UnknownRegionError UnknownSlugError UnknownTargetError "
         "UnsupportedTorchError"
     ),
+    "experiments.proof": "Proof",
     "memory_snapshots": "MemoryReconciliation MemoryRow",
     "event_log": "Log RankSummary",
     "explanations.read_pages": "Page explain",

@@ -29,6 +29,7 @@ from autogradviz.causes import Certificate as Certificate
 from autogradviz.causes import Explanation as Explanation
 from autogradviz.causes import ExplanationStep as ExplanationStep
 from autogradviz.causes import UnverifiedNode as UnverifiedNode
+from autogradviz.checking.prove_step import prove as prove
 from autogradviz.checking.result import CheckEntry as CheckEntry
 from autogradviz.checking.result import CheckItem as CheckItem
 from autogradviz.checking.result import CheckResult as CheckResult
@@ -73,6 +74,7 @@ from autogradviz.errors import UnknownTargetError as UnknownTargetError
 from autogradviz.errors import UnsupportedTorchError as UnsupportedTorchError
 from autogradviz.event_log import Log as Log
 from autogradviz.event_log import RankSummary as RankSummary
+from autogradviz.experiments.proof import Proof as Proof
 from autogradviz.explanations.read_pages import Page as Page
 from autogradviz.explanations.read_pages import explain as explain
 from autogradviz.memory_snapshots import MemoryReconciliation as MemoryReconciliation

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import plotly.graph_objects as go
+    import torch
 
     from autogradviz.analysis import (
         BudgetFit,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger
     from autogradviz.diagnose.fact import Fact
     from autogradviz.event_log import Log
+    from autogradviz.experiments.proof import Proof
     from autogradviz.memory_snapshots import MemoryReconciliation
     from autogradviz.render.live_widget import LiveWidget
     from autogradviz.render.widget import TraceWidget
@@ -665,6 +667,54 @@ class Trace:
         from autogradviz.reproduce.reproduction import reproduce
 
         return reproduce(self.analysis, self._findings, source=source, seconds=seconds)
+
+    def prove(
+        self,
+        finding: Finding | None = None,
+        *,
+        step: Callable[..., Any],
+        model: torch.nn.Module | None = None,
+        batch: Sequence[Any] = (),
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] = (),
+        seconds: float = 30.0,
+    ) -> Proof:
+        """Prove by experiment that the line of a finding is the cause of its symptom.
+
+        The step runs again, as it is and with one thing done otherwise at the line; see
+        ``autogradviz.prove``. It must have the symptom of the recording from the state that it has
+        now. Afterwards everything is restored.
+
+        Args:
+            finding: of ``diagnose()``; by default the first.
+            step: runs the step that was recorded.
+            model: the model that the step trains; without it, the modules that the step calls.
+            batch: the arguments of the step.
+            optimizer: those that the step uses.
+            seconds: the time after which no further run begins.
+
+        Raises:
+            ValueError: if no finding is given and the recording has none.
+
+        Example:
+            >>> weight = torch.rand(3, requires_grad=True)
+            >>> def step():
+            ...     (weight.detach() * 2).sum().backward()
+            >>> try:
+            ...     with autogradviz.record() as failed:
+            ...         step()
+            ... except RuntimeError:
+            ...     print(failed.prove(step=step).answer)
+            proved
+        """
+        from autogradviz.experiments.program import Program, given_optimizers
+        from autogradviz.experiments.prove import prove
+
+        chosen = finding or next(iter(self._findings), None)
+        if chosen is None:
+            message = "the recording has no finding"
+            raise ValueError(message)
+        program = Program(step, model, batch, given_optimizers(optimizer), seconds)
+        return prove(program, chosen, seconds=seconds)
 
     # --- parts ----------------------------------------------------------------------------
 

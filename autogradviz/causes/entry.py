@@ -13,8 +13,8 @@ from autogradviz.diagnose.text_formatting import excerpts
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.diagnose.fact import Fact, Mechanism
-    from autogradviz.diagnose.finding import Confidence
+    from autogradviz.diagnose.fact import Fact
+    from autogradviz.diagnose.finding import Confidence, Mechanism
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.diagnose.fact import Fact, Mechanism
+    from autogradviz.diagnose.fact import Fact
+    from autogradviz.diagnose.finding import Mechanism
 
 _AT_MOST: Final = 3
 _AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})

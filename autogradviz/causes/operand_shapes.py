@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.fact import Mechanism
+    from autogradviz.diagnose.finding import Mechanism
 
 _COMPARING: Final = frozenset(
     {

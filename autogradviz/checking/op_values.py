@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.analysis.align_ops import is_allocation
-from autogradviz.checking.user_line import line_of_frame
+from autogradviz.experiments.user_line import line_of_frame
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,

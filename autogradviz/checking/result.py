@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis.types import SourceLocation
+    from autogradviz.experiments.proof import Proof
     from autogradviz.trace import Trace
 
 RelationName: TypeAlias = Literal[
@@ -83,6 +84,7 @@ class CheckEntry:
         items: what the relation says about each thing that it checks; empty if it checks one.
         cause: the name of the autograd node where it fails, "" if it is unknown.
         is_absent: it was not applied because the step has nothing of its kind.
+        raised: it was not applied because the step raised.
 
     Example:
         >>> step = lambda: model(x).sum()
@@ -100,6 +102,7 @@ class CheckEntry:
     items: tuple[CheckItem, ...] = ()
     cause: str = ""
     is_absent: bool = False
+    raised: bool = False
 
     @property
     def answer(self) -> str | None:
@@ -139,6 +142,7 @@ class CheckResult:
         not_restored: what the step may have changed and could not be restored.
         trace: the recording in which gradients were verified, if that relation was tried; it
             opens on the failing line.
+        proofs: what experiments say about the findings of the step, with the findings.
 
     Example:
         >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
@@ -149,6 +153,7 @@ class CheckResult:
     entries: tuple[CheckEntry, ...]
     not_restored: tuple[str, ...] = ()
     trace: Trace | None = field(default=None, repr=False, compare=False)
+    proofs: tuple[Proof, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -232,9 +237,8 @@ class CheckResult:
             for item in self.wrong
             if len(item.relations) > 1
         ]
-        return lines + [
-            f"cannot tell: {_with_place(item)}" for item in self.unknown
-        ]  # fmt: skip
+        lines += [f"cannot tell: {_with_place(item)}" for item in self.unknown]
+        return lines + [_with_finding(proof) for proof in self.proofs]
 
     def _repr_html_(self) -> str:
         rows = "".join(_row(entry) for entry in self.entries)
@@ -246,6 +250,11 @@ class CheckResult:
 def _with_place(item: CheckItem) -> str:
     place = f"{item.location}: " if item.location is not None else ""
     return f"{item.subject}: {place}{item.reason}"
+
+
+def _with_finding(proof: Proof) -> str:
+    place = f"{proof.finding.culprit}: " if proof.finding.culprit is not None else ""
+    return f"{place}{proof.finding.title} ({proof.finding.confidence}). {proof}"
 
 
 def _merged(items: list[CheckItem]) -> tuple[CheckItem, ...]:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.checking.program import (
-    NotApplicableError,
-    NothingToCheckError,
-    Program,
-)
+from autogradviz.checking.prove_step import proofs_of
 from autogradviz.checking.relations.batches_and_parameters import (
     micro_batches,
     parameters,
@@ -23,6 +19,12 @@ from autogradviz.checking.relations.repeatable_and_certificate import certificat
 from autogradviz.checking.relations.without_mechanisms import checkpoint, hooks
 from autogradviz.checking.result import RELATIONS, CheckEntry, CheckResult
 from autogradviz.errors import StepWithoutLossError
+from autogradviz.experiments.program import (
+    NotApplicableError,
+    NothingToCheckError,
+    Program,
+    given_optimizers,
+)
 from autogradviz.recording.record_context import check_model
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def check(
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] = (),
     relations: Iterable[RelationName] = _BY_DEFAULT,
     seconds: float = 120.0,
+    prove: bool = True,
     progress: bool | None = None,
 ) -> CheckResult:
     """Check whether the gradients of a training step are right, by relations that must hold.
@@ -77,6 +80,8 @@ def check(
         optimizer: those that the step uses. The others are found when they first step.
         relations: the relations to try; by default all but "compiled".
         seconds: the time that the call may take. A relation that needs more is not applied.
+        prove: if a relation fails or the step raises, try by experiments whether the lines of the
+            findings are the causes, as ``autogradviz.prove`` does, at most 30 seconds for each.
         progress: show a line on standard error; by default if that is a terminal.
 
     Returns:
@@ -98,8 +103,7 @@ def check(
     if unknown:
         message = f"unknown relations: {', '.join(unknown)}; there are {', '.join(RELATIONS)}"
         raise ValueError(message)
-    optimizers = tuple(optimizer) if isinstance(optimizer, (list, tuple)) else (optimizer,)
-    program = Program(step, model, batch, [each for each in optimizers if each], seconds)
+    program = Program(step, model, batch, given_optimizers(optimizer), seconds)
     shown = sys.stderr.isatty() if progress is None else progress
     entries: list[CheckEntry] = []
     try:
@@ -108,12 +112,17 @@ def check(
                 sys.stderr.write(f"\r\x1b[Kcheck: {name} ({number + 1} of {len(wanted)})")
                 sys.stderr.flush()
             entries.append(_apply(program, name, entries))
+        is_suspect = any(entry.outcome == "fails" or entry.raised for entry in entries)
+        proofs = tuple(proofs_of(program)) if prove and is_suspect else ()
     finally:
         program.state.restore()
         if shown:
             sys.stderr.write("\r\x1b[K")
     return CheckResult(
-        entries=tuple(entries), not_restored=program.state.limits(), trace=program.verified
+        entries=tuple(entries),
+        not_restored=program.state.limits(),
+        trace=program.verified,
+        proofs=proofs,
     )
 
 
@@ -133,4 +142,4 @@ def _apply(program: Program, name: RelationName, entries: Sequence[CheckEntry]) 
         raise
     except Exception as error:  # noqa: BLE001 - a step may refuse to run in another way
         text = f"the step raised {type(error).__name__}: {error}".splitlines()[0]
-        return CheckEntry(relation=name, outcome="not applied", statement=text)
+        return CheckEntry(relation=name, outcome="not applied", statement=text, raised=True)

@@ -30,6 +30,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--relations", metavar="NAMES", help=f"some of {', '.join(RELATIONS)}; comma-separated"
     )
     parser.add_argument("--seconds", type=float, default=120.0, help="time limit (default: 120)")
+    parser.add_argument(
+        "--no-prove", action="store_true", help="do not try findings by experiments"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report of the step")
     parser.set_defaults(run=_check)
 
@@ -41,7 +44,7 @@ def _check(options: argparse.Namespace) -> None:
     names = run_script(script)
     step = read_name(names, name, script)
     model = read_name(names, options.model, script, "; name another variable with --model NAME")
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, Any] = {"prove": not options.no_prove}
     if options.relations:
         chosen["relations"] = [each.strip() for each in options.relations.split(",")]
         unknown = set(chosen["relations"]) - set(RELATIONS)

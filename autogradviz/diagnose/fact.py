@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.finding import Confidence, Finding, Mechanism
 from autogradviz.diagnose.text_formatting import excerpts, paragraphs
 
 if TYPE_CHECKING:
@@ -18,28 +18,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.change import Change
     from autogradviz.diagnose.finding import CulpritRun
-
-Mechanism: TypeAlias = Literal[
-    "cut", "write", "drop", "mix", "keep", "free", "change", "value", "diverge", "own", "order",
-    "refuse", "cost", "other",
-]  # fmt: skip
-"""A way in which a gradient, or the memory that it needs, can differ from what was meant:
-
-- ``cut``: a value that depends on parameters goes on without its gradient.
-- ``write``: memory is written that is read afterwards.
-- ``drop``: a gradient is computed and never used.
-- ``mix``: one gradient has parts of several losses or steps.
-- ``keep``: a graph or a tensor outlives its step.
-- ``free``: a backward needs a graph, or saved tensors, that were freed.
-- ``change``: a hook, a custom Function or a factor decides on a gradient.
-- ``value``: NaN or infinity.
-- ``diverge``: a recomputation or a compiled region does something else than the original.
-- ``own``: no optimizer has a parameter, or no module.
-- ``order``: calls are in another order than their effects need.
-- ``refuse``: PyTorch raised an exception.
-- ``cost``: a step takes time or memory that it does not need.
-- ``other``: a rule of another package, which names no mechanism.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,4 +84,5 @@ class Fact:
             region_id=self.region_id,
             culprit_run=self.culprit_run,
             changes=self.changes,
+            mechanism=self.mechanism,
         )

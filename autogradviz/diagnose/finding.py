@@ -17,6 +17,28 @@ Confidence: TypeAlias = Literal["certain", "likely", "hint"]
 CONFIDENCES: Final[tuple[Confidence, ...]] = get_args(Confidence)
 """Those of findings, the most certain first."""
 
+Mechanism: TypeAlias = Literal[
+    "cut", "write", "drop", "mix", "keep", "free", "change", "value", "diverge", "own", "order",
+    "refuse", "cost", "other",
+]  # fmt: skip
+"""A way in which a gradient, or the memory that it needs, can differ from what was meant:
+
+- ``cut``: a value that depends on parameters goes on without its gradient.
+- ``write``: memory is written that is read afterwards.
+- ``drop``: a gradient is computed and never used.
+- ``mix``: one gradient has parts of several losses or steps.
+- ``keep``: a graph or a tensor outlives its step.
+- ``free``: a backward needs a graph, or saved tensors, that were freed.
+- ``change``: a hook, a custom Function or a factor decides on a gradient.
+- ``value``: NaN or infinity.
+- ``diverge``: a recomputation or a compiled region does something else than the original.
+- ``own``: no optimizer has a parameter, or no module.
+- ``order``: calls are in another order than their effects need.
+- ``refuse``: PyTorch raised an exception.
+- ``cost``: a step takes time or memory that it does not need.
+- ``other``: a rule of another package, which names no mechanism.
+"""
+
 _ALLOW: Final = re.compile(r"#.*?\bautogradviz:\s*allow\(([^)]*)\)\s*:\s*(\S.*)")
 
 
@@ -72,6 +94,7 @@ class Finding:
             ``record(break_on=finding)``; None if no operator ran there.
         changes: of an ``out-of-memory``, changes with the bytes that each frees, the best first;
             empty for other findings.
+        mechanism: how the culprit has its effect, "write"; see ``AuditEntry``.
 
     Example:
         >>> x = torch.rand(3, requires_grad=True)
@@ -99,6 +122,7 @@ class Finding:
     region_id: int | None = None
     culprit_run: CulpritRun | None = None
     changes: tuple[Change, ...] = ()
+    mechanism: Mechanism = "other"
 
     @property
     def code(self) -> str:

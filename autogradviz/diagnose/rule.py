@@ -34,8 +34,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
-from autogradviz.diagnose.fact import Fact, Mechanism
-from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.finding import Confidence, Finding, Mechanism
 from autogradviz.diagnose.rule_order import Group, in_order, inserted
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source
 from autogradviz.entry_points import failures_reported, plugins

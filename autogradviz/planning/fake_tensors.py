@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.analysis.formatting import short_location
-from autogradviz.checking.user_line import user_line
 from autogradviz.errors import StepNeedsValuesError
+from autogradviz.experiments.user_line import user_line
 from autogradviz.recorder.backward.training_steps import live_optimizers, parameters_of
 from autogradviz.recorder.torch_internals.private_api import (
     DataDependentOutput,

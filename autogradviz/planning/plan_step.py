@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.analysis.formatting import short_path
-from autogradviz.checking.program import loss_of
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.events import BackwardStarted
+from autogradviz.experiments.program import loss_of
 from autogradviz.planning.fake_tensors import FakeCopies, PlanMode, fake_model, new_fake_mode
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recording.lifecycle import Recording

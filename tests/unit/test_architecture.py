@@ -38,6 +38,7 @@ LAYERS = {
     "live": 7,
     "views": 7,
     "reproduce": 7,
+    "experiments": 7,
     "plugins": 8,
     "trace": 8,
     "comparison": 9,
@@ -104,7 +105,8 @@ RECORDER = (  # folders and modules: each may import from the previous ones
 FOLDERS["recorder"] = {unit: set(RECORDER[:place]) for place, unit in enumerate(RECORDER)}
 FOLDERS["recorder"]["checkpoint"].remove("backward")
 FOLDERS["recorder"]["native"].remove("python_engine")
-NEEDS_TORCH = {"recorder", "demo", "checking", "planning"}  # the last two run the user's step
+NEEDS_TORCH = {"recorder", "demo", "experiments", "checking", "planning"}
+# The last three run the user's step.
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.checking.user_line import user_line
 from autogradviz.event_log.stacks import line_of_file
+from autogradviz.experiments.user_line import user_line
 from autogradviz.recorder.ops.op_schemas import gives_own_derivative
 from autogradviz.recorder.torch_internals.function_calls import FunctionCall, observed_calls
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.checking.program import (
+from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
+from autogradviz.checking.result import CheckEntry
+from autogradviz.events import RandomDrawn
+from autogradviz.experiments.program import (
     NotApplicableError,
     NothingToCheckError,
     dense,
     largest_difference,
     named,
 )
-from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
-from autogradviz.checking.result import CheckEntry
-from autogradviz.events import RandomDrawn
 from autogradviz.recorder.verify.compare_gradients import relative_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.checking.program import Program
+    from autogradviz.experiments.program import Program
 
 _NORMS: Final = (
     torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm,

@@ -18,15 +18,15 @@ from autogradviz.checking.inductor_graphs import (
     observed_graphs,
 )
 from autogradviz.checking.op_values import OpValues, first_missing_value, sketch
-from autogradviz.checking.program import (
+from autogradviz.checking.relations.derivative import run_wide
+from autogradviz.checking.result import CheckEntry
+from autogradviz.experiments.program import (
     NotApplicableError,
     dense,
     largest_difference,
     named,
     tolerance_text,
 )
-from autogradviz.checking.relations.derivative import run_wide
-from autogradviz.checking.result import CheckEntry
 from autogradviz.recorder.torch_internals.inductor_modules import (
     inductor_config,
     without_autograd_cache,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.checking.program import Program, Run
+    from autogradviz.experiments.program import Program, Run
 
 _LEVELS: Final = (
     ("eager", "Dynamo"),

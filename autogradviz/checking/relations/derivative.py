@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from autogradviz.checking.program import NotApplicableError
 from autogradviz.checking.relations.repeatable_and_certificate import Opened, verified_trace
 from autogradviz.checking.result import CheckEntry
 from autogradviz.diagnose.evidence.requires_grad_flow import REASONS
+from autogradviz.experiments.program import NotApplicableError
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.unreadable_tensors import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.checking.program import Program, Run
+    from autogradviz.experiments.program import Program, Run
     from autogradviz.trace import Trace
 
 _STEP: Final = 1e-6

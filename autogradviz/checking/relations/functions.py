@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from autogradviz.checking.formulas.formula_calls import FormulaCalls
 from autogradviz.checking.formulas.judge_formula import judge
-from autogradviz.checking.program import NothingToCheckError
 from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
 from autogradviz.checking.result import CheckEntry, CheckItem
+from autogradviz.experiments.program import NothingToCheckError
 
 if TYPE_CHECKING:
     from autogradviz.checking.formulas.formula_calls import FormulaCall
     from autogradviz.checking.formulas.judge_formula import Judgment
-    from autogradviz.checking.program import Program
     from autogradviz.checking.result import Outcome
     from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
+    from autogradviz.experiments.program import Program
 
 
 def functions(program: Program) -> CheckEntry:

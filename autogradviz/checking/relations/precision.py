@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.checking.program import dense, named
 from autogradviz.checking.relations.derivative import run_wide
 from autogradviz.checking.result import CheckEntry
-from autogradviz.checking.user_line import user_line
+from autogradviz.experiments.program import dense, named
+from autogradviz.experiments.user_line import user_line
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
@@ -19,7 +19,7 @@ from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.checking.program import Program
+    from autogradviz.experiments.program import Program
 
 _FLOATING: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _LOSSY: Final = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 8e-2}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.align_ops import OpIdentity, first_difference, identify
-from autogradviz.checking.program import (
+from autogradviz.checking.result import CheckEntry, CheckItem
+from autogradviz.experiments.program import (
     NotApplicableError,
     NothingToCheckError,
     largest_difference,
     named,
     tolerance_text,
 )
-from autogradviz.checking.result import CheckEntry, CheckItem
 from autogradviz.recording.record_context import record
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.causes.certificate import Certificate
-    from autogradviz.checking.program import Program
     from autogradviz.checking.result import Outcome
     from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
+    from autogradviz.experiments.program import Program
     from autogradviz.trace import Trace
 
 _MOST: Final = 5
@@ -88,12 +88,13 @@ def first_line(before: Trace, after: Trace) -> SourceLocation | None:
 
 def verified_trace(program: Program) -> Trace:
     """Return a recording of the step whose gradients were verified; made once."""
-    if program.verified is None:
+    found: Trace | None = program.verified
+    if found is None:
         traces: list[Trace] = []
         program.check_time(30)
         program.run(Opened(record(program.given, verify=True), traces))
-        program.verified = traces[0]
-    return program.verified
+        found = program.verified = traces[0]
+    return found
 
 
 def certificate(program: Program) -> CheckEntry:

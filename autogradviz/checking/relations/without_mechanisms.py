@@ -7,27 +7,27 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-import torch.utils.checkpoint
 
-from autogradviz.checking.program import (
+from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
+from autogradviz.checking.result import CheckEntry
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.events import HookRan, HookRegistered
+from autogradviz.experiments.program import (
     NothingToCheckError,
     largest_difference,
     named,
     tolerance_text,
 )
-from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
-from autogradviz.checking.result import CheckEntry
-from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.events import HookRan, HookRegistered
-from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
+from autogradviz.experiments.regions import uncheckpointed
+from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.verify.compare_gradients import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.checking.program import Program, Run
     from autogradviz.checking.result import RelationName
+    from autogradviz.experiments.program import Program, Run
 
 _OF_CHECKPOINT: Final = "torch.utils.checkpoint"
 
@@ -76,25 +76,9 @@ def checkpoint(program: Program) -> CheckEntry:
         message = "the step has no checkpointed region"
         raise NothingToCheckError(message)
     program.check_time(1)
-    run = program.run(_uncheckpointed())
+    run = program.run(uncheckpointed())
     place = trace.analysis.location(Evidence(trace.analysis).region_stacks[regions[0].region_id])
     return _compared(program, "checkpoint", run, "without recomputation", location=place)
-
-
-@contextmanager
-def _uncheckpointed() -> Iterator[None]:
-    original = torch.utils.checkpoint.checkpoint
-
-    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-        for name in (
-            "use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug",
-            "early_stop",
-        ):  # fmt: skip
-            kwargs.pop(name, None)
-        return function(*args, **kwargs)
-
-    with patched_in_all_modules("checkpoint", original, call):
-        yield
 
 
 def hooks(program: Program) -> CheckEntry:

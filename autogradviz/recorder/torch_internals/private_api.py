@@ -48,6 +48,7 @@ _READ_SAVED: Final = "reading saved tensors without unpacking them"
 _WALK: Final = "walking the graph"
 _VERIFY: Final = "running operators again for record(verify=True)"
 _PLAN = "plan()"
+_EXPERIMENTS: Final = "running a step without recomputation"
 _TRACING: Final = "recording nothing while a compiler traces"
 _NON_REENTRANT: Final = "non-reentrant checkpoint regions"
 
@@ -145,6 +146,7 @@ NEEDED: Final = (
     PrivateName("utils.checkpoint._recomputation_hook", _NON_REENTRANT),
     PrivateName("utils.checkpoint._StopRecomputationError", _NON_REENTRANT),
     PrivateName("utils.checkpoint._allowed_determinism_checks_to_fns", _NON_REENTRANT),
+    PrivateName("utils.checkpoint._checkpoint_without_reentrant_generator", _EXPERIMENTS),
     PrivateName("utils.checkpoint.GraphExecGroup._get_current_group", "GraphExecGroup"),
     PrivateName("utils.checkpoint.CheckpointFunction.forward", "reentrant checkpoint regions"),
     PrivateName("utils.checkpoint.CheckpointFunction.backward", "reentrant checkpoint regions"),
@@ -276,6 +278,8 @@ AUTOGRAD_C: Final[Any] = torch._C._autograd
 FUNCTION_TRANSFORMS: Final[Any] = torch._functorch.eager_transforms
 """Modules in which functions are replaced while a recording is open."""
 
+CHECKPOINT_GENERATOR: Final = "_checkpoint_without_reentrant_generator"
+"""The function that surrounds the forward of a non-reentrant region, in torch.utils.checkpoint."""
 CheckpointHook: Final[Any] = torch.utils.checkpoint._checkpoint_hook
 RecomputationHook: Final[Any] = torch.utils.checkpoint._recomputation_hook
 StopRecomputationError: Final = torch.utils.checkpoint._StopRecomputationError

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.recorder.torch_internals.private_api import preserve_version_counter
 from autogradviz.recorder.torch_internals.unreadable_tensors import (
     FREED,
     dispatches,
@@ -26,7 +27,7 @@ class ProgramState:
     """Parameters, buffers, gradients, modes, simple attributes, optimizers and random states."""
 
     def __init__(self) -> None:
-        self._random = _RandomState()
+        self._random = RandomState()
         self.forget()
 
     def forget(self) -> None:
@@ -121,6 +122,7 @@ class _State:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.data = tensor.data
         self.copy = tensor.detach().clone()
+        self._versions = None if tensor.is_inference() else preserve_version_counter(tensor)
         self.requires_grad = tensor.requires_grad
         self.grad = tensor.grad if tensor.is_leaf else None
         self.grad_copy = None if self.grad is None else self.grad.detach().clone()
@@ -132,6 +134,8 @@ class _State:
             tensor.data = self.data
         if wraps or not torch.equal(tensor, self.copy):
             tensor.data.copy_(self.copy)
+        if self._versions is not None:  # a graph of the user may have saved it before
+            self._versions.__exit__()
         if not tensor.is_leaf:
             return
         tensor.requires_grad_(self.requires_grad)
@@ -140,7 +144,7 @@ class _State:
         tensor.grad = self.grad
 
 
-class _RandomState:
+class RandomState:
     """The random generators of torch, Python and NumPy."""
 
     def __init__(self) -> None:
@@ -151,6 +155,7 @@ class _RandomState:
         self._numpy = None if numpy is None else numpy.random.get_state()
 
     def restore(self) -> None:
+        """Restore them."""
         torch.set_rng_state(self._torch)
         if self._cuda:
             torch.cuda.set_rng_state_all(self._cuda)

@@ -13,8 +13,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from autogradviz.checking.program_state import ProgramState
 from autogradviz.errors import StepWithoutLossError
+from autogradviz.experiments.program_state import ProgramState
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_without_values
@@ -23,8 +23,6 @@ from autogradviz.recorder.verify.compare_gradients import TOLERANCES, relative_e
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
-
-    from autogradviz.trace import Trace
 
 
 class NotApplicableError(Exception):
@@ -113,7 +111,7 @@ class Program:
         for optimizer in optimizers:
             self.state.add_optimizer(optimizer)
         self.forwards = 0
-        self.verified: Trace | None = None
+        self.verified: Any = None
         self.shortest = inf
 
     @property
@@ -130,6 +128,10 @@ class Program:
         """Return whether the time limit is not reached."""
         return monotonic() < self._ends
 
+    def seconds_left(self) -> float:
+        """Return the seconds until the time limit."""
+        return self._ends - monotonic()
+
     def check_time(self, runs: float) -> None:
         """Raise ``NotApplicableError`` if a number of further runs would take too long."""
         took = 0.0 if self.shortest == inf else self.shortest
@@ -143,6 +145,7 @@ class Program:
         batch: Sequence[Any] | None = None,
         before: Callable[[str, torch.Tensor], object] | None = None,
         backward: bool = True,
+        times: int = 1,
     ) -> Run:
         """Run the step from the state that it had, and restore that state.
 
@@ -151,6 +154,7 @@ class Program:
             batch: the arguments of the step, by default those of the program.
             before: called for each parameter and buffer, with its name, before it is used.
             backward: compute gradients, if the step returns a loss.
+            times: how often the step runs, one run after the other.
         """
         if self._problem:
             raise NotApplicableError(self._problem)
@@ -173,7 +177,8 @@ class Program:
                     _prepare(self.given, "", prepare)
                 for context in (self._observed(run, prepare), *contexts):
                     stack.enter_context(context)
-                result = self._step(*(self.batch if batch is None else batch))
+                for _ in range(times):
+                    result = self._step(*(self.batch if batch is None else batch))
                 self._finish(run, result, backward=backward)
         finally:
             self.state.restore()
@@ -190,7 +195,7 @@ class Program:
             if depth or run.steps or not kwargs.get("accumulate_grad"):
                 return original(tensors, grads, *args, **kwargs)
             self._find_leaves(tensors)
-            before, depth = self._read_gradients(), 1
+            before, depth = self.read_gradients(), 1
             try:
                 return original(tensors, grads, *args, **kwargs)
             finally:
@@ -250,7 +255,7 @@ class Program:
         if value is None:
             return
         run.value = value + (run.value or 0.0)
-        for name, gradient in self._read_gradients().items():
+        for name, gradient in self.read_gradients().items():
             if gradient is not None:
                 last = before.get(name)
                 added = dense(gradient) - (0 if last is None else dense(last))
@@ -274,9 +279,10 @@ class Program:
         if run.value is None:
             run.value = run.loss
         if not run.gradients:
-            run.gradients = self._read_gradients()
+            run.gradients = self.read_gradients()
 
-    def _read_gradients(self) -> dict[str, torch.Tensor | None]:
+    def read_gradients(self) -> dict[str, torch.Tensor | None]:
+        """Return copies of the gradients that the parameters have now, by name."""
         _check_values([p.grad for p in self.model.parameters() if p.grad is not None])
         return {
             name: None if p.grad is None else p.grad.detach().clone()
@@ -289,7 +295,7 @@ class Program:
             mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
             run.owned = frozenset(n for n, p in self.model.named_parameters() if id(p) in mine)
         run.steps += 1
-        found = self._read_gradients()
+        found = self.read_gradients()
         run.gradients.update(
             {n: g for n, g in found.items() if g is not None or n not in run.gradients}
         )
@@ -337,6 +343,13 @@ def _kind(result: Any) -> str:
     if isinstance(result, torch.Tensor):
         return f"a tensor of {result.numel():,} elements"
     return repr(result) if isinstance(result, int | float | None) else f"a {type(result).__name__}"
+
+
+def given_optimizers(
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+) -> list[torch.optim.Optimizer]:
+    """Return the optimizers of an argument that is one or several."""
+    return [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
 
 
 def loss_of(result: Any) -> Any:
