@@ -18,7 +18,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 RELATIVE = r"\((?!https?://|mailto:|#)[^)]*\)"
-PICTURE = re.compile(rf"^!\[[^\]]*\]{RELATIVE}\n\n?", re.MULTILINE)
+PICTURE = re.compile(
+    rf"^(?:!\[[^\]]*\]{RELATIVE}|<picture>.*?</picture>)\n\n?", re.MULTILINE | re.DOTALL
+)
 PREBUILT = "autogradviz/recorder/native/prebuilt_engines"
 PLATFORM = "manylinux_2_28_x86_64"  # that of PyTorch's wheels; release/check_symbols.py checks it
 LINK = re.compile(rf"\[([^\]]+)\]{RELATIVE}")

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
-from autogradviz.causes import Audit, Certificate, audit_entry, explain_target, find_problems
+from autogradviz.causes import (
+    Audit,
+    Certificate,
+    audit_entry,
+    explain_target,
+    find_problems,
+    identify_object,
+)
+from autogradviz.diagnose import Finding
 from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues
 from autogradviz.errors import MissingExtraError, OpsNotRecordedError, RecordingStateError
 from autogradviz.event_log.log_of_open_recording import LogSource
@@ -41,7 +49,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.analysis.selective_policies import SelectivePolicy
     from autogradviz.causes import Explanation
-    from autogradviz.diagnose import Finding
     from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger
     from autogradviz.diagnose.fact import Fact
     from autogradviz.event_log import Log
@@ -235,14 +242,17 @@ class Trace:
         return NotFiniteValues(self.analysis).ledger
 
     def why(
-        self, target: str | int | Finding | BaseException, question: str | None = None
+        self,
+        target: str | int | Finding | BaseException | torch.nn.Module | torch.Tensor,
+        question: str | None = None,
     ) -> Explanation:
         """Return the way from a symptom to the line that caused it.
 
         Args:
-            target: the name of a parameter or module, with or without the name of the model; the
-                number or name of a node; a finding; the exception that left the block, or "error";
-                "loss"; "memory".
+            target: a parameter, module or other tensor of the program, or the name of a parameter
+                or module, with or without the name of the model, or of a variable that holds a
+                tensor; the number or name of a node; a finding; the exception that left the
+                block, or "error"; "loss"; "memory".
             question: "no gradient", "the gradient is zero", "the gradient is NaN or infinite",
                 "no optimizer has it", "raised" or "how it got its gradient". By default, the
                 first of them that is true.
@@ -252,7 +262,8 @@ class Trace:
             show the cause, it says which option of ``record()`` would record it.
 
         Raises:
-            UnknownTargetError: if no parameter, module or node has that name.
+            UnknownTargetError: if no parameter, module, node or variable has that name, or the
+                recording has not seen the object.
             ValueError: if there is no such question.
             TypeError: if the target is of another type.
             RecordingStateError: if the recording is open, or belongs to a parent process.
@@ -261,8 +272,13 @@ class Trace:
             >>> print(trace.why("down.weight"))
             down.weight: how it got its gradient
             ...
+            >>> trace.why(model.down.weight).target
+            'down.weight'
         """
-        return explain_target(self.analysis, self._facts, target, question)
+        analysis = self.analysis
+        if not isinstance(target, (str, int, Finding, BaseException)):
+            target = identify_object(analysis, self._source.find_object, target)
+        return explain_target(analysis, self._facts, target, question)
 
     def saved_tensors(self) -> list[SavedTensor]:
         """Return all tensors saved for backward, in the order in which they were saved.

@@ -58,6 +58,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = ["enlarge_pictures.js"]
 html_favicon = "static/favicon.svg"
+html_logo = "static/logo.svg"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
@@ -87,9 +88,17 @@ def hide_contents_of_wide_pages(
         context["furo_hide_toc"] = True
 
 
+def keep_out_of_the_sidebar(app: Sphinx, _document: object) -> None:
+    """Let the pages of findings be reached by their list, links and the search alone."""
+    page = app.env.docname
+    if page.startswith("findings/"):
+        app.env.metadata[page]["orphan"] = True
+
+
 def setup(app: Sphinx) -> None:
-    """Register the handler after furo's, which sets the same value."""
+    """Register the handlers; furo's, which sets the same value, runs before ours."""
     app.connect("html-page-context", hide_contents_of_wide_pages, priority=900)
+    app.connect("doctree-read", keep_out_of_the_sidebar)
 
 
 # Sphinx reads only files below this folder.

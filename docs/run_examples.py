@@ -43,6 +43,7 @@ PAGES = [
     DOCS / "first-minute.md",
     DOCS / "long-trainings.md",
     *sorted((DOCS / "guides").glob("*.md")),
+    *sorted((DOCS.parent / "autogradviz" / "skills").glob("*/SKILL.md")),
 ]
 FILE = "train.py"
 BLOCK = re.compile(

@@ -10,4 +10,5 @@ from autogradviz.causes.explanation import ExplanationStep as ExplanationStep
 from autogradviz.causes.findings import find_problems as find_problems
 from autogradviz.causes.why import explain_target as explain_target
 from autogradviz.causes.why import explain_targets as explain_targets
+from autogradviz.causes.why import identify_object as identify_object
 from autogradviz.diagnose.finding import Mechanism as Mechanism

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -197,9 +196,7 @@ def _backward_line(analysis: Analysis, name: str) -> SourceLocation | None:
         for function, owner in source.functions(filename):
             parts = function.split(".")
             if parts[-1] == "backward" and len(parts) > 1 and parts[-2] == name:
-                returns = [
-                    node.lineno for node in source.own_nodes(owner) if isinstance(node, ast.Return)
-                ]
-                if returns:
-                    return source.location(filename, max(returns), function)
+                line = source.last_return(owner)
+                if line is not None:
+                    return source.location(filename, line, function)
     return None

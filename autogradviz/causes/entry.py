@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, overload
 
 from autogradviz.causes.answer_cards import card
-from autogradviz.diagnose.text_formatting import excerpts
+from autogradviz.diagnose.text_formatting import excerpts, line_text
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
@@ -53,7 +53,7 @@ class AuditEntry:
     fix: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.location}" if self.location is not None else "an unknown line"
+        place = line_text(self.location) if self.location is not None else "an unknown line"
         lines = [
             f"{self.mechanism:8s}{place}",
             f"        {self.statement}" if self.statement else "",

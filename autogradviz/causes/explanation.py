@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.text_formatting import line_text
+
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
 
@@ -39,7 +41,7 @@ class ExplanationStep:
         lines = [self.text]
         if self.location is not None:
             lines += [
-                f"    {self.location}",
+                f"    {line_text(self.location)}",
                 *([f"        {self.statement}"] * bool(self.statement)),
             ]
         return "\n".join(lines)
@@ -82,7 +84,7 @@ class Explanation:
         parts += [f"{number}. {_indented(step)}" for number, step in enumerate(self.steps, 1)]
         places = [each for each in self.alternatives if each.text == ANOTHER_LINE]
         causes = [each for each in self.alternatives if each.text != ANOTHER_LINE]
-        parts += [f"Or change: {each.location}\n       {each.statement}" for each in places]
+        parts += [f"Or change: {_place(each)}\n       {each.statement}" for each in places]
         if causes:
             parts.append("It may also be:")
             parts += [f" - {_indented(step)}" for step in causes]
@@ -94,6 +96,10 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def _place(step: ExplanationStep) -> str:
+    return line_text(step.location) if step.location is not None else ""
 
 
 def _indented(step: ExplanationStep) -> str:

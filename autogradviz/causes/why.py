@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.evidence.storage_uses import find_reach
 from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.source.source_index import assigned_names
 from autogradviz.errors import UnknownTargetError
 from autogradviz.events import (
     NO_ID,
@@ -32,7 +34,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis, Op, SourceLocation
     from autogradviz.diagnose.fact import Fact
@@ -75,6 +77,47 @@ def explain_targets(
     return (answers.answer(target, None) for target in targets)
 
 
+def identify_object(
+    analysis: Analysis,
+    find: Callable[[object], str | tuple[str, int] | None] | None,
+    target: object,
+) -> str | int:
+    """Return the name of a module or parameter of the program, or the node that made a tensor.
+
+    Args:
+        analysis: of the recording.
+        find: what ``LogSource.find_object`` is.
+        target: an object of the program.
+
+    Raises:
+        TypeError: if it is neither a module nor a tensor.
+        UnknownTargetError: if the recording has not seen it.
+    """
+    kinds = {each.__name__ for each in type(target).__mro__}
+    if not kinds & {"Module", "Tensor"}:
+        message = (
+            "why() takes a parameter, module or tensor, or the name of one, the number or name of "
+            f"a node, a Finding or an exception, not {type(target).__name__}"
+        )
+        raise TypeError(message)
+    if find is None:
+        message = "a trace from a file knows no objects of the program; pass the name"
+        raise UnknownTargetError(message)
+    found = find(target)
+    if isinstance(found, str):
+        return found
+    nodes = [
+        node_id
+        for node_id, node in analysis.graph.nodes.items()
+        if (node.name, node.sequence_nr) == found
+    ]
+    if not nodes:
+        kind = type(target).__name__
+        message = f"the recording has not seen this {kind}, or it is no part of the graph"
+        raise UnknownTargetError(message)
+    return max(nodes)
+
+
 class _Answers:
     def __init__(self, analysis: Analysis, facts: Sequence[Fact]) -> None:
         self._analysis = analysis
@@ -96,10 +139,7 @@ class _Answers:
             return self._of_node(target if known else self._node(str(target)))
         if isinstance(target, str):
             return self._of_name(target, question)
-        message = (
-            "why() takes the name of a parameter, the number or name of a node, a Finding or an "
-            f"exception, not {type(target).__name__}"
-        )
+        message = f"why() takes no {type(target).__name__}"
         raise TypeError(message)
 
     def _of_name(self, target: str, question: str | None) -> Explanation:
@@ -110,7 +150,10 @@ class _Answers:
             return self._of_memory() if target == "memory" else self._of_loss(question)
         below = self._below(target)
         if below:
-            return self._of_module(target, below, question)
+            return self._of_module(target or "the model", below, question)
+        stack_ids = self._stacks_assigning(target)
+        if stack_ids:
+            return self._of_variable(target, stack_ids)
         return self._of_node(self._node(target))
 
     # --- targets --------------------------------------------------------------------------------
@@ -127,6 +170,9 @@ class _Answers:
         lower = {full.lower(): t for full, t in self._names.items()}
         if name.lower() in lower:
             return lower[name.lower()]
+        inside = name.partition(".")[2]
+        if inside in self._names:  # of the model that was passed to record()
+            return self._names[inside]
         found = {t for full, t in self._names.items() if full.endswith(f".{name}")}
         found = found or {t for full, t in lower.items() if full.endswith(tuple(ends))}
         trained = found & self._graph.parameters.keys()
@@ -142,16 +188,28 @@ class _Answers:
         if found:
             return max(found)
         modules = {full.rpartition(".")[0] for full in self._names} - {""}
-        known = [*self._names, *modules, *dict.fromkeys(names.values())]
+        known = [*self._names, *modules, *self._assignments, *dict.fromkeys(names.values())]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         near = near or [full for full in known if name.lower() in full.lower()][:3]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        message = f"no parameter, module or node is named {name!r}{hint}"
+        message = f"no parameter, module, variable or node is named {name!r}{hint}"
         raise UnknownTargetError(message)
 
     def _below(self, name: str) -> list[int]:
-        """Return the parameters of a module, whose name may lack that of the model."""
-        starts = (f"{name}.", f".{name}.")
+        """Return the parameters of a module, whose name may lack that of the model.
+
+        "" is the model that was passed to ``record``.
+        """
+        found = self._below_exactly(name)
+        inside = name.partition(".")[2]
+        if found or not inside:
+            return found
+        found = self._below_exactly(inside)  # the name of the model is that of a variable
+        roots = {self._analysis.parameters[t][0].partition(".")[0] for t in found}
+        return found if len(roots) == 1 else []
+
+    def _below_exactly(self, name: str) -> list[int]:
+        starts = (f"{name}.", f".{name}.") if name else ("", ".")
         return [
             t
             for t, names in self._analysis.parameters.items()
@@ -450,6 +508,43 @@ class _Answers:
                 _step(f"{event.node_name} of an earlier step, with its saved tensors", None, ()),
             )
         ]
+
+    @cached_property
+    def _assignments(self) -> dict[str, dict[int, SourceLocation]]:
+        """The recorded lines that assign each variable, by the stacks that have them."""
+        found: dict[str, dict[int, SourceLocation]] = defaultdict(dict)
+        for stack_id in dict.fromkeys(self._graph.stacks):
+            if stack_id is not None:
+                for place in self._analysis.user_stack(stack_id):
+                    for name in assigned_names(place.text):
+                        found[name].setdefault(stack_id, place)
+        return found
+
+    def _stacks_assigning(self, name: str) -> dict[int, SourceLocation]:
+        return self._assignments.get(name, {})
+
+    def _of_variable(self, name: str, lines: dict[int, SourceLocation]) -> Explanation:
+        """Return the explanation of the tensor that a variable was last set to."""
+        graph, analysis = self._graph, self._analysis
+        ops = [
+            op
+            for op in analysis.ops
+            if op.stack_id in lines
+            and op.phase == "forward"
+            # PyTorch detaches a result that it saves; that one is not the variable's.
+            and (op.name != "detach" or "detach" in lines[op.stack_id].text)
+        ]
+        last = ops[-1] if ops else None
+        if last is None:
+            return self._of_node(self._node(name))
+        place = lines[last.stack_id if last.stack_id is not None else NO_ID]
+        first = _step(f"{name} was last set here; the last op is {last.name}", place, (last.seq,))
+        if last.node_id is not None and last.node_id in graph.node_names:
+            found = self._of_node(last.node_id)
+            return replace(found, target=name, steps=(first, *found.steps))
+        cut = [f for f in self._facts if place in {f.culprit, *f.others}]
+        text = "no autograd node was recorded for it: it needs no gradient, or its graph is cut off"
+        return self._chain(name, "its place in the graph", [first, _step(text, None, ())], cut, "")
 
     def _of_node(self, node_id: int) -> Explanation:
         graph, analysis = self._graph, self._analysis

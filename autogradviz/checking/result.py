@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
+from autogradviz.analysis.formatting import plural
+from autogradviz.diagnose.text_formatting import join_names, place_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -48,6 +51,7 @@ class CheckItem:
         cause: items about the same thing have the same cause, the name of an autograd node; "" if
             it is unknown.
         is_meant: whether the program may mean to change a gradient there.
+        parameters: names of parameters that get a wrong gradient from there, the first ones.
 
     Example:
         >>> step = lambda: model(x).sum()
@@ -64,6 +68,7 @@ class CheckItem:
     called_at: SourceLocation | None = None
     cause: str = ""
     is_meant: bool = False
+    parameters: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         place = f"{self.location}: " if self.location is not None else ""
@@ -135,7 +140,8 @@ class CheckEntry:
 class CheckResult:
     """The relations that were tried on a training step; true if none fails.
 
-    ``print(result)`` lists them, a notebook shows them as a table. Iterating yields the entries.
+    ``print(result)`` begins with the verdict and lists the relations, a notebook shows them as a
+    table. Iterating yields the entries.
 
     Attributes:
         entries: one for each relation.
@@ -223,28 +229,61 @@ class CheckResult:
         return next(entry for entry in self.entries if entry.relation == relation)
 
     def __str__(self) -> str:
-        lines = [str(entry) for entry in self.entries]
+        lines = [*self.verdict, *(str(self._with_reference(entry)) for entry in self.entries)]
         lines += self._summary()
         lines += [f"not restored: {each}" for each in self.not_restored]
         return "\n".join(lines)
 
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """One line for each error: the line of the backward that is wrong, how, and who gets it.
+
+        Without an error, one line that says how much was checked.
+
+        Example:
+            >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
+            >>> result.verdict
+            ('No gradient is wrong: of 1 thing checked, 1 is right.',)
+        """
+        if self.wrong:
+            return tuple(_verdict(item) for item in self.wrong)
+        right, unknown = self.counts["right"], self.counts["cannot tell"]
+        if not right:
+            return ("Cannot tell whether the gradients are right: nothing could be checked.",)
+        rest = f"; of {unknown:,} check cannot tell" if unknown else ""
+        checked = plural(right + unknown, "thing")
+        return (
+            f"No gradient is wrong: of {checked} checked, {right:,} "
+            f"{'is' if right == 1 else 'are'} right{rest}.",
+        )
+
+    def _with_reference(self, entry: CheckEntry) -> CheckEntry:
+        """Return an entry that points to the verdict, if several relations found its error."""
+        found = [e for e in self.wrong if entry.relation in e.relations and e.relations[1:]]
+        if entry.outcome != "fails" or not found:
+            return entry
+        known = any(entry.statement == item.reason for item in found)
+        text = "the error above" if known else f"the error above: {entry.statement}"
+        return replace(entry, statement=text, location=None)
+
     def _summary(self) -> list[str]:
-        """Return the counts, and each bug that several relations find."""
+        """Return the counts, and the items of which ``check`` cannot tell."""
         lines = [", ".join(f"{count:,} {answer}" for answer, count in self.counts.items())]
-        lines += [
-            f"one error, found by {', '.join(item.relations)}: "
-            f"{item.location or item.cause or item.subject}"
-            for item in self.wrong
-            if len(item.relations) > 1
-        ]
         lines += [f"cannot tell: {_with_place(item)}" for item in self.unknown]
         return lines + [_with_finding(proof) for proof in self.proofs]
 
     def _repr_html_(self) -> str:
-        rows = "".join(_row(entry) for entry in self.entries)
+        first = "".join(f"<p><b>{html.escape(line)}</b></p>" for line in self.verdict)
+        rows = "".join(_row(self._with_reference(entry)) for entry in self.entries)
         rest = "".join(f"<p>{html.escape(line)}</p>" for line in self._summary())
         rest += "".join(f"<p>Not restored: {html.escape(each)}</p>" for each in self.not_restored)
-        return f"<table><tr><th>relation<th>outcome<th>line<th></tr>{rows}</table>{rest}"
+        return f"{first}<table><tr><th>relation<th>outcome<th>line<th></tr>{rows}</table>{rest}"
+
+
+def _verdict(item: CheckItem) -> str:
+    place = f"{place_text(item.location)}: " if item.location is not None else ""
+    reached = f"; it reaches {join_names(item.parameters)}" if item.parameters else ""
+    return f"A gradient is wrong: {place}{item.reason}{reached}"
 
 
 def _with_place(item: CheckItem) -> str:
@@ -268,7 +307,8 @@ def _merged(items: list[CheckItem]) -> tuple[CheckItem, ...]:
         known = found[at]
         better = max(known, item, key=_weight)
         relations = tuple(dict.fromkeys((*known.relations, *item.relations)))
-        found[at] = replace(better, relations=relations)
+        named = known.parameters or item.parameters
+        found[at] = replace(better, relations=relations, parameters=named)
     return tuple(found)
 
 

@@ -23,6 +23,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _audit(options: argparse.Namespace) -> None:
     trace = load(options.trace)
-    warn_incomplete(trace, options.trace)
+    warn_incomplete(trace, options.trace, options)
     audit = trace.audit()
     sys.stdout.write((audit.to_json() if options.json else str(audit)) + "\n")

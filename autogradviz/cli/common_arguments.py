@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import AutogradvizError
+from autogradviz.event_log import is_damaged
 from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
@@ -56,10 +57,11 @@ def describe_error(error: Exception) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def warn_incomplete(found: Trace | Run, path: Path) -> None:
+def warn_incomplete(found: Trace | Run, path: Path, options: argparse.Namespace) -> None:
     """Print what is missing in the file of a trace that was cut off or damaged.
 
-    Of a run, the files that cannot be read.
+    The command then does what it can with the rest, and exits with 1. Of a run, the files that
+    cannot be read are named.
     """
     from autogradviz.distributed_runs.rank_files import (
         describe_unreadable,  # not when another command starts
@@ -74,7 +76,20 @@ def warn_incomplete(found: Trace | Run, path: Path) -> None:
             others = len(found.unreadable) - MOST_UNREADABLE
             write_stderr(f"autogradviz: {path}: {others:,} other files cannot be read\n")
     elif found.log.problem is not None:
-        write_stderr(f"autogradviz: {path}: {found.log.problem}\n")
+        damaged = is_damaged(found.log.problem)
+        empty = damaged and not found.analysis.graph.nodes
+        rest = "; no part of the graph is left" if empty else ""
+        write_stderr(f"autogradviz: {path}: {found.log.problem}{rest}\n")
+        options.is_incomplete = damaged
+
+
+def has_graph(found: Trace | Run) -> bool:
+    """Return whether there is something to draw: not in a file that is cut off before its graph."""
+    from autogradviz.trace import Trace
+
+    if not isinstance(found, Trace) or not is_damaged(found.log.problem):
+        return True
+    return bool(found.analysis.graph.nodes)
 
 
 def depth(text: str) -> int:

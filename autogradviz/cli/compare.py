@@ -37,15 +37,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _compare(options: argparse.Namespace) -> None:
     before = load_any(options.before)
-    warn_incomplete(before, options.before)
-    comparison = _compared(before, options.after)
+    warn_incomplete(before, options.before, options)
+    comparison = _compared(before, options)
     if options.json:
         sys.stdout.write(json.dumps([asdict(each) for each in comparison], indent=2) + "\n")
     else:
         print_out(comparison)
 
 
-def _compared(before: Trace | Run, after: list[Path]) -> Comparison:
+def _compared(before: Trace | Run, options: argparse.Namespace) -> Comparison:
+    after: list[Path] = options.after
     if isinstance(before, Run):
         ranks = [int(path.name) for path in after if path.name.isdecimal()]
         if len(ranks) != 2 or len(after) != 2 or not set(ranks) <= set(before.ranks):  # noqa: PLR2004
@@ -56,5 +57,5 @@ def _compared(before: Trace | Run, after: list[Path]) -> Comparison:
         message = "name two traces, or a folder and two ranks"
         raise AutogradvizError(message)
     other = load_any(after[0])
-    warn_incomplete(other, after[0])
+    warn_incomplete(other, after[0], options)
     return compare(before, other)

@@ -56,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _diagnose(options: argparse.Namespace) -> None:
     found = load(options.trace)
-    warn_incomplete(found, options.trace)
+    warn_incomplete(found, options.trace, options)
     root = options.root.resolve()
     accepted = read_baseline(options.baseline) if options.baseline else Counter()
     log = None if isinstance(found, Run) else found.log
@@ -65,7 +65,7 @@ def _diagnose(options: argparse.Namespace) -> None:
         problem = log.problem if log is not None else None
         sys.stdout.write(json.dumps(to_sarif(reported, root, problem), indent=2) + "\n")
     elif options.json:
-        sys.stdout.write(json.dumps([each.as_json() for each in reported], indent=2) + "\n")
+        sys.stdout.write(json.dumps([each.as_json(root) for each in reported], indent=2) + "\n")
     else:
         _print(reported, options.trace)
     if options.write_baseline:

@@ -34,7 +34,7 @@ from autogradviz.cli import (
 )
 from autogradviz.cli.common_arguments import describe_error
 from autogradviz.cli.examples import EXAMPLES
-from autogradviz.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED
+from autogradviz.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, NEGATIVE
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
         sys.stdout.flush()
+        return NEGATIVE if getattr(options, "is_incomplete", False) else 0
     except BrokenPipeError:  # the reader, for example head, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
@@ -70,7 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_error(describe_error(error))
     except KeyboardInterrupt:
         return INTERRUPTED
-    return 0
 
 
 _OTHER_WORDS: Final = {

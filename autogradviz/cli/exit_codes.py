@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 NEGATIVE: Final = 1
-"""The answer is no: a relation or ``--fail-on`` failed, or an error is not reproduced."""
+"""The answer is no: a relation or ``--fail-on`` failed, or an error is not reproduced.
+
+Or the answer is not whole, because the file of the trace is cut off.
+"""
 
 FAILED: Final = 2
 """The command failed: wrong arguments, an unreadable file, a missing package."""

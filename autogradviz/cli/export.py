@@ -64,7 +64,7 @@ def _export(options: argparse.Namespace) -> None:
     if output is None:
         output = Path(options.trace.stem + all_formats()[options.format].suffixes[0])
     found = load(options.trace)
-    warn_incomplete(found, options.trace)
+    warn_incomplete(found, options.trace, options)
     if isinstance(found, Run):
         if output.suffix != ".parquet" or options.redact:
             message = "a run is exported as Parquet, without --redact: -o run.parquet"

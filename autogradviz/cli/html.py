@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.cli.common_arguments import add_output, add_redact, warn_incomplete
+from autogradviz.cli.common_arguments import (
+    add_output,
+    add_redact,
+    has_graph,
+    warn_incomplete,
+)
 from autogradviz.cli.output_path import choose_output, print_written
 from autogradviz.comparison.compare_traces import compare
 from autogradviz.distributed_runs import load
@@ -43,12 +48,14 @@ def _html(options: argparse.Namespace) -> None:
         output = choose_output(options, ".html")
         traces = [load_trace(path) for path in options.compare]
         for trace, path in zip(traces, options.compare, strict=True):
-            warn_incomplete(trace, path)
+            warn_incomplete(trace, path, options)
         before, after = (t.redacted() for t in traces) if options.redact else traces
         compare(before, after).html(output, overwrite=options.overwrite)
     else:
         output = choose_output(options, ".html")
         found = load(options.trace)
-        warn_incomplete(found, options.trace)
+        warn_incomplete(found, options.trace, options)
+        if not has_graph(found):
+            return
         found.html(output, redact=options.redact, overwrite=options.overwrite)
     print_written(output)

@@ -44,7 +44,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _mcp(options: argparse.Namespace) -> None:
     traces = [load(path) for path in (options.trace, options.other) if path is not None]
     for trace, path in zip(traces, (options.trace, options.other), strict=False):
-        warn_incomplete(trace, path)
+        warn_incomplete(trace, path, options)
     tools = Tools(*traces, root=Path.cwd())
     for answer in answers(sys.stdin, tools):
         sys.stdout.write(f"{answer}\n")

@@ -90,7 +90,7 @@ class Tools:
         pairs = [("", finding) for finding in self._trace.diagnose()]
         found = report(pairs, Counter(), self._root, self._trace.log)
         head = describe_states(found) or f"{len(found)} findings"
-        return _listed(head, (each.as_json() for each in found), first)
+        return _listed(head, (each.as_json(self._root) for each in found), first)
 
     def why(self, target: str) -> str:
         """The way from a symptom to its cause: of a parameter, node, error, loss, or memory."""

@@ -40,7 +40,7 @@ def _reproduce(options: argparse.Namespace) -> None:
     path = choose_output(options, ".repro.py")
     check_overwrites_own_file(path, HEAD.encode())  # before the search, which takes a while
     trace = load(options.trace)
-    warn_incomplete(trace, options.trace)
+    warn_incomplete(trace, options.trace, options)
     found = trace.reproduce(source=options.source, seconds=options.seconds)
     if found.same:
         found.save(path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.analysis.phase_times import measure_phases
-from autogradviz.cli.common_arguments import add_trace_or_run
+from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.distributed_runs import Run, load
 from autogradviz.render.terminal_text import (
@@ -56,6 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _show(options: argparse.Namespace) -> None:
     found = load(options.trace)
+    warn_incomplete(found, options.trace, options)
     print_out(found if isinstance(found, Run) else overview(found))
 
 

@@ -46,7 +46,7 @@ def _sql(options: argparse.Namespace) -> None:
         sys.stdout.write(f"{queries[options.name].sql}\n")
         return
     trace = load(options.trace)
-    warn_incomplete(trace, options.trace)
+    warn_incomplete(trace, options.trace, options)
     columns, rows = run_query(trace.log, options.name)
     if options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")

@@ -9,6 +9,7 @@ from autogradviz.cli.common_arguments import (
     add_redact,
     add_trace,
     depth,
+    has_graph,
     warn_incomplete,
 )
 from autogradviz.cli.output_path import choose_output, print_written
@@ -48,7 +49,9 @@ def _svg(options: argparse.Namespace) -> None:
         options.parser.error("--detail needs --region")
     output = choose_output(options, ".svg")
     trace = load(options.trace)
-    warn_incomplete(trace, options.trace)
+    warn_incomplete(trace, options.trace, options)
+    if not has_graph(trace):
+        return
     if options.region is not None:
         region = trace.compiled_graph(options.region or None, redact=options.redact)
         region.svg(output, detail=options.detail, theme=options.theme, overwrite=options.overwrite)

@@ -26,6 +26,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _why(options: argparse.Namespace) -> None:
     trace = load(options.trace)
-    warn_incomplete(trace, options.trace)
+    warn_incomplete(trace, options.trace, options)
     explanation = trace.why(options.name)
     sys.stdout.write((explanation.to_json() if options.json else str(explanation)) + "\n")

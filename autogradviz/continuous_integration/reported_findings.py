@@ -6,6 +6,7 @@ file, function and text of the line, not by its number, so that an edit elsewher
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -55,10 +56,19 @@ class ReportedFinding:
     heading: str = ""
     query: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the finding with its code and state, for ``json.dumps``."""
+    def as_json(self, root: Path) -> dict[str, Any]:
+        """Return the finding with its code, state and fingerprint, for ``json.dumps``.
+
+        Args:
+            root: the folder that the path in the fingerprint is relative to.
+        """
         finding = self.finding
-        more = {"code": finding.code, "applicability": finding.applicability, "state": self.state}
+        more = {
+            "fingerprint": fingerprint(key_of(finding, root)),
+            "code": finding.code,
+            "applicability": finding.applicability,
+            "state": self.state,
+        }
         return {**asdict(finding), **more, "allowed": finding.allowed, "query": self.query}
 
 
@@ -114,6 +124,17 @@ def key_of(finding: Finding, root: Path) -> Key:
     if line is None:
         return finding.slug, "", "", re.sub(r"\d+", "#", finding.title)
     return finding.slug, path_below(line, root)[0], line.function, line.text
+
+
+def fingerprint(key: Key, occurrence: int = 0) -> str:
+    """Return the same text for the same bug in every recording of a program.
+
+    Args:
+        key: what ``key_of`` returns. It has no numbers of lines, events or steps.
+        occurrence: which of several findings with the same key.
+    """
+    text = "\0".join((*key, str(occurrence)))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def path_below(line: SourceLocation, root: Path) -> tuple[str, bool]:

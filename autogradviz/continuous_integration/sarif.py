@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +9,7 @@ from urllib.parse import quote
 
 from autogradviz._version import __version__
 from autogradviz.continuous_integration.reported_findings import (
+    fingerprint,
     key_of,
     path_below,
     without_home,
@@ -86,14 +86,13 @@ def _result(each: ReportedFinding, rule: int, occurrence: int, root: Path) -> di
     parts = (finding.title, each.heading, finding.explanation, f"Fix:\n{finding.fix}")
     text = without_home("\n\n".join(part for part in parts if part), root)
     places = [line for line in (finding.culprit, finding.victim) if line is not None]
-    key = "\0".join((*key_of(finding, root), str(occurrence)))
     result: dict[str, Any] = {
         "ruleId": codes().get(finding.slug, finding.slug),
         "ruleIndex": rule,
         "level": _LEVELS[finding.confidence],
         "message": {"text": text},
         "locations": [_location(line, root) for line in places[:1]],
-        "partialFingerprints": {"lineText/v1": hashlib.sha256(key.encode()).hexdigest()},
+        "partialFingerprints": {"lineText/v1": fingerprint(key_of(finding, root), occurrence)},
         "properties": {
             "slug": finding.slug,
             "confidence": finding.confidence,

@@ -22,10 +22,19 @@ def quote_source(location: SourceLocation | None) -> str:
     if location is None:
         return ""
     text = location.text or "(source not available)"
-    place = f"{_relative(location.filename)}:{location.lineno}"
+    return f"    {place_text(location)}\n        {text}"
+
+
+def place_text(location: SourceLocation) -> str:
+    """Return "train.py:31, in Gate.forward"; the path is relative to the current directory."""
+    return f"{line_text(location)}, in {location.function or '<module>'}"
+
+
+def line_text(location: SourceLocation) -> str:
+    """Return "train.py:31"; the path is relative to the current directory if it is below it."""
     if location.cell is not None:
-        place = str(location)
-    return f"    {place}, in {location.function or '<module>'}\n        {text}"
+        return str(location)
+    return f"{_relative(location.filename)}:{location.lineno}"
 
 
 def excerpts(lines: Iterable[str | SourceLocation | None]) -> list[str]:

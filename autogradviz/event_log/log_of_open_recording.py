@@ -21,12 +21,15 @@ class LogSource:
         add_step_listener: has a function called after each step with the number of events so far;
             None unless the recording is open.
         path: the file to which all events of an open recording are written, if there is one.
+        find_object: returns what identifies a live module or tensor in the recording; None for a
+            trace from a file. See ``recorder/names_in_program.py``.
     """
 
     def __init__(self) -> None:
         self.copy: Callable[[], Log] | None = None
         self.add_step_listener: Callable[[Callable[[int], None]], None] | None = None
         self.path: Path | None = None
+        self.find_object: Callable[[object], str | tuple[str, int] | None] | None = None
         self._read: Callable[[], Log] | None = None
         self._reason = "the trace is being recorded; leave the with block before reading it"
 

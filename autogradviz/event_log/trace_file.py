@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log.uncompressed_rows import Rows
 
+_DAMAGED: Final = "the file is cut off or damaged"
+
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 """The exceptions that reading a damaged file raises."""
 
@@ -221,8 +223,16 @@ def _check(content: bytes) -> tuple[list[Batch], str | None]:
     except UNREADABLE as error:
         reason = " ".join(str(error).split())[:200]
         count = sum(batch.counts.total() for batch in found)
-        return found, f"the file is cut off or damaged after {count:,} events ({reason})"
+        return found, f"{_DAMAGED} after {count:,} events ({reason})"
     return found, None
+
+
+def is_damaged(problem: str | None) -> bool:
+    """Return whether events are missing because a file is cut off, from the problem of its log.
+
+    A recording that was killed has no end, and a file of whole batches.
+    """
+    return problem is not None and problem.startswith(_DAMAGED)
 
 
 def read_content(path: Path) -> bytes:

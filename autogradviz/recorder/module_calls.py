@@ -1,7 +1,8 @@
 """Module calls, and the names of modules and parameters.
 
 Names come from the model that was passed, or from the outermost module that is called: its
-``named_modules`` are walked once.
+``named_modules`` are walked once. The outermost one has the name of its class, or of the variable
+that holds it if that says more (``names_in_program.py``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleSeen, ParameterSeen
+from autogradviz.recorder.names_in_program import is_named_by_class, name_in_program
 from autogradviz.recorder.torch_internals.keep_dynamo_out import RememberedCall
 from autogradviz.recorder.torch_internals.module_call_frame import (
     let_calls_pass,
@@ -190,11 +192,13 @@ class ModuleTable:
         if state.modules:  # a child that was created or attached after its root was walked
             parent = state.modules[-1]
             name = f"{self._names[parent]}.{name}"
+        elif not is_named_by_class(module) or name in self._taken:
+            name = name_in_program(module) or name
         self.add_root(module, self._unique(name), parent)
         return self.find(module)
 
     def _unique(self, name: str) -> str:
-        """Return a name that no other root has: "Linear", "Linear#2", ...."""
+        """Return a name that no other root has: "Net", "Net#2", ...."""
         name = name.lstrip(".")
         count = self._taken[name] = self._taken.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"

@@ -27,6 +27,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.choose_engine import choose_engine
 from autogradviz.recorder.hook_points import HookPoints
+from autogradviz.recorder.names_in_program import LiveNames
 from autogradviz.recorder.process_groups import RankTable
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
@@ -150,6 +151,10 @@ class Recorder:
         self.session.guarded("ranks", self.ranks.read)
         if self.ranks.has_rank:
             self.session.guarded("leaves", self.hook_points.gradients.find_gradients)
+
+    def live_names(self) -> LiveNames:
+        """Return the names of the modules that are alive."""
+        return LiveNames(self.hook_points.modules.since(0))
 
     def stop(self, error: BaseException | None) -> Log:
         """Remove every hook and return the log.

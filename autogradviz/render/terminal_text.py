@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+import textwrap
 from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
+from autogradviz.diagnose.text_formatting import place_text
 from autogradviz.events import RecordingStarted
-from autogradviz.support.rich_classes import Console, Group, Padding, Segment, Table, Text
+from autogradviz.support.rich_classes import Console, Group, Segment, Table, Text
 from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console as RichConsole
     from rich.console import ConsoleOptions, RenderableType, RenderResult
+    from rich.text import Text as RichText
 
-    from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.analysis import Analysis
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
 
@@ -143,30 +146,65 @@ def traffic_text(analysis: Analysis) -> str:
     return "; ".join(parts)
 
 
-def _source_line(label: str, location: SourceLocation) -> Text:
-    line = f"{location}, in {location.function}"
-    return Text.assemble((f"{label:8s}", "dim"), line, "\n        ", (location.text, "bold"))
+def _finding_lines(finding: Finding) -> Iterator[tuple[str, str, bool]]:
+    """Yield the lines below the title of a finding: label, text, and whether it is code."""
+    if finding.allowed:
+        yield "allowed", finding.allowed, False
+    for label, place in (("culprit", finding.culprit), ("victim", finding.victim)):
+        if place is not None and (label == "culprit" or place != finding.culprit):
+            yield label, place_text(place), True
+            yield "", place.text or "(source not available)", True
+    for number, line in enumerate(finding.fix.splitlines()):
+        yield "" if number else "fix", line, True
+
+
+class _FindingBody:
+    """The lines of a finding: the answer first, then how it came about.
+
+    Code is never broken into lines, so that it can be copied.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        self._finding = finding
+
+    def __rich_console__(self, _console: RichConsole, options: ConsoleOptions) -> RenderResult:
+        for label, line, is_code in _finding_lines(self._finding):
+            style = "bold" if is_code and not label else ""
+            yield _unbroken((f"  {label:8s}", "dim"), (line, style))
+        if self._finding.explanation:
+            yield Text()
+        for line in self._finding.explanation.splitlines():
+            parts = [line] if line.startswith("    ") else _wrapped(line, options.max_width - 2)
+            for part in parts:
+                yield _unbroken(f"  {part}")
+        yield Text()
+
+
+def _unbroken(*parts: str | tuple[str, str]) -> RichText:
+    text = Text.assemble(*parts, no_wrap=True, overflow="ignore")
+    text.rstrip()
+    return text
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line, max(width, 40), subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]  # fmt: skip
 
 
 def render_findings(findings: Sequence[Finding]) -> RenderableType:
-    """Return the findings in full."""
+    """Return the findings in full: the line to change and the fix, then the explanation."""
     if not findings:
         return Text("No findings.")
     parts: list[RenderableType] = []
     for finding in findings:
         style = "bold red" if finding.confidence != "hint" else "bold yellow"
-        parts.append(
-            Text.assemble((finding.title, style), f"  [{finding.slug}, {finding.confidence}]")
-        )
-        body: list[RenderableType] = []
-        if finding.allowed:
-            body.append(Text.assemble(("allowed ", "dim"), finding.allowed))
-        if finding.culprit is not None:
-            body.append(_source_line("culprit", finding.culprit))
-        if finding.victim is not None:
-            body.append(_source_line("victim", finding.victim))
-        body += [Text(finding.explanation), Text.assemble(("fix\n", "dim"), finding.fix)]
-        parts.append(Padding(Group(*body), (0, 0, 1, 2)))
+        parts += [
+            Text.assemble((finding.title, style), f"  [{finding.slug}, {finding.confidence}]"),
+            _FindingBody(finding),
+        ]
     return strip_controls(Group(*parts))
 
 
@@ -175,7 +213,7 @@ def as_text(renderable: RenderableType) -> str:
     console = Console(
         file=io.StringIO(), width=_WIDTH, no_color=True, force_terminal=False, force_jupyter=False
     )
-    console.print(renderable)
+    console.print(renderable, crop=False)
     output = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in output.splitlines())
 
@@ -185,24 +223,24 @@ def print_out(*renderables: RenderableType) -> None:
     console = Console()
     if console.is_terminal:
         for each in renderables:
-            console.print(each, highlight=False)
+            console.print(each, highlight=False, crop=False)
         return
     with console.capture() as captured:
         for each in renderables:
-            console.print(each, highlight=False)
+            console.print(each, highlight=False, crop=False)
     lines = captured.get().split("\n")
     sys.stdout.write("\n".join(line.rstrip() for line in lines))
 
 
 def finding_note(finding: Finding) -> str:
     """Return a finding as a note for an exception, at most 30 lines."""
-    head = [f"autogradviz: {finding.title}", ""]
-    tail = ["", "Fix:", *finding.fix.splitlines()]
+    lines = [f"{label:8s}{line}".rstrip() for label, line, _ in _finding_lines(finding)]
+    head = [f"autogradviz: {finding.title}", "", *lines]
     body = finding.explanation.splitlines()
-    available = NOTE_LINES - len(head) - len(tail)
+    available = NOTE_LINES - len(head) - 1
     if len(body) > available:
         body = [*body[: available - 1], "…"]
-    return "\n".join([*head, *body, *tail])
+    return "\n".join([*head, *([""] * bool(body)), *body])
 
 
 def add_note(error: BaseException, note: str) -> None:

@@ -15,6 +15,7 @@ import autogradviz
 from autogradviz.checking.op_values import OpValues, first_missing_value, sketch
 from autogradviz.checking.relations.derivative import float64
 from autogradviz.cli.entry_point import main
+from autogradviz.diagnose.text_formatting import place_text
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 
 
@@ -162,11 +163,17 @@ def test_one_bug_that_three_relations_find_is_one_error():
     (item,) = found.wrong
     assert item.subject == "the backward of WrongSquare"
     assert item.relations == ("certificate", "derivative", "functions")
-    assert item.location.text == "def backward(ctx, grad):"
+    assert item.location.text == "return grad * ctx.saved_tensors[0]"
     assert item.called_at.text == "return self.last(self.middle(self.first(x)))"
     assert found.counts == {"right": 1, "wrong": 1, "cannot tell": 0}
     assert "1 right, 1 wrong, 0 cannot tell" in str(found)
-    assert "one error, found by certificate, derivative, functions: " in str(found)
+    (verdict,) = found.verdict
+    assert str(found).splitlines()[0] == verdict
+    assert verdict.startswith(f"A gradient is wrong: {place_text(item.location)}: the backward of ")
+    assert verdict.endswith("; it reaches first.bias, first.weight")
+    others = [line for line in str(found).splitlines()[1:] if line.startswith("FAIL")]
+    assert [line.split()[1] for line in others] == ["certificate", "derivative", "functions"]
+    assert all(line[19:].startswith("the error above") for line in others)
     assert "1 right, 1 wrong, 0 cannot tell" in found._repr_html_()
 
 
@@ -222,7 +229,7 @@ def test_derivative_of_a_custom_operator_is_tested():
     found = autogradviz.check(lambda: loss_of(model), model, relations=names)
     (item,) = found.wrong
     assert item.subject == "the backward of test_check::twice_wrong"
-    assert item.location.text == "def backward_of_twice_wrong(ctx, grad):"
+    assert item.location.text == "return grad * 3"
     assert item.relations == ("certificate", "derivative", "functions")
     assert [entry.relation for entry in found.failed] == ["functions"]
     model = Net(twice)
@@ -587,8 +594,12 @@ def test_unknown_relation_raises():
 def test_result_is_text_and_a_table():
     model = Net(WrongSquare.apply)
     found = autogradviz.check(lambda: loss_of(model), model, relations=["certificate"])
-    assert str(found).startswith("FAIL certificate")
-    assert found._repr_html_().startswith("<table><tr><th>relation")
+    first, second, *_ = str(found).splitlines()
+    assert (first,) == found.verdict
+    assert first.startswith("A gradient is wrong: ")
+    assert second.startswith("FAIL certificate")
+    assert found._repr_html_().startswith("<p><b>A gradient is wrong: ")
+    assert "<table><tr><th>relation" in found._repr_html_()
     assert not found
 
 

@@ -70,6 +70,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "recorder_failures",
     "thread_state",
     "user_code_frames",
+    "names_in_program",
     "raised_errors",
     "step_digest",
     "own_hook",

@@ -155,7 +155,7 @@ def test_audit_and_why_print_text_and_json(folder, capsys):
 
 def test_why_suggests_a_name_or_says_that_there_is_none(folder, capsys):
     assert run("why", save_failing(folder / "x.agv"), "wieght") == 2
-    assert "no parameter, module or node is named 'wieght'" in capsys.readouterr().err
+    assert "no parameter, module, variable or node is named 'wieght'" in capsys.readouterr().err
 
 
 def test_diagnose_prints_findings_as_json(folder, capsys):
@@ -177,6 +177,7 @@ def test_diagnose_prints_findings_as_json(folder, capsys):
         "nodes": [1],
         "region_id": None,
         "changes": [],
+        "fingerprint": finding["fingerprint"],
         "culprit_run": {
             "op": "aten.add_.default",
             "phase": "forward",
@@ -461,6 +462,7 @@ def test_output_in_a_folder_without_permission_is_one_line(folder, capsys, suffi
     ("diagnose", "torn.agv"),
     ("svg", "torn.agv"),
     ("html", "torn.agv"),
+    ("show", "torn.agv"),
     ("html", "--compare", "torn.agv", "whole.agv", "-o", "x.html"),
     ("export", "torn.agv", "-o", "x.json"),
     ("compare", "whole.agv", "torn.agv"),
@@ -468,10 +470,20 @@ def test_output_in_a_folder_without_permission_is_one_line(folder, capsys, suffi
 def test_every_command_says_that_a_file_is_torn(folder, capsys, command):
     content = Path(save("whole.agv")).read_bytes()
     Path("torn.agv").write_bytes(content[: len(content) // 2])
-    assert run(*command) == 0
+    assert run(*command) == 1
     error = capsys.readouterr().err
     assert error.startswith("autogradviz: torn.agv: the file is cut off or damaged after")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["svg", "html"])
+def test_file_without_its_graph_is_not_drawn(folder, capsys, command):
+    content = Path(save("whole.agv")).read_bytes()
+    assert run(command, "whole.agv", "-o", f"whole.{command}") == 0
+    Path("torn.agv").write_bytes(content[: len(content) // 2])
+    assert run(command, "torn.agv") == 1
+    assert capsys.readouterr().err.endswith("; no part of the graph is left\n")
+    assert not Path(f"torn.{command}").exists()
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "pipe", "folder"])

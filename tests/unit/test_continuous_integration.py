@@ -114,6 +114,43 @@ def test_fix_is_certain_if_it_rewrites_the_statement_alone(changes, applicabilit
 # --- baselines and exit codes -----------------------------------------------------------------
 
 
+def test_fingerprint_is_that_of_the_line_whatever_its_number_events_and_title():
+    found, root = finding(), Path(HOME)
+
+    def fingerprint_of(each, root=root):
+        (shown,) = report([("", each)], Counter(), root)
+        return shown.as_json(root)["fingerprint"]
+
+    moved = replace(
+        found,
+        culprit=replace(found.culprit, lineno=90),
+        title="3 parameters, 12 times",
+        events=(7, 8),
+        nodes=(4,),
+        confidence="hint",
+    )
+    checkout = replace(
+        found, culprit=replace(found.culprit, filename="/other/checkout/train.py", lineno=2)
+    )
+    assert fingerprint_of(moved) == fingerprint_of(found)
+    assert fingerprint_of(checkout, Path("/other/checkout")) == fingerprint_of(found)
+    others = (
+        replace(found, slug="silent-write"),
+        finding("c.add_(1)"),
+        finding(file="eval.py"),
+        replace(found, culprit=replace(found.culprit, function="eval")),
+    )
+    assert len({fingerprint_of(each) for each in (found, *others)}) == 5
+
+
+def test_json_and_sarif_have_the_same_fingerprint():
+    (shown,) = report([("", finding())], Counter(), Path(HOME))
+    result, *_ = sarif_of(finding())[1]
+    assert result["partialFingerprints"] == {
+        "lineText/v1": shown.as_json(Path(HOME))["fingerprint"]
+    }
+
+
 def test_baseline_accepts_a_finding_whose_line_has_moved_and_as_often_as_it_was_found():
     old = finding()
     moved = replace(old, culprit=replace(old.culprit, lineno=90))

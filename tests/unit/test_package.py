@@ -161,6 +161,7 @@ def test_description_has_no_relative_link_or_picture(metadata):
     targets = re.findall(r"\]\(([^)]*)\)", description)
     assert [each for each in targets if not each.startswith(("https://", "#"))] == []
     assert "![" not in description
+    assert "<picture>" not in description
     headings = re.findall(r"^#+ .*", readme, re.MULTILINE)
     assert re.findall(r"^#+ .*", description, re.MULTILINE) == headings
     assert "```python" in description

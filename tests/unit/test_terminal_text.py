@@ -109,9 +109,9 @@ def test_findings_have_culprit_explanation_and_fix():
         "b was written  [saved-tensor-mutated, certain]",
         "  culprit /a/train.py:5, in step",
         "          b.add_(1)",
+        "  fix     b = b + 1",
+        "",
         "  It was needed.",
-        "  fix",
-        "  b = b + 1",
     ]
 
 
@@ -119,9 +119,10 @@ def test_no_findings_are_reported():
     assert as_text(render_findings([])) == "No findings."
 
 
-def test_exception_note_ends_with_the_fix():
+def test_exception_note_begins_with_line_and_fix():
     assert finding_note(finding()) == (
-        "autogradviz: b was written\n\nIt was needed.\n\nFix:\nb = b + 1"
+        "autogradviz: b was written\n\nculprit /a/train.py:5, in step\n        b.add_(1)\n"
+        "fix     b = b + 1\n\nIt was needed."
     )
 
 
@@ -153,7 +154,22 @@ def test_note_has_at_most_thirty_lines_and_keeps_its_fix():
     note = finding_note(long).splitlines()
     assert len(note) == 30
     assert note[0] == "autogradviz: b was written"
-    assert note[-6:] == ["…", "", "Fix:", "a", "b", "c"]
+    assert note[4:9] == ["fix     a", "        b", "        c", "", "line 0"]
+    assert note[-1] == "…"
+
+
+def test_code_is_never_broken_into_lines():
+    fix = "x = torch.where(mask, x, torch.zeros_like(x))  # " + "and the reason for it " * 6
+    shown = finding(fix=fix, explanation="They differ. " * 20 + f"\n    {fix}")
+    lines = as_text(render_findings([shown])).splitlines()
+    assert f"  fix     {fix}".rstrip() in lines
+    assert f"      {fix}".rstrip() in lines
+    assert max(len(line) for line in lines if "differ" in line) <= 100
+
+
+def test_line_of_a_module_is_named():
+    line = SourceLocation(filename="train.py", lineno=5, function="", text="b.add_(1)")
+    assert "  culprit train.py:5, in <module>" in as_text(render_findings([finding(culprit=line)]))
 
 
 def test_piped_output_has_no_blanks_at_the_ends_of_lines(capsys):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.experiments.user_line import user_line
 from autogradviz.recorder.ops.op_schemas import gives_own_derivative
@@ -140,7 +141,19 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return copy.requires_grad_(tensor.requires_grad)
 
 
-def first_line_of(function: Any) -> SourceLocation | None:
+def return_line_of(function: Any) -> SourceLocation | None:
+    """Return the line of the last return statement of a function, or that where it begins."""
+    first = _first_line_of(function)
+    if first is None:
+        return None
+    for name, owner in source.functions(first.filename):
+        if getattr(owner, "lineno", None) == first.lineno:
+            line = source.last_return(owner)
+            return first if line is None else source.location(first.filename, line, name)
+    return first
+
+
+def _first_line_of(function: Any) -> SourceLocation | None:
     """Return the line at which a function begins, after its decorators."""
     code = getattr(function, "__code__", None)
     while code is not None and getattr(function, "__wrapped__", None) is not None:

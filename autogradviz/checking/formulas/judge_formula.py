@@ -26,7 +26,7 @@ from autogradviz.checking.formulas.differences_of_forward import (
     sample,
     size_of,
 )
-from autogradviz.checking.formulas.formula_calls import first_line_of
+from autogradviz.checking.formulas.formula_calls import return_line_of
 from autogradviz.recorder.ops.op_schemas import gives_own_derivative
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.torch_internals.registered_backward import backward_of
@@ -64,7 +64,7 @@ class Judgment:
         answer: "right", "wrong" or "cannot tell".
         reason: what was compared, how it differs, or why it cannot be compared.
         node: the name of the autograd node; "" if it is unknown.
-        backward: the line at which the backward begins.
+        backward: the return line of the backward.
     """
 
     answer: Answer
@@ -257,7 +257,7 @@ class _Test:
                 raise _UnknownError(message)
             node = outputs[0].grad_fn
             self.node = "" if node is None else node.name()
-            self.backward = first_line_of(backward_of(node))
+            self.backward = return_line_of(backward_of(node))
             is_opaque, incoming = seen.is_opaque, [self._normal(each) for each in outputs]
             found = torch.autograd.grad(outputs, leaves, incoming, allow_unused=True)
         dtypes = {*seen.dtypes, *(_exact_in(each) for each in (*outputs, *found)

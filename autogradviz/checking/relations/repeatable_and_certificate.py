@@ -122,6 +122,7 @@ def certificate(program: Program) -> CheckEntry:
     main = CheckItem(
         answer="right" if first is None else "wrong", subject="certificate", reason=statement,
         location=None if first is None else place, cause="" if first is None else first.node,
+        parameters=() if first is None else tuple(first.parameters),
     )  # fmt: skip
     return CheckEntry(
         relation="certificate",
@@ -161,4 +162,6 @@ def _more(failed: Sequence[FailedFact]) -> tuple[str, ...]:
     lines = [f"it reaches {', '.join(first.parameters[:_MOST])}"] if first.parameters else []
     if first.writer is not None and first.location is not None:
         lines.append(f"the op is at {first.location}")
-    return (*lines, *(f"then {fact}" for fact in failed[1:_MOST]))
+    others = dict.fromkeys(str(fact) for fact in failed[1:])
+    others.pop(str(first), None)
+    return (*lines, *(f"then {fact}" for fact in [*others][: _MOST - 1]))

@@ -150,8 +150,7 @@ def _cause_of(
         title=_title(best),
         culprit=culprit,
         lines=(
-            f"State changed between forward and recomputation: {best.state_name} {_before(best)} "
-            f"when forward started and {_after(best)} when recomputation started.",
+            _difference(best),
             _writer_sentence(evidence, best, culprit),
             *[
                 f"  also {c.state_name}: {' → '.join(state_texts(c.before, c.after))}"
@@ -163,6 +162,16 @@ def _cause_of(
         confidence="certain" if best.stack_id is not None else "likely",
         events=(best.seq,),
     )
+
+
+def _difference(best: StateChanged) -> str:
+    """Return a sentence about the state; of a random one, its number says nothing."""
+    if best.value_kind == "rng" and best.change_kind != "added":
+        values = "was in another state when recomputation started"
+    else:
+        before, after = _before(best), _after(best)
+        values = f"{before} when forward started and {after} when recomputation started"
+    return f"State changed between forward and recomputation: {best.state_name} {values}."
 
 
 def _threads(evidence: Evidence, best: StateChanged) -> list[str]:

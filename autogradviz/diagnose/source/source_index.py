@@ -6,6 +6,7 @@ Only files that the recording lists as user code are read, if they still exist. 
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_FILES_KEPT: Final = 400
 """Files whose syntax trees are kept from one diagnosis to the next."""
+
+_BEGINS: Final = re.compile(r"([A-Za-z_]\w*)\s*=[^=]")
 
 _read: dict[str, list[str]] = {}
 """The lines of each file when it was parsed."""
@@ -83,6 +86,13 @@ def own_nodes(owner: ast.AST) -> tuple[ast.AST, ...]:
     return tuple(found)
 
 
+def last_return(owner: ast.AST) -> int | None:
+    """Return the line of the last return statement of a function, None if it has none."""
+    return max(
+        (node.lineno for node in own_nodes(owner) if isinstance(node, ast.Return)), default=None
+    )
+
+
 @cache
 def nodes(filename: str) -> tuple[tuple[str, ast.AST], ...]:
     """Return every node of a file with the qualified name of its function."""
@@ -114,6 +124,23 @@ def names_in(filename: str, function: str) -> set[str]:
                 elif isinstance(getattr(node, "ctx", None), ast.Load):
                     found |= _target_names(node)
     return found
+
+
+@cache
+def assigned_names(text: str) -> frozenset[str]:
+    """Return the variables that get the whole value of a statement, from its recorded text."""
+    try:
+        statements = parse(text.strip()).body
+    except (SyntaxError, ValueError):  # the first line of a longer one
+        found = _BEGINS.match(text.strip())
+        return frozenset((found[1],)) if found else frozenset()
+    targets: list[ast.expr] = []
+    for statement in statements:
+        if isinstance(statement, ast.Assign):
+            targets += statement.targets
+        elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+            targets.append(statement.target)
+    return frozenset(each.id for each in targets if isinstance(each, ast.Name))
 
 
 def _target_names(node: ast.AST) -> set[str]:

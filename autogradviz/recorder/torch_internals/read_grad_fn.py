@@ -17,6 +17,12 @@ def safe_grad_fn(tensor: torch.Tensor) -> Any:
     return None if tensor._is_view() and tensor._version else tensor.grad_fn
 
 
+def name_of_node(tensor: torch.Tensor) -> tuple[str, int] | None:
+    """Return the name and sequence number of the node that made a tensor, None without one."""
+    node = safe_grad_fn(tensor)
+    return None if node is None else (node.name(), node._sequence_nr())
+
+
 def is_trainable_leaf(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is a leaf that requires a gradient, False if reading it runs code."""
     if not tensor.requires_grad or (tensor._is_view() and tensor._version):
