@@ -29,12 +29,13 @@ import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { claim, h, listen } from "./dom.js";
 import { exportPicture } from "./export.js";
 import { copyText } from "./copy_button.js";
-import { listCommands } from "./shell/commands.js";
+import { listCommands, openGroups } from "./shell/commands.js";
 import { connectAddress, connectHost, describeState } from "./selection_sync.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
 import { makeNavigationRail } from "./shell/navigation_rail.js";
+import { makeStepParts } from "./shell/step_parts.js";
 import { Scrubber } from "./shell/scrubber.js";
 import { Search } from "./shell/search.js";
 import { makeTopBar } from "./shell/top_bar.js";
@@ -115,6 +116,8 @@ function mountScene(root, scene, model, open, node) {
   const palette = () => PALETTES[hostTheme()];
   const search = new Search(store, () =>
     listCommands(store, VIEWS, {
+      "Open all groups": () => fitAfter(() => openGroups(store, true)),
+      "Close all groups": () => fitAfter(() => openGroups(store, false)),
       "Save this view as SVG": () => savePicture("svg"),
       "Save this view as PNG": () => savePicture("png"),
       "Copy a link to what is on display": () => copyText(linkText()),
@@ -129,13 +132,19 @@ function mountScene(root, scene, model, open, node) {
         : {}),
     }),
   );
+  const fitAfter = (/** @type {() => void} */ act) => {
+    store.set("view", "graph");
+    act();
+    panes.current?.keys?.f?.();
+  };
   const panes = new ViewPanes(VIEWS, store, palette);
   const scrubber = new Scrubber(store, palette);
   const linkText = () => (model.get("_link") ? location.href : describeState(store));
   const savePicture = (/** @type {"svg" | "png"} */ kind) => exportPicture(store, panes, kind);
-  const topBar = makeTopBar(VIEWS, store, search.element, savePicture, linkText);
+  const topBar = makeTopBar(VIEWS, store, search.element, savePicture, linkText, palette);
   const rail = makeNavigationRail(VIEWS, store);
-  const shell = h("div", "agv-shell", topBar, rail, ...panes.elements, scrubber.element);
+  const parts = makeStepParts(VIEWS, store);
+  const shell = h("div", "agv-shell", topBar, rail, parts, ...panes.elements, scrubber.element);
   root.replaceChildren(shell, hideStill(model));
   restoreWidths(root);
   const showKeys = () => {

@@ -76,6 +76,15 @@
  */
 
 /**
+ * One sentence about the recording that is true whether or not anything is wrong.
+ *
+ * @typedef {object} SceneFact
+ * @property {string} text "78 of 78 parameters got a gradient, norms 0.0039 to 1.3"
+ * @property {string} view the view with the evidence
+ * @property {Flag} good
+ */
+
+/**
  * One box: the forward op on the left, the backward node on the right.
  *
  * @typedef {object} SceneNode
@@ -346,7 +355,7 @@
  * @typedef {object} SceneStorage
  * @property {number} index
  * @property {number} storage_id
- * @property {string} name "att" if it was assigned to a variable, "softmax out", "h.0.weight", "input"
+ * @property {string} name "att" if it was assigned to a variable, "dropout mask", "h.0.weight", "input"
  * @property {string[]} slots the slots that saved it, "SoftmaxBackward0.result"
  * @property {number} nbytes
  * @property {string} shape of the tensor saved first
@@ -716,6 +725,7 @@
  * @property {ParameterBadge[]} parameter_badges
  * @property {SceneFinding[]} findings
  * @property {SceneUnusedParameter[]} unused_parameters
+ * @property {SceneFact[]} facts
  * @property {SceneRegion[]} regions
  * @property {SceneDiffRow[]} diffs
  * @property {SceneSpan[]} spans

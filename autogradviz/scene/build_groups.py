@@ -12,10 +12,12 @@ from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.scene.display_text import last_part, range_label
 from autogradviz.scene.group_tree_type import SECTIONS
 from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
+from autogradviz.scene.loop_names import find_loop
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.parts_opened_by_name import OpenedParts
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
+from autogradviz.scene.variable_names import assigned_name
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ def build_groups(
         _scene_group(index, group, nodes, layouts[index], types, contents, sizes[index])
         for index, group in enumerate(groups)
     ]
+    plain = _name_loops(plain, groups, folded, analysis)
     named = _name_graphs(_number_namesakes(plain, groups, folded), groups, nodes, folded)
     closed = [
         _with_widths(group, alone=("group", index) in alone) for index, group in enumerate(named)
@@ -146,6 +149,23 @@ def _scene_group(
     )
 
 
+def _name_loops(
+    plain: list[SceneGroup], flat: list[FlatGroup], folded: FoldedGraph, analysis: Analysis
+) -> list[SceneGroup]:
+    """Return the groups; those of iterations are named by the line of their loop, if known."""
+    named = list(plain)
+    for index, group in enumerate(flat):
+        tree = group.tree
+        if tree.kind != "repeat" or tree.label or tree.first.kind != "iteration":
+            continue
+        loop = find_loop(analysis, folded.nodes, tree)
+        if loop is not None:
+            text, filename, lineno = loop
+            place = f"{PurePath(filename).name}:{lineno}"
+            named[index] = replace(plain[index], label=elide(text, MAX_LABEL), type_name=place)
+    return named
+
+
 def _number_namesakes(
     plain: list[SceneGroup], flat: list[FlatGroup], folded: FoldedGraph
 ) -> list[SceneGroup]:
@@ -194,6 +214,7 @@ def _name_graphs(
                 starts[index] = min(runs)
     graphs = [index for index in starts if flat[index].tree.kind == "graph"]
     numbers = {index: n for n, index in enumerate(sorted(graphs, key=starts.__getitem__), 1)}
+    variables = _variables_of_graphs(flat, folded)
     named = list(closed)
     for index, group in enumerate(flat):
         if group.tree.kind in SECTIONS:
@@ -202,9 +223,34 @@ def _name_graphs(
             place = f"{file}:{root.lineno}" if file and root.lineno else root.op
             number = numbers.get(index)
             none = starts and index not in starts
+            variable = variables.get(index, "")
             words = [f"backward {number}" if number else "no backward" if none else "", place]
-            named[index] = replace(closed[index], type_name=" · ".join(filter(None, words)))
+            named[index] = replace(
+                closed[index],
+                label=variable or closed[index].label,
+                type_name=" · ".join(filter(None, words)),
+            )
     return named
+
+
+def _variables_of_graphs(flat: list[FlatGroup], folded: FoldedGraph) -> dict[int, str]:
+    """Return the variables that the roots of separate graphs were assigned to: "loss_d".
+
+    Graphs of one group are named only if their variables differ.
+    """
+    found: dict[int, str] = {}
+    siblings: dict[int, list[int]] = {}
+    for index, group in enumerate(flat):
+        if group.tree.kind == "graph":
+            siblings.setdefault(group.parent, []).append(index)
+    for members in siblings.values():
+        names = []
+        for index in members:
+            location = folded.nodes[flat[index].nodes[-1]].location
+            names.append(assigned_name(location.text) if location else "")
+        if all(name.isidentifier() for name in names) and len(set(names)) == len(names):
+            found.update(zip(members, names, strict=True))
+    return found
 
 
 def _with_picture(

@@ -17,6 +17,7 @@ from autogradviz.scene.compiled.regions_of_nodes import (
     region_of_nodes,
 )
 from autogradviz.scene.compiled.tables import build_compiled_tables
+from autogradviz.scene.facts import build_facts
 from autogradviz.scene.fold import build_fold
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
 from autogradviz.scene.group_modules_and_repeats import group_nodes
@@ -150,13 +151,15 @@ def build_scene(
     counted = build_counted_storages(analysis, folded, tree)
     times = build_call_times(analysis, tree)
     folds, ribbons = build_fold(analysis, folded, blamed)
+    unused = build_unused_parameters(analysis)
     return replace(
         scene,
         summary=summary,
         steps=build_steps(analysis),
         call_frames=tuple(tree.frames),
         call_times=times,
-        unused_parameters=build_unused_parameters(analysis),
+        unused_parameters=unused,
+        facts=build_facts(analysis, unused, blamed),
         regions=panels.build_regions(analysis),
         diffs=panels.build_diffs(analysis.regions),
         spans=spans,

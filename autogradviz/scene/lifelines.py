@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
+from autogradviz.scene.saved_tensor_kinds import kind_of_slot
 from autogradviz.scene.schema import (
     SceneCountedStorage,
     SceneSlotReason,
@@ -158,7 +159,7 @@ class _StorageBuilder:
         return SceneStorage(
             index=index,
             storage_id=history.storage_id,
-            name=self._name(history.storage_id, creator),
+            name=self._name(history.storage_id, creator, first),
             slots=tuple(
                 dict.fromkeys(self._slot(s) for s in sorted(saved, key=lambda s: s not in wrong))
             ),
@@ -179,12 +180,23 @@ class _StorageBuilder:
             keepers=self._keepers(saved) if any(h.end_ns is None for h in holds) else (),
         )
 
-    def _name(self, storage_id: int, creator: Op | None) -> str:
+    def _name(self, storage_id: int, creator: Op | None, first: SavedTensor | None) -> str:
+        """Return a name in the words of the program, or else what the slot means."""
         if storage_id in self._names:
             return self._names[storage_id]
         if storage_id in self._variables:
             return self._variables[storage_id]
-        return f"{display_op_name(creator.name)} out" if creator else "input"
+        made_by = display_op_name(creator.name) if creator else ""
+        node = self._analysis.graph.nodes.get(
+            -1 if first is None or first.node_id is None else first.node_id
+        )
+        if first is not None and first.is_argument:
+            return "checkpoint argument"
+        if first is not None and node is not None:
+            kind, meaning = kind_of_slot(node.name, first.slot or "", made_by)
+            if kind not in {"other", "elementwise"}:
+                return meaning
+        return f"{made_by} out" if made_by else "input"
 
     def _call(self, op: Op | None) -> int:
         return self._tree.of(op.stack_id if op else None)

@@ -78,6 +78,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "saved_badges": schema.SavedTensorBadge,
     "parameter_badges": schema.ParameterBadge,
     "unused_parameters": schema.SceneUnusedParameter,
+    "facts": schema.SceneFact,
     "findings": schema.SceneFinding,
     "regions": schema.SceneRegion,
     "diffs": schema.SceneDiffRow,

@@ -40,6 +40,11 @@ _LOSSES: Final = (
     "SmoothL1Loss|HuberLoss|KlDiv|CrossEntropyLoss|SoftMarginLoss|L1Loss"
 )
 
+_ELEMENTWISE: Final = (
+    "Mul|Div|Pow|Exp|Log|Sqrt|Rsqrt|Sin|Cos|Reciprocal|Erf|Abs|Clamp.*|Norm|LinalgVectorNorm|Prod|"
+    "Cumsum|Var|Std|Square|Maximum|Minimum|Lerp|Addcmul|Addcdiv"
+)
+
 _RULES: Final[tuple[tuple[re.Pattern[str], str, str, str], ...]] = tuple(
     (re.compile(f"(?:{names})(?:Backward)?\\d*$"), slot, kind, label)
     for names, slot, kind, label in (
@@ -52,21 +57,36 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str, str, str], ...]] = tuple(
         ("MaskedFill", "", "attention", "mask"),
         ("Addmm|Linear|Addmv", "mat1|input|vec", "linear", "linear input"),
         ("Addmm|Linear|Mm", "", "linear", "linear input"),
-        ("Bmm|Baddbmm|Mv|Dot", "", "product", "factor of a product"),
+        ("Bmm|Baddbmm|Mv|Dot", "self|batch1", "product", "left factor"),
+        ("Bmm|Baddbmm|Mv|Dot", "", "product", "right factor"),
         (".*Convolution", "input", "convolution", "convolution input"),
         (_NORMS, "input", "norm", "norm input"),
-        (_NORMS, "result1", "norm", "mean"),
-        (_NORMS, "result2", "norm", "reciprocal of std"),
+        ("FusedRmsNorm|RmsNorm", "", "norm", "reciprocal of rms"),
+        (_NORMS, "result1|save_mean", "norm", "mean"),
+        (_NORMS, "result2|save_invstd", "norm", "reciprocal of std"),
         (_NORMS, "", "norm", "norm statistics"),
         (_LOSSES, "target", "loss", "targets"),
-        (_LOSSES, "result|total_weight", "loss", "{slot} of the loss"),
+        ("LogSoftmax", "result", "loss", "log probabilities"),
+        ("NllLoss.*", "self", "loss", "log probabilities"),
+        (_LOSSES, "total_weight", "loss", "total weight of the loss"),
+        (_LOSSES, "result", "loss", "result of the loss"),
         (_LOSSES, "", "loss", "logits"),
-        ("Embedding|Gather|Index.*|Scatter.*|MaxPool.*|AdaptiveMaxPool.*|Sort|Topk|Where|Max|Min",
-         "indices|index|result1|condition|other", "index", "{slot}"),
+        ("Embedding", "indices", "index", "indices of the embedding"),
+        ("MaxPool.*|AdaptiveMaxPool.*", "result1|indices", "index", "indices of the maxima"),
+        ("MaxPool.*|AdaptiveMaxPool.*", "self", "other", "pooling input"),
+        ("Sort|Topk|Max|Min", "indices|result1", "index", "indices of the {op} result"),
+        ("Where", "condition", "index", "condition of where"),
+        ("Gather|Index.*|Scatter.*", "indices|index|other", "index", "indices"),
         ("CompiledFunction", "", "compiled", "saved by the compiler"),
-        ("Mul|Div|Pow|Exp|Log|Sqrt|Rsqrt|Sin|Cos|Reciprocal|Erf|Abs|Clamp.*|Norm|LinalgVectorNorm|"
-         "Prod|Cumsum|Var|Std|Square|Maximum|Minimum|Where|Lerp|Addcmul|Addcdiv", "", "elementwise",
-         "{op} {slot}"),
+        ("Mul", "self|other", "elementwise", "factor"),
+        ("Div", "other", "elementwise", "divisor"),
+        ("Div", "self", "elementwise", "dividend"),
+        ("Pow", "self", "elementwise", "base of a power"),
+        ("Pow", "exponent", "elementwise", "exponent"),
+        ("Lerp", "weight", "elementwise", "weight of lerp"),
+        (_ELEMENTWISE, "result", "elementwise", "{op} output"),
+        (_ELEMENTWISE, "self", "elementwise", "{op} input"),
+        (_ELEMENTWISE, "", "elementwise", "{op} {slot}"),
     )
 )  # fmt: skip
 
@@ -92,13 +112,15 @@ def kind_of_slot(node: str, slot: str, made_by: str) -> tuple[str, str]:
         return "attention", "softmax result"
     if made_by in _ACTIVATIONS and node.startswith(("Addmm", "Mm", "Linear", "Convolution")):
         return "activation", f"{_spelled(made_by)} output"
-    op = _spelled(_NUMBER.sub("", node).removeprefix("Native"))
+    name = _NUMBER.sub("", node).removeprefix("Native")
+    op = _spelled(name)
     for pattern, slots, kind, label in _RULES:
         if pattern.match(node) and (not slots or re.fullmatch(slots, slot)):
             return kind, label.format(op=op, slot=slot.replace("_", " "))
-    return "other", f"{op} {slot}".strip() or "saved tensor"
+    return "other", f"{name} {slot}".strip() or "saved tensor"
 
 
 def _spelled(op: str) -> str:
-    """Return an op as papers spell it: "GELU"."""
-    return _SPELLED.get(op.rstrip("_").lower(), op)
+    """Return an op as papers spell it: "GELU", "leaky relu"."""
+    known = _SPELLED.get(op.rstrip("_").lower())
+    return known or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", op).lower()

@@ -90,6 +90,15 @@ class SceneUnusedParameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneFact:
+    """One sentence about the recording that is true whether or not anything is wrong."""
+
+    text: str  # "78 of 78 parameters got a gradient, norms 0.0039 to 1.3"
+    view: str  # the view with the evidence
+    good: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneNode:
     """One box: the forward op on the left, the backward node on the right."""
 
@@ -375,7 +384,7 @@ class SceneStorage:
 
     index: int
     storage_id: int
-    name: str  # "att" if it was assigned to a variable, "softmax out", "h.0.weight", "input"
+    name: str  # "att" if it was assigned to a variable, "dropout mask", "h.0.weight", "input"
     slots: tuple[str, ...]  # the slots that saved it, "SoftmaxBackward0.result"
     nbytes: int
     shape: str  # of the tensor saved first
@@ -757,6 +766,7 @@ class Scene:
     parameter_badges: tuple[ParameterBadge, ...]
     findings: tuple[SceneFinding, ...]
     unused_parameters: tuple[SceneUnusedParameter, ...] = ()
+    facts: tuple[SceneFact, ...] = ()
     regions: tuple[SceneRegion, ...] = ()
     diffs: tuple[SceneDiffRow, ...] = ()
     spans: tuple[SceneSpan, ...] = ()

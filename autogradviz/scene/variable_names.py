@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.display_text import last_part
 from autogradviz.support.parse_source import parse
@@ -14,6 +14,22 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op
+
+_OPERATORS: Final[dict[str, type[ast.operator]]] = {
+    "MmBackward": ast.MatMult,
+    "BmmBackward": ast.MatMult,
+    "MulBackward": ast.Mult,
+    "DivBackward": ast.Div,
+    "PowBackward": ast.Pow,
+}
+_SIDES: Final = {"self": "left", "mat1": "left", "other": "right", "mat2": "right"}
+_REARRANGE: Final = frozenset(
+    {
+        "transpose", "permute", "view", "reshape", "contiguous", "flatten", "unflatten",
+        "squeeze", "unsqueeze", "expand", "t",
+    }
+)  # fmt: skip
+"""Methods that return the same values in another shape."""
 
 
 def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int, str]:
@@ -25,6 +41,9 @@ def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int,
     An op is the last one of its line if the next op of its thread was not called from there. A
     storage must be new on the line: ``q = q.view(-1)`` gives no name to the storage of ``q``.
     Lines that are not a whole statement give no names.
+
+    What is still unnamed has the name of the operand that it was saved as: "k" for the second
+    factor of ``q @ k.transpose(-2, -1)``, which PyTorch copied.
     """
     names: dict[int, str] = {}
     outputs: dict[int, str] = {}
@@ -46,7 +65,57 @@ def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int,
             _name(analysis, before, storage_ids, names)
     for op in latest.values():
         _name(analysis, op, storage_ids, names)
-    return outputs | names
+    return _name_operands(analysis, storage_ids) | outputs | names
+
+
+def _name_operands(analysis: Analysis, storage_ids: Collection[int]) -> dict[int, str]:
+    """Return the operands of the lines that saved storages as factors, divisors and the like."""
+    names: dict[int, str] = {}
+    for saved in analysis.saved.values():
+        storage_id = saved.tensor.storage_id
+        if storage_id is None or storage_id not in storage_ids or storage_id in names:
+            continue
+        node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+        if node is None or saved.location is None or saved.location.function.startswith("<"):
+            continue
+        name = operand_name(saved.location.text, node.name, saved.slot or "")
+        if name:
+            names[storage_id] = name
+    return names
+
+
+@cache
+def operand_name(line: str, node: str, slot: str) -> str:
+    """Return the variable that is an operand of the line's only operator of a node, "" if unclear.
+
+    Example:
+        >>> operand_name("scores = q @ k.transpose(-2, -1)", "BmmBackward0", "mat2")
+        'k'
+        >>> operand_name("y = a * b * c", "MulBackward0", "self")
+        ''
+    """
+    operator = _OPERATORS.get(node.rstrip("0123456789"))
+    side = _SIDES.get(slot)
+    if operator is None or side is None:
+        return ""
+    try:
+        statements = parse(line.strip()).body
+    except (SyntaxError, ValueError):
+        return ""
+    found = [
+        part
+        for statement in statements
+        for part in ast.walk(statement)
+        if isinstance(part, ast.BinOp) and isinstance(part.op, operator)
+    ]
+    if len(found) != 1 or any(isinstance(s, ast.AugAssign) for s in statements):
+        return ""
+    operand: ast.expr = getattr(found[0], side)
+    while isinstance(operand, ast.Call) and isinstance(operand.func, ast.Attribute):
+        if operand.func.attr not in _REARRANGE:
+            return ""
+        operand = operand.func.value
+    return ast.unparse(operand) if isinstance(operand, ast.Name | ast.Attribute) else ""
 
 
 def _name_output(
@@ -54,7 +123,7 @@ def _name_output(
 ) -> None:
     """Name the storages that the last op of a module returned, if the module created them."""
     module = last_part(op.module)
-    for tensor in op.outputs:
+    for tensor in op.outputs[:1]:  # the others are statistics, such as mean and reciprocal of std
         storage_id = tensor.storage_id
         if storage_id is None or storage_id not in storage_ids or module.isdigit():
             continue
@@ -66,7 +135,8 @@ def _name_output(
 def _name(analysis: Analysis, op: Op, storage_ids: Collection[int], names: dict[int, str]) -> None:
     if op.location is None or op.phase == "backward":
         return
-    for tensor in op.outputs:
+    several = "," in assigned_name(op.location.text)
+    for tensor in op.outputs if several else op.outputs[:1]:
         storage_id = tensor.storage_id
         if storage_id is None or storage_id not in storage_ids or storage_id in names:
             continue

@@ -50,6 +50,7 @@ class FoldView:
         path: None = None,
         *,
         theme: Literal["light", "dark"] = "light",
+        animate: bool = False,
         overwrite: bool = False,
     ) -> str: ...
     @overload
@@ -58,6 +59,7 @@ class FoldView:
         path: str | os.PathLike[str],
         *,
         theme: Literal["light", "dark"] = "light",
+        animate: bool = False,
         overwrite: bool = False,
     ) -> None: ...
     def svg(
@@ -65,6 +67,7 @@ class FoldView:
         path: str | os.PathLike[str] | None = None,
         *,
         theme: Literal["light", "dark"] = "light",
+        animate: bool = False,
         overwrite: bool = False,
     ) -> str | None:
         """Return the picture as SVG text, or write it to a file.
@@ -72,6 +75,9 @@ class FoldView:
         Args:
             path: write the text to this file, and return None. An earlier SVG there is replaced.
             theme: colors for light or dark pages.
+            animate: play the step: ribbons fill and drain, and a counter has what is held. It
+                needs no script, so it plays in a README, and stands still for readers who prefer
+                reduced motion.
             overwrite: replace any regular file, not only an SVG.
 
         Raises:
@@ -80,12 +86,13 @@ class FoldView:
 
         Example:
             >>> trace.fold().svg("fold.svg")
+            >>> trace.fold().svg("film.svg", animate=True)
         """
         from autogradviz.render.svg.fold import render_fold_svg
 
         if self._fold is None:
             raise ValueError(_NOTHING)
-        text = render_fold_svg(self._scene, self._fold, theme=theme)
+        text = render_fold_svg(self._scene, self._fold, theme=theme, animate=animate)
         if path is None:
             return text
         write_over_own(path, text, "<svg", overwrite=overwrite)

@@ -191,7 +191,7 @@ def test_no_view_violates_a_rule_of_axe(open_page, axe, kind, scheme, width):
     stage = Stage(page, getattr(recordings, kind)())
     stage.page.evaluate(axe)
     for view in ("compiled", "compare") if kind == "compiled" else VIEWS:
-        if not page.locator(f".agv-rail [data-view={view}]").count():
+        if not page.locator(f":is(.agv-rail, .agv-parts) [data-view={view}]").count():
             continue
         stage.show(view)
         if view == "tensors":

@@ -60,7 +60,7 @@ def test_nodes_can_be_colored_by_every_attribute(open_page, picture, color):
         assert stage.page.is_hidden(".agv-color-scale")
 
 
-def test_bytes_are_shown_by_the_strength_of_one_hue(evaluate):
+def test_bytes_are_shown_on_a_scale_from_blue_to_orange(evaluate):
     scene = recordings.plain()
     tints = evaluate(
         scene,
@@ -71,11 +71,11 @@ def test_bytes_are_shown_by_the_strength_of_one_hue(evaluate):
     sizes = [
         sum(c.nbytes for c in scene.saved_badges if c.node == node.index) for node in scene.nodes
     ]
-    assert {tint["hue"] for tint in tints} == {"saved"}
-    by_size = sorted(zip(sizes, [tint["share"] for tint in tints], strict=True))
-    assert [share for _, share in by_size] == sorted(share for _, share in by_size)
-    assert by_size[0][1] == 0
-    assert by_size[-1][1] == pytest.approx(0.5)
+    places = [(-1 if tint["hue"] == "backward" else 1) * tint["share"] for tint in tints]
+    by_size = sorted((size, place) for size, place in zip(sizes, places, strict=True) if size)
+    assert [place for _, place in by_size] == sorted(place for _, place in by_size)
+    assert [by_size[0][1], by_size[-1][1]] == pytest.approx([-0.5, 0.5])
+    assert {place for size, place in zip(sizes, places, strict=True) if not size} == {0}
 
 
 def test_non_finite_gradient_has_a_different_color(evaluate):
@@ -96,7 +96,7 @@ def test_non_finite_gradient_has_a_different_color(evaluate):
         return argument.map((node) => coloring.node(node));""",
         [first.node, scene.parameter_badges[-1].node, node_named(scene, "SumBackward0")],
     )
-    assert [tint["hue"] for tint in tints] == ["mutation", "leaf", "leaf"]
+    assert [tint["hue"] for tint in tints] == ["mutation", "backward", "leaf"]
     assert tints[1]["share"] > tints[2]["share"] == 0
 
 

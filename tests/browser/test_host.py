@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 import recordings
-from viewer_page import MOUNT, Stage
+from viewer_page import MOUNT, Stage, show_view
 
 from autogradviz.render.assets import read_global_script, read_style
 from autogradviz.render.widget import TraceWidget, pack
@@ -110,7 +110,7 @@ def test_unmounted_viewer_removes_observers_frames_and_listeners(open_page):
         page.click(".agv-rail [data-view=graph]")
         page.wait_for_selector(".agv-canvas[data-camera]")
         for view in ("timeline", "tensors", "graph"):
-            page.click(f".agv-rail [data-view={view}]")
+            show_view(page, view)
         page.click("button[aria-label=Play]")
         assert page.evaluate("alive.observers") > 0
         page.evaluate("unmount()")
@@ -134,7 +134,8 @@ def test_several_viewers_on_a_page_are_independent(open_page, picture):
     page.wait_for_function("document.querySelectorAll('.agv-canvas[data-camera]').length === 2")
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
     assert len(ids) == len(set(ids))
-    page.locator(".agv-rail [data-view=tensors]").first.click()
+    page.locator(".agv-rail [data-view=fold]").first.click()
+    page.locator(".agv-parts [data-view=tensors]").first.click()
     assert page.locator(".agv >> nth=0").get_attribute("data-view") == "tensors"
     assert page.locator(".agv >> nth=1").get_attribute("data-view") == "graph"
     titles = page.locator(".agv-details h3").all_text_contents()

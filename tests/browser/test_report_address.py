@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import recordings
+from viewer_page import show_view
 
 from autogradviz.render.html import render_html
 
@@ -22,7 +23,7 @@ def test_address_selects_and_follows_the_selection(open_page, tmp_path):
     relu = next(node for node in scene.nodes if node.op == "relu")
     page.goto(f"{report.as_uri()}#node={relu.node_id}")
     page.wait_for_selector(".agv-details h3 >> text='ReluBackward0'")
-    page.click(".agv-rail [data-view=source]")
+    show_view(page, "source")
     assert hash_of(page) == f"#view=source&node={relu.node_id}"
     group = next(group for group in scene.groups[1:] if group.path and group.repeat == 1)
     page.evaluate(f"location.hash = 'view=graph&module={group.path}'")

@@ -93,7 +93,7 @@ def test_a_filter_that_does_not_exist_is_named(open_page):
 
 def test_commands_run_and_close_the_list(open_page):
     stage = Stage(open_page(), recordings.plain())
-    search(stage, ">show timeline")
+    search(stage, ">show time")
     stage.page.keyboard.press("Enter")
     stage.settle()
     assert stage.page.get_attribute(".agv", "data-view") == "timeline"
@@ -171,7 +171,7 @@ def test_no_rule_of_axe_is_violated_by_a_story_a_search_or_steps(open_page, axe,
     page.evaluate(axe)
     page.select_option(STEP_MENU, label="step 1")
     for view in (*VIEWS, "compare"):
-        if not page.locator(f".agv-rail [data-view={view}]").count():
+        if not page.locator(f":is(.agv-rail, .agv-parts) [data-view={view}]").count():
             continue
         stage.show(view)
         stage.settle()

@@ -32,7 +32,14 @@ def nbytes(words):
     return float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
 
 
-def click_row(stage, index):
+def rows_of(scene):
+    """Return the lifelines in their order: what was written since its save, then the largest."""
+    harmed = {"broken", "stale"}
+    return sorted(scene.storages, key=lambda each: (each.state not in harmed, -each.nbytes))
+
+
+def click_row(stage, storage):
+    index = rows_of(stage.scene).index(storage)
     box = stage.page.locator(".agv-lifelines-scroll").bounding_box()
     top = stage.page.evaluate("document.querySelector('.agv-lifelines-scroll').scrollTop")
     y = box["y"] + (index + 0.5) * ROW - top
@@ -44,7 +51,7 @@ def test_click_on_a_lifeline_selects_its_storage(open_page, picture):
     broken = next(each for each in scene.storages if each.state == "broken")
     for theme in ("light", "dark"):
         stage = show_tensors(open_page(color_scheme=theme), scene)
-        click_row(stage, broken.index)
+        click_row(stage, broken)
         assert stage.selected() == {
             "kind": "tensor",
             "id": broken.storage_id,
@@ -66,7 +73,7 @@ def test_lifelines_are_scrolled_to_the_broken_storage(open_page):
     scroller = stage.page.locator(".agv-lifelines-scroll")
     top = scroller.evaluate("(element) => element.scrollTop")
     height = scroller.evaluate("(element) => element.clientHeight")
-    assert top <= broken.index * ROW < top + height
+    assert top <= rows_of(scene).index(broken) * ROW < top + height
 
 
 def test_arrow_keys_select_the_next_lifeline(open_page):
@@ -75,9 +82,9 @@ def test_arrow_keys_select_the_next_lifeline(open_page):
     stage.page.focus(".agv-lifelines-scroll")
     stage.page.keyboard.press("ArrowDown")
     stage.page.keyboard.press("ArrowDown")
-    assert stage.selected()["id"] == scene.storages[1].storage_id
+    assert stage.selected()["id"] == rows_of(scene)[1].storage_id
     stage.page.keyboard.press("ArrowUp")
-    assert stage.selected()["id"] == scene.storages[0].storage_id
+    assert stage.selected()["id"] == rows_of(scene)[0].storage_id
 
 
 def test_table_is_sorted_by_any_column(open_page):
@@ -114,7 +121,7 @@ def test_memory_layers_sum_to_the_curve(open_page, grouping):
     sums = page.evaluate(
         """async ([packed, times, grouping]) => {
           const { decodePayload } = await import("http://viewer.test/payload/decode.js");
-          const { stackLayers } = await import("http://viewer.test/views/tensors/stacked_memory.js");
+          const { stackLayers } = await import("http://viewer.test/scene/memory_layers.js");
           const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
           const scene = await decodePayload(new DataView(bytes.buffer));
           const layers = stackLayers({ scene }, times, grouping);

@@ -8,7 +8,7 @@ import re
 
 import pytest
 import recordings
-from viewer_page import Stage, closed_groups, first_open
+from viewer_page import Stage, closed_groups, first_open, show_view
 
 from autogradviz.render.html import render_html
 from autogradviz.render.widget import pack
@@ -308,7 +308,7 @@ def hostile_scene():
 
 def visit_everything(page):
     for view in ("fold", "timeline", "tensors", "checkpoint", "findings", "source", "graph"):
-        page.click(f".agv-rail [data-view={view}]")
+        show_view(page, view)
     page.focus(".agv-canvas")
     page.keyboard.press("/")
     page.keyboard.type("hacked")

@@ -79,7 +79,16 @@ class Stage:
         return [label.text_content() for label in labels]
 
     def show(self, view):
-        self.page.click(f".agv-rail [data-view={view}]")
+        show_view(self.page, view)
+
+
+def show_view(page, view):
+    """Show a view; those that are parts of the page of the step are behind its button."""
+    own = f".agv-rail [data-view={view}]"
+    if not page.locator(own).count():
+        page.click(".agv-rail [data-view=fold]")
+        own = f".agv-parts [data-view={view}]"
+    page.click(own)
 
 
 def first_open(scene):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.scene.variable_names import assigned_name
+from autogradviz.scene.variable_names import assigned_name, operand_name
 from autogradviz.scene.why_slot_is_saved import (
     parse_derivatives,
     read_derivatives,
@@ -151,8 +151,39 @@ def test_unassigned_output_of_a_module_is_named_by_the_module():
     with autogradviz.record(model) as trace:
         model(x).exp().sum().backward()
     names = [s.name for s in trace._scene.storages if s.nbytes == x.nbytes]
-    block = ["norm out", "sigmoid out"]
-    assert names == ["input", *block, "add out", *block, "exp out"]
+    block = ["norm input", "norm out", "sigmoid output"]
+    assert names == [*block, *block, "exp out"]
+
+
+def test_statistics_do_not_have_the_name_of_the_variable():
+    norm = nn.LayerNorm(4)
+    with autogradviz.record() as trace:
+        x = torch.rand(3, 4)
+        normed = norm(x)
+        normed.exp().sum().backward()
+    assert [each.name for each in trace._scene.storages] == [
+        "x",
+        "mean",
+        "reciprocal of std",
+        "exp out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "node", "slot", "name"),
+    [
+        ("scores = q @ k.transpose(-2, -1) / 8", "BmmBackward0", "mat2", "k"),
+        ("return self.scale * x", "MulBackward0", "self", "self.scale"),
+        ("y = a * b * c", "MulBackward0", "self", ""),
+        ("y = f(a) * b", "MulBackward0", "self", ""),
+        ("g *= scale", "MulBackward0", "self", ""),
+        ("y = a / b", "DivBackward0", "other", "b"),
+        ("y = a * b", "ExpBackward0", "self", ""),
+        ("y = (a *", "MulBackward0", "self", ""),
+    ],
+)
+def test_operands_of_the_only_operator_of_a_line_give_names(line, node, slot, name):
+    assert operand_name(line, node, slot) == name
 
 
 def test_storages_have_the_names_of_variables_a_reason_and_a_call_stack():
@@ -160,8 +191,8 @@ def test_storages_have_the_names_of_variables_a_reason_and_a_call_stack():
         Gate()(torch.ones(4, 2, requires_grad=True)).sum().backward()
     scene = trace._scene
     names = [storage.name for storage in scene.storages]
-    # x * 3 is an argument: it has no name
-    assert names == ["input", "mul out", "exp out", "gate", "rows, columns", "Gate out"]
+    # x * 3 is an argument of twice, which calls it x
+    assert names == ["input", "x", "exp out", "gate", "rows, columns", "Gate out"]
     [rows] = [each for each in scene.storages if each.name == "rows, columns"]
     assert "ExpBackward0.result" in rows.slots
     reasons = {reason.slot: reason.text for reason in scene.slot_reasons}

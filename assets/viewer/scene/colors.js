@@ -9,10 +9,22 @@ import { blockPrefix, formatBytes, formatDuration, formatNorm } from "./format.j
 /** @typedef {{hue: Hue, share: number}} Tint `share` of the hue in the fill, from 0 to 1 */
 
 /**
+ * Return the fill of a place on a scale: blue at its low end, pale in its middle, orange at its
+ * high end, so that a norm of 0.004 does not look like one of 1.3.
+ *
+ * @param {number} at from 0 to 1
+ * @returns {Tint}
+ */
+export function ramp(at) {
+  const share = 0.04 + (MAX_SHARE - 0.04) * Math.abs(2 * at - 1);
+  return { hue: at < 0.5 ? "backward" : "path", share };
+}
+
+/**
  * @typedef {object} Coloring
  * @property {(node: number) => Tint} node
  * @property {(group: number) => Tint | null} group
- * @property {Hue} hue
+ * @property {((at: number) => Tint)} scale
  * @property {string} low label of the weakest fill
  * @property {string} high label of the strongest fill
  * @property {[Tint, label: string][]} [kinds] of fills, if they are no scale
@@ -27,6 +39,13 @@ export const COLORS = /** @type {const} */ ([
   "change",
 ]);
 
+/** @type {Tint} of nodes that a coloring says nothing about */
+const NO_TINT = { hue: "leaf", share: 0 };
+/** @type {Tint} of a gradient without a norm */
+const PRESENT = { hue: "leaf", share: 0.3 };
+/** @type {Tint} of a gradient that is None, zero or not finite */
+const WRONG = { hue: "mutation", share: 0.35 };
+
 /** Text stays readable on this share of a hue, in both themes. */
 const MAX_SHARE = 0.5;
 
@@ -40,11 +59,11 @@ export function makeColoring(sceneIndex, colorBy) {
   if (colorBy === "module") return moduleColoring(sceneIndex);
   if (colorBy === "bytes") {
     const values = nodes.map((node) => node.saved_nbytes);
-    return amountColoring(sceneIndex, values, "saved", (value) => formatBytes(value));
+    return amountColoring(sceneIndex, values, (value) => formatBytes(value));
   }
   if (colorBy === "time") {
     const values = nodes.map((node) => node.duration_ns);
-    return amountColoring(sceneIndex, values, "path", (value) => formatDuration(value));
+    return amountColoring(sceneIndex, values, (value) => formatDuration(value));
   }
   if (colorBy === "change") return changeColoring(sceneIndex);
   return colorBy === "gradient" ? gradientColoring(sceneIndex) : null;
@@ -107,7 +126,7 @@ function changeColoring(sceneIndex) {
     group: memoize(
       (group) => CHANGES[Math.max(0, ...nodesWithin(sceneIndex, group).map(level))][0],
     ),
-    hue: "backward",
+    scale: ramp,
     low: "",
     high: "",
     kinds: CHANGES,
@@ -115,26 +134,27 @@ function changeColoring(sceneIndex) {
 }
 
 /**
- * Show amounts as strengths of one hue. A group has the largest amount of its nodes.
+ * Show amounts on a logarithmic scale; zero has no fill. A group has the largest amount of its
+ * nodes.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {number[]} values by node
- * @param {Hue} hue
  * @param {(value: number) => string} format
  * @returns {Coloring}
  */
-function amountColoring(sceneIndex, values, hue, format) {
+function amountColoring(sceneIndex, values, format) {
   const most = values.reduce((best, value) => Math.max(best, value), 0);
-  const share = (/** @type {number} */ value) =>
-    value > 0 ? 0.06 + (MAX_SHARE - 0.06) * Math.sqrt(value / most) : 0;
+  const least = values.reduce((best, value) => (value > 0 ? Math.min(best, value) : best), most);
+  const tint = (/** @type {number} */ value) =>
+    value > 0 ? ramp(Math.log(value / least) / (Math.log(most / least) || 1)) : NO_TINT;
   return {
-    node: (node) => ({ hue, share: share(values[node]) }),
+    node: (node) => tint(values[node]),
     group: memoize((group) => {
       const inside = nodesWithin(sceneIndex, group);
-      return { hue, share: share(inside.reduce((best, n) => Math.max(best, values[n]), 0)) };
+      return tint(inside.reduce((best, n) => Math.max(best, values[n]), 0));
     }),
-    hue,
-    low: format(0),
+    scale: ramp,
+    low: format(least),
     high: format(most),
   };
 }
@@ -163,9 +183,13 @@ function moduleColoring(sceneIndex) {
         ? null
         : { hue: "backward", share: shareOf(path) };
     },
-    hue: "backward",
-    low: "one block",
-    high: "the next block",
+    scale: ramp,
+    low: "",
+    high: "",
+    kinds: [
+      [{ hue: "backward", share: 0.14 }, "one block"],
+      [{ hue: "backward", share: 0.4 }, "the next block"],
+    ],
   };
 }
 
@@ -188,25 +212,29 @@ function gradientColoring(sceneIndex) {
     const wrong = parameters.some(
       ({ grad }) => grad === "none" || grad === "zero" || grad === "nan",
     );
-    if (wrong) return /** @type {Tint} */ ({ hue: "mutation", share: 0.35 });
-    if (!parameters.some(({ grad }) => grad === "ok"))
-      return /** @type {Tint} */ ({ hue: "leaf", share: 0 });
-    const norm = norms[node];
-    const share = norm > 0 ? 0.15 + (MAX_SHARE - 0.15) * (Math.log(norm / least) / logRange) : 0.3;
-    return /** @type {Tint} */ ({ hue: "leaf", share });
+    if (wrong) return WRONG;
+    if (!parameters.some(({ grad }) => grad === "ok")) return NO_TINT;
+    return norms[node] > 0 ? ramp(Math.log(norms[node] / least) / logRange) : PRESENT;
   };
   return {
     node: tint,
     group: memoize((group) => {
-      const tints = nodesWithin(sceneIndex, group).map(tint);
-      const wrong = tints.find(({ hue }) => hue === "mutation");
-      return (
-        wrong ?? tints.reduce((a, b) => (b.share > a.share ? b : a), { hue: "leaf", share: 0 })
-      );
+      const inside = nodesWithin(sceneIndex, group);
+      if (inside.some((node) => tint(node) === WRONG)) return WRONG;
+      const largest = inside.reduce((best, node) => (norms[node] > norms[best] ? node : best));
+      return norms[largest] > 0
+        ? tint(largest)
+        : (inside.map(tint).find((each) => each === PRESENT) ?? NO_TINT);
     }),
-    hue: "leaf",
-    low: known.length ? `norm ${formatNorm(least)}` : "no gradient",
-    high: known.length ? `norm ${formatNorm(most)}` : "has a gradient",
+    scale: ramp,
+    low: `norm ${formatNorm(least)}`,
+    high: `norm ${formatNorm(most)}`,
+    kinds: known.length
+      ? undefined
+      : [
+          [PRESENT, "got a gradient, its norm was not read"],
+          [WRONG, "none, zero or not finite"],
+        ],
   };
 }
 

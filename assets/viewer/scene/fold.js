@@ -31,6 +31,40 @@ export function kindColors({ saved_kinds }, theme) {
   );
 }
 
+/** @type {WeakMap<Scene, Map<number, string>>} by id of the storage */
+const kinds = new WeakMap();
+
+/**
+ * @param {Scene} scene
+ * @param {number} storageId
+ * @returns {string} the title of the kind of a saved storage
+ */
+export function kindOfStorage(scene, storageId) {
+  let known = kinds.get(scene);
+  if (!known) {
+    known = new Map();
+    kinds.set(scene, known);
+    const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
+    for (const { kind, members } of scene.ribbons) {
+      for (const at of members) {
+        known.set(scene.counted_storages[at].storage_id, titles.get(kind) ?? kind);
+      }
+    }
+  }
+  return known.get(storageId) ?? "in folds that are not drawn";
+}
+
+/**
+ * @param {Scene} scene
+ * @param {string} title of a kind
+ * @param {string} theme
+ * @returns {string | undefined} its color
+ */
+export function kindHue(scene, title, theme) {
+  const kind = scene.saved_kinds.find((each) => each.title === title);
+  return kind && (theme === "dark" ? kind.dark : kind.light);
+}
+
 /**
  * @param {Scene} scene
  * @returns {number} index of the fold that is shown first: that with the most bytes held at once

@@ -14,11 +14,6 @@ import { COLORS } from "../scene/colors.js";
  */
 export function listCommands(store, views, others) {
   const { scene } = store;
-  const openAll = (/** @type {boolean} */ open) => {
-    for (const { index, node_count } of [...scene.groups]) {
-      if (index && (!open || node_count <= MAX_OPENED)) store.toggle(index, open);
-    }
-  };
   const shown = views.filter(({ exists }) => exists?.(scene) !== false);
   const colors = COLORS.filter((name) => name !== "change" || scene.comparison_rows.length > 0);
   const { selected } = store;
@@ -30,8 +25,6 @@ export function listCommands(store, views, others) {
     ...(name
       ? [/** @type {Command} */ ([`Why: ${name}`, () => store.ask(`node ${selected.index}`, name)])]
       : []),
-    ["Open all groups", () => openAll(true)],
-    ["Close all groups", () => openAll(false)],
     ...colors.map(
       (color) =>
         /** @type {Command} */ ([
@@ -57,3 +50,15 @@ export function listCommands(store, views, others) {
 
 /** Larger groups are not opened with all others. */
 const MAX_OPENED = 400;
+
+/**
+ * Open or close all groups of the graph.
+ *
+ * @param {Store} store
+ * @param {boolean} open
+ */
+export function openGroups(store, open) {
+  for (const { index, node_count } of [...store.scene.groups]) {
+    if (index && (!open || node_count <= MAX_OPENED)) store.toggle(index, open);
+  }
+}

@@ -3,6 +3,7 @@
 
 import { icon } from "../canvas/glyph_shapes.js";
 import { button, h } from "../dom.js";
+import { stepParts } from "./step_parts.js";
 
 /**
  * @param {import("../views/registry.js").View[]} views
@@ -11,8 +12,10 @@ import { button, h } from "../dom.js";
  */
 export function makeNavigationRail(views, store) {
   const rail = h("nav", { class: "agv-rail", attrs: { "aria-label": "Views" } });
-  for (const { name, label, icon: glyph, badge, alarms, exists } of views) {
-    if (exists?.(store.scene) === false) continue;
+  const [first, ...parts] = stepParts(views, store.scene);
+  for (const view of views) {
+    const { name, label, icon: glyph, badge, alarms, exists } = view;
+    if (exists?.(store.scene) === false || parts.includes(view)) continue;
     const show = () => store.set("view", name);
     const entry = button(label, "agv-rail-button", show, icon(glyph, "agv-icon-16"));
     entry.removeAttribute("aria-label"); // its text
@@ -25,7 +28,8 @@ export function makeNavigationRail(views, store) {
   }
   const markCurrent = () => {
     for (const child of rail.children) {
-      child.toggleAttribute("aria-current", child.getAttribute("data-view") === store.view);
+      const shown = parts.some(({ name }) => name === store.view) ? first.name : store.view;
+      child.toggleAttribute("aria-current", child.getAttribute("data-view") === shown);
     }
   };
   store.subscribe(["view"], markCurrent);

@@ -4,6 +4,7 @@
 import { proportionalAxis } from "../scene/time_axis.js";
 import { paintTimes, paintTorn, startDrawing } from "../canvas/chart_parts.js";
 import { button, claim, h, listen } from "../dom.js";
+import { changeTimes, stackLayers } from "../scene/memory_layers.js";
 import { formatCount, formatDuration } from "../scene/format.js";
 import { icon } from "../canvas/glyph_shapes.js";
 import { failedNode, runningAt } from "../scene/replay.js";
@@ -32,6 +33,8 @@ export class Scrubber {
     this.frame = 0;
     /** @type {number[] | null} computed by the first step */
     this.steps = null;
+    /** @type {import("./scrubber_paint.js").Layers | null | undefined} made by the first picture */
+    this.layers = undefined;
     this.failedAt = failureTime(store.scene);
     /** Width on the right; the time after the end of a torn file is hatched. */
     this.right = store.scene.summary.torn ? TORN_WIDTH : SIDE;
@@ -180,7 +183,8 @@ export class Scrubber {
     paintTimes(pen, x, [0, end], 8, grid, axis, this.failedAt);
     paintPhases(pen, x, this.store.scene);
     const failed = this.failedAt === null ? NaN : x(this.failedAt);
-    paintMemory(pen, x, height, this.store, failed);
+    this.layers ??= this.#layers();
+    paintMemory(pen, x, height, this.store, failed, this.layers);
     if (this.store.scene.summary.torn) {
       paintTorn(pen, { left: x(end), top: 15, right: width, bottom: height - 3 });
     }
@@ -188,6 +192,13 @@ export class Scrubber {
     if (step) paintOutside(pen, [x(step.start_ns), x(step.end_ns)], [x(0), x(end)], height);
     if (failed) paintFailure(pen, failed, height);
     if (this.store.time !== null) paintTime(pen, x(this.store.time), x(end), height);
+  }
+
+  /** @returns {import("./scrubber_paint.js").Layers | null} null without kinds */
+  #layers() {
+    if (!this.store.scene.ribbons.length) return null;
+    const times = changeTimes(this.store);
+    return { times, layers: stackLayers(this.store, times, "kind") };
   }
 
   #updateText() {

@@ -2,12 +2,15 @@
 /** Paints the scrubber: phases, saved memory, the replayed time, the failure. */
 
 import { hueOfSpan, traceSteps } from "../canvas/chart_parts.js";
+import { kindHue } from "../scene/fold.js";
 import { formatBytes } from "../scene/format.js";
 import { paintGlyph } from "../canvas/glyph_shapes.js";
 import { widthOf, write } from "../canvas/text.js";
-import { mix } from "../canvas/theme.js";
+import { hostTheme, mix } from "../canvas/theme.js";
 
 /** @typedef {import("../canvas/text.js").Pen} Pen */
+
+/** @typedef {{times: number[], layers: import("../scene/memory_layers.js").Layer[]}} Layers */
 
 export const PHASES = ["forward", "optimizer", "backward", "recompute"];
 
@@ -39,8 +42,9 @@ export function paintPhases(pen, x, scene) {
  * @param {number} height
  * @param {import("../store.js").Store} store
  * @param {number} failed x of the red line; NaN without a failure
+ * @param {Layers | null} layers by kind, if they are known
  */
-export function paintMemory(pen, x, height, { scene, sceneIndex }, failed) {
+export function paintMemory(pen, x, height, { scene, sceneIndex }, failed, layers) {
   const { ctx, palette } = pen;
   const { memory, summary } = scene;
   const { end } = sceneIndex;
@@ -49,14 +53,17 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed) {
   const older = summary.older_nbytes; // held all the time
   const peak = summary.peak_nbytes + older || 1;
   const y = (/** @type {number} */ nbytes) => bottom - ((nbytes + older) / peak) * (bottom - top);
+  if (layers) paintLayers(ctx, layers, x, y, -older, (label) => kindHue(scene, label, hostTheme()));
   traceSteps(ctx, memory, x, y, [0, end]);
   ctx.strokeStyle = palette.saved;
-  ctx.lineWidth = 1.3;
+  ctx.lineWidth = layers ? 1 : 1.3;
   ctx.stroke();
-  ctx.lineTo(x(end), bottom);
-  ctx.lineTo(x(0), bottom);
-  ctx.fillStyle = `${palette.saved}24`;
-  ctx.fill();
+  if (!layers) {
+    ctx.lineTo(x(end), bottom);
+    ctx.lineTo(x(0), bottom);
+    ctx.fillStyle = `${palette.saved}24`;
+    ctx.fill();
+  }
   const highest = memory.find((point) => point.nbytes === summary.peak_nbytes);
   if (!highest) return;
   ctx.fillStyle = palette.saved;
@@ -76,6 +83,35 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed) {
   ctx.fillStyle = `${palette.surface}d0`;
   ctx.fillRect(shown, top - 1, room - 4, 13);
   write(pen, label, shown + 3, top + 6, { size: 9.5, weight: 600, color: palette.saved });
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Layers} stacked
+ * @param {(time: number) => number} x
+ * @param {(nbytes: number) => number} y
+ * @param {number} lowest bytes below the lowest layer
+ * @param {(label: string) => string | undefined} hueOf
+ */
+export function paintLayers(ctx, { times, layers }, x, y, lowest, hueOf) {
+  const below = times.map(() => lowest);
+  for (const { label, values } of layers) {
+    ctx.beginPath();
+    times.forEach((time, at) => {
+      if (at) ctx.lineTo(x(time), y(below[at - 1] + values[at - 1]));
+      ctx.lineTo(x(time), y(below[at] + values[at]));
+    });
+    for (let at = times.length - 1; at >= 0; at--) {
+      ctx.lineTo(x(times[at]), y(below[at]));
+      if (at) ctx.lineTo(x(times[at]), y(below[at - 1]));
+    }
+    ctx.closePath();
+    ctx.globalAlpha = 0.75;
+    ctx.fillStyle = hueOf(label) ?? "#8a9199";
+    ctx.fill();
+    ctx.globalAlpha = 1;
+    values.forEach((value, at) => (below[at] += value));
+  }
 }
 
 /**

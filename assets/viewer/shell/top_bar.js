@@ -8,6 +8,7 @@ import { COST_DEFINITIONS } from "../scene/source_line_costs.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/glyph_shapes.js";
 import { FILTERS } from "./query.js";
+import { Legend } from "../views/graph/legend.js";
 import { ROW_MEANINGS } from "../views/timeline/rows.js";
 import { figuresOf, makeStepSwitch } from "./step_switch.js";
 
@@ -29,9 +30,10 @@ const KEYS = [
  * @param {HTMLElement} search
  * @param {ExportPicture} exportPicture
  * @param {() => string} linkText returns what "copy link" copies
+ * @param {() => import("../canvas/theme.js").Palette} palette
  * @returns {HTMLElement}
  */
-export function makeTopBar(views, store, search, exportPicture, linkText) {
+export function makeTopBar(views, store, search, exportPicture, linkText, palette) {
   const { summary } = store.scene;
   const figures = h("div", "agv-figures");
   const fill = () =>
@@ -55,7 +57,7 @@ export function makeTopBar(views, store, search, exportPicture, linkText) {
     search,
     colorMenu(store),
     exportMenu(exportPicture, linkText),
-    keyHelp(views),
+    keyHelp(views, store, palette),
   );
 }
 
@@ -108,10 +110,13 @@ function exportMenu(exportPicture, linkText) {
 
 /**
  * @param {import("../views/registry.js").View[]} views
+ * @param {Store} store
+ * @param {() => import("../canvas/theme.js").Palette} palette
  * @returns {HTMLElement}
  */
-function keyHelp(views) {
-  const list = h("dl", "agv-key-help agv-float");
+function keyHelp(views, store, palette) {
+  const list = h("dl", "agv-key-help");
+  const legend = new Legend(store.scene);
   const entries = [...views.flatMap((view) => view.keyHelp ?? []), ...KEYS];
   for (const [keys, action] of entries) {
     list.append(h("dt", "", keys), h("dd", "", action));
@@ -130,12 +135,22 @@ function keyHelp(views) {
     "agv-help agv-keys",
     h(
       "summary",
-      { title: "Keys and terms", attrs: { "aria-label": "Keys and terms" } },
+      { title: "Legend, keys and terms", attrs: { "aria-label": "Legend, keys and terms" } },
       icon("help", "agv-icon-16"),
     ),
-    list,
+    h(
+      "div",
+      { class: "agv-help-page agv-float", attrs: { tabindex: 0 } },
+      h("h4", "", "Legend of the graph"),
+      legend.element,
+      h("h4", "", "Keys"),
+      list,
+    ),
   );
-  listen(help, "focusout", () => (help.open = false));
+  listen(help, "toggle", () => legend.draw(palette()));
+  listen(help, "focusout", (event) => {
+    if (!help.contains(/** @type {Node | null} */ (event.relatedTarget))) help.open = false;
+  });
   listen(help, "keydown", (event) => {
     if (!help.open || event.key !== "Escape") return;
     claim(event);

@@ -24,6 +24,7 @@ import { timelineView } from "./timeline/index.js";
  * @property {(scene: import("../types.js").Scene) => number} [badge] a count on the view's button
  * @property {(scene: import("../types.js").Scene) => boolean} [alarms] whether that is red
  * @property {(scene: import("../types.js").Scene) => boolean} [exists] whether it is listed
+ * @property {string} [part] its name among the parts of the page of the step, if it is one
  * @property {(scene: import("../types.js").Scene) => (() => Promise<unknown>) | undefined} [waitsFor]
  *   decodes what the view needs and the scene still lacks
  * @property {(store: import("../store.js").Store, palette: () => Palette) => MountedView} mount

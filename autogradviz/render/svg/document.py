@@ -13,6 +13,7 @@ from autogradviz.render.svg.header import Page, draw_banner, draw_empty_message,
 from autogradviz.render.svg.legend import draw_legend
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme
+from autogradviz.render.svg.write_arrow import draw_write_arrow
 from autogradviz.scene.build_groups import PICTURE_MARGIN
 from autogradviz.scene.layout.coordinates import Placement, place
 from autogradviz.scene.text_metrics import text_width
@@ -121,7 +122,8 @@ def draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
             boxes.append(draw_parameters(parameters.get(box.ref, ()), box.x, middle, theme))
     labels = [_label(scene, line, theme) for line in placement.lines if line.label]
     lines = _draw_lines(scene, placement, theme)
-    return "\n".join([*frames, lines, *headers, *boxes, *labels])
+    arrow = draw_write_arrow(scene, placement, saved, theme)
+    return "\n".join([*frames, lines, *headers, *boxes, *labels, *filter(None, [arrow])])
 
 
 def _opened_pictures(scene: Scene) -> dict[int, SceneCompiledPicture]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, format_duration
 from autogradviz.render.svg import primitives as svg
+from autogradviz.render.svg.film import Film
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
 from autogradviz.scene.text_metrics import text_width
 
@@ -34,22 +35,26 @@ PER_ROW: Final = 3
 """Kinds in a row of the legend."""
 
 
-def render_fold_svg(scene: Scene, fold: SceneFold, *, theme: ThemeName = "light") -> str:
+def render_fold_svg(
+    scene: Scene, fold: SceneFold, *, theme: ThemeName = "light", animate: bool = False
+) -> str:
     """Return a fold as SVG.
 
     Args:
         scene: the view model of the recording.
         fold: one of its folds.
         theme: "light" or "dark".
+        animate: play the step.
     """
     colors = find_theme(theme)
     ribbons = [ribbon for ribbon in scene.ribbons if ribbon.fold == fold.index]
     hues = {kind.name: getattr(kind, theme) for kind in scene.saved_kinds}
     top = MARGIN + 62 + BAR
-    drawing = _Drawing(colors, hues, top)
+    film = Film(scene, fold, ribbons) if animate else None
+    drawing = _Drawing(colors, hues, top, film)
     stopped = scene.summary.error_type != ""
     title = " · ".join(filter(None, (scene.summary.title, fold.label)))
-    lines = _wrapped(fold.sentence, WIDTH - 2 * MARGIN)
+    lines = _wrapped(fold.sentence, WIDTH - 2 * MARGIN - (160 if animate else 0))
     parts = [svg.text(MARGIN, MARGIN + 6, title, fill=colors.text, size=16, weight=650)]
     parts += [svg.text(MARGIN, MARGIN + 26, lines[0], fill=colors.text2, size=11.5)]
     forward = "forward, no backward" if fold.turn_ns < 0 else "forward"
@@ -61,6 +66,10 @@ def render_fold_svg(scene: Scene, fold: SceneFold, *, theme: ThemeName = "light"
     parts += [] if stopped else [drawing.open_end(each) for each in ribbons if each.state == "kept"]
     parts += drawing.waists(ribbons)
     foot = top + HEIGHT + BAR + 16
+    if film is not None:
+        ends = (MARGIN, WIDTH - MARGIN)
+        parts.insert(0, film.style(ends, top - BAR - 1, top + HEIGHT + BAR + 12))
+        parts += [film.mark(colors), film.counter(WIDTH - MARGIN, MARGIN + 6, colors)]
     if fold.turn_ns >= 0:
         text = f"← backward {format_duration(fold.backward_ns)}"
         fill = colors.backward
@@ -95,7 +104,8 @@ def _wrapped(text: str, width: float) -> list[str]:
 class _Drawing:
     """Draws the ribbons of one fold."""
 
-    def __init__(self, colors: Theme, hues: dict[str, str], top: float) -> None:
+    def __init__(self, colors: Theme, hues: dict[str, str], top: float, film: Film | None) -> None:
+        self._film = film
         self._colors = colors
         self._hues = hues
         self._top = top
@@ -159,7 +169,9 @@ class _Drawing:
         if ribbon.state == "broken":
             red = f'fill="{mix(colors.mutation, 0.75, page)}"'
             drawn += self._part(svg.path(outline, red), max(0, ribbon.written) / SCALE, 1)
-        return f"<g><title>{svg.escape(hint)}</title>{drawn}</g>"
+        name = "" if self._film is None or ribbon.elsewhere else self._film.name_of(ribbon)
+        start = f'<g class="{name}">' if name else "<g>"
+        return f"{start}<title>{svg.escape(hint)}</title>{drawn}</g>"
 
     def _part(self, drawn: str, start: float, end: float) -> str:
         """Return the part of a drawing between two shares of the height."""

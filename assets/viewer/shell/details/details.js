@@ -45,7 +45,7 @@ export function makeDetails(store) {
           : selected.kind === "storage"
             ? [h("section", "agv-section", ...storageDetails(store, selected.index))]
             : groupDetails(store, selected.index);
-    body.replaceChildren(...parts);
+    body.replaceChildren(...parts.filter((part) => part !== false));
     body.classList.toggle("agv-details-recording", !selected);
     panel.scrollTop = 0;
   };
@@ -84,7 +84,7 @@ function nodeDetails(store, index) {
   const node = store.scene.nodes[index];
   const place = formatPlace(node.filename, node.lineno);
   const failed = !!node.error || node.state === "failed";
-  const number = node.sequence_nr === null ? "" : `#${node.sequence_nr}`;
+  const number = `#${node.node_id}`;
   const copies = [
     whyButton(store, `node ${index}`, node.name, "agv-copy"),
     copyButton("name", node.name),

@@ -4,6 +4,7 @@
 import { findingSections, nodeLink, titleSection } from "./shared_sections.js";
 import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
 import { whyButton } from "./why_trail.js";
+import { factRows } from "../facts.js";
 import { h, propertyList, section } from "../../dom.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
@@ -22,8 +23,18 @@ function drawnText(drawn, all) {
 }
 
 /**
+ * @param {string} title
+ * @param {HTMLElement} content
+ * @returns {HTMLElement}
+ */
+function foldedSection(title, content) {
+  const summary = h("summary", "agv-muted", title);
+  return h("section", "agv-section", h("details", "agv-counters", summary, content));
+}
+
+/**
  * @param {Store} store
- * @returns {HTMLElement[]}
+ * @returns {(HTMLElement | false)[]}
  */
 export function recordingDetails(store) {
   const { summary, nodes, answers } = store.scene;
@@ -31,9 +42,11 @@ export function recordingDetails(store) {
   const held = summary.held_nbytes + older;
   const parts = [
     titleSection(summary.title, "", "", "", summary.error_type !== ""),
-    section(
-      "Recording",
-      "",
+    store.scene.facts.length > 0 &&
+      !summary.error_type &&
+      section("What it shows", "", ...factRows(store)),
+    foldedSection(
+      "Counters",
       propertyList([
         ["nodes", formatCount(summary.nodes)],
         ["of them drawn", drawnText(nodes.length, summary.nodes)],

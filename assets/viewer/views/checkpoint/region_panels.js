@@ -115,7 +115,7 @@ export function regionDiffs({ scene }, region) {
  * @returns {HTMLElement}
  */
 function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
-  const rate = formatBytes(freed_nbytes / (recompute_ns / 1e6 || 1));
+  const rate = `${formatBytes(freed_nbytes / (recompute_ns / 1e6 || 1))}/ms`;
   return section(
     "Cost and benefit",
     "both runs are alike",
@@ -124,7 +124,7 @@ function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
       ["", "not held between forward and recomputation"],
       ["time added", h("b", "agv-recompute", formatDuration(recompute_ns))],
       ["", plural(recomputes, "recomputation")],
-      ["freed per ms", recompute_ns ? rate : "unknown"],
+      ["freed per time", recompute_ns ? rate : "unknown"],
       ["still held", held_nbytes ? `${formatBytes(held_nbytes)} of arguments` : "no argument"],
     ]),
   );
@@ -145,7 +145,7 @@ export function allRegions(store) {
       h("td", "agv-strong", name),
       h("td", "agv-right agv-saved", formatBytes(freed)),
       h("td", "agv-right agv-recompute", recomputes ? formatDuration(time) : "not reached"),
-      h("td", "agv-right", time ? formatBytes(freed / (time / 1e6)) : ""),
+      h("td", "agv-right", time ? `${formatBytes(freed / (time / 1e6))}/ms` : ""),
       h("td", "agv-right", formatBytes(held)),
       h("td", "agv-right", `${formatCount(recomputes)}×`),
     ];
@@ -173,7 +173,14 @@ export function allRegions(store) {
     ]);
     rows.unshift(h("tr", "agv-regions-total", ...total));
   }
-  const names = ["region", "bytes freed", "time added", "freed per ms", "arguments", "recomputed"];
+  const names = [
+    "region",
+    "bytes freed",
+    "time added",
+    "freed per time",
+    "arguments",
+    "recomputed",
+  ];
   const head = names.map((name, at) => h("th", at ? "agv-right" : "", name));
   return h(
     "section",

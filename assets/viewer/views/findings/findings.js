@@ -3,6 +3,7 @@
 
 import { button, h, listHead, onArrows } from "../../dom.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts.js";
+import { factRows } from "../../shell/facts.js";
 import { whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
 import { formatPlace, plural } from "../../scene/format.js";
@@ -61,7 +62,7 @@ export class Findings {
         ? [entryCard(this.store, audit_entries[entry])]
         : chosen
           ? [findingCard(this.store, chosen, finding)]
-          : [nothingFound(summary.searched)]),
+          : [nothingFound(this.store)]),
     );
   }
 
@@ -120,16 +121,31 @@ export class Findings {
 }
 
 /**
- * @param {string[]} kinds of problems that were looked for
+ * Return sentences about a recording without findings, and the kinds of problems looked for.
+ *
+ * @param {Store} store
  * @returns {HTMLElement}
  */
-function nothingFound(kinds) {
-  const list = h("div", "agv-kinds", ...kinds.map((kind) => h("span", "agv-pill", kind)));
+function nothingFound(store) {
+  const { searched } = store.scene.summary;
+  const list = h(
+    "ul",
+    "agv-kinds",
+    ...searched.map((kind) => h("li", "", kind.replaceAll("-", " "))),
+  );
+  const rows = factRows(store);
   return h(
     "article",
     "agv-finding agv-entry",
     h("h3", "", "Nothing was found"),
-    kinds.length > 0 && block(`${plural(kinds.length, "kind")} of problems were looked for`, list),
+    rows.length > 0 && block("What the recording shows", ...rows),
+    searched.length > 0 &&
+      h(
+        "details",
+        "agv-block",
+        h("summary", "", `${plural(searched.length, "kind")} of problems were looked for`),
+        list,
+      ),
   );
 }
 

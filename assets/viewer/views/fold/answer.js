@@ -10,6 +10,7 @@ import {
   plural,
 } from "../../scene/format.js";
 import { isStopped } from "../../scene/fold.js";
+import { factRows } from "../../shell/facts.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("./ribbon_shape.js").Ribbon} Ribbon */
@@ -82,7 +83,12 @@ function largest(store, ribbons) {
     if (ribbon.elsewhere || ribbon.recomputed) continue;
     const place = ribbon.lineno ? formatPlace(ribbon.filename, ribbon.lineno) : "no line";
     const key = `${place} ${ribbon.label}`;
-    const line = lines.get(key) ?? { nbytes: 0, text: ribbon.label, place, ribbon };
+    const line = lines.get(key) ?? {
+      nbytes: 0,
+      text: [ribbon.name, ribbon.label].filter(Boolean).join(" · "),
+      place,
+      ribbon,
+    };
     lines.set(key, line);
     line.nbytes += ribbon.nbytes;
   }
@@ -104,49 +110,20 @@ function largest(store, ribbons) {
  * @param {import("../../types.js").SceneFold} fold
  * @returns {HTMLElement[]}
  */
-function facts(store, fold) {
-  const { scene } = store;
-  const { summary, findings, parameter_badges: badges, unused_parameters: unused } = scene;
-  const parameters = new Map(
-    badges.filter(({ name }) => name).map(({ name, grad }) => [name, grad]),
-  );
-  const states = [...parameters.values()];
-  const good = states.filter((grad) => grad === "ok").length;
-  const count = parameters.size + unused.length;
-  const wrong = states.filter((grad) => grad === "nan" || grad === "zero").length;
-  const rest = wrong ? `; ${formatCount(wrong)} zero or not finite` : "";
-  /** @type {[text: string, view: string][]} */
-  const texts = [
-    [
-      fold.backward_ns
-        ? `Forward ${formatDuration(fold.forward_ns)}, backward ${formatDuration(fold.backward_ns)}`
-        : "",
-      "timeline",
-    ],
-    [
-      summary.backwards && count
-        ? `${formatCount(good)} of ${plural(count, "parameter")} got a gradient${rest}`
-        : "",
-      "graph",
-    ],
-    [findings.length ? plural(findings.length, "finding") : "Nothing found", "findings"],
-    [
-      summary.held_nbytes && !isStopped(scene)
-        ? `${formatBytes(summary.held_nbytes)} still held at the end`
-        : "",
-      "tensors",
-    ],
-    [summary.regions ? plural(summary.regions, "checkpoint region") : "", "checkpoint"],
-  ];
-  return texts
-    .filter(([text]) => text)
-    .map(([text, view]) =>
-      h(
-        "div",
-        "",
-        button(text, "agv-link", () => store.set("view", view)),
-      ),
+function facts(store, { forward_ns, backward_ns }) {
+  const { findings } = store.scene;
+  const times = `Forward ${formatDuration(forward_ns)}, backward ${formatDuration(backward_ns)}`;
+  const link = (/** @type {string} */ text, /** @type {string} */ view) =>
+    h(
+      "div",
+      "",
+      button(text, "agv-link", () => store.set("view", view)),
     );
+  return [
+    ...(backward_ns ? [link(times, "timeline")] : []),
+    link(findings.length ? plural(findings.length, "finding") : "Nothing found", "findings"),
+    ...factRows(store),
+  ];
 }
 
 /**

@@ -10,6 +10,7 @@ export const foldView = {
   name: "fold",
   label: "Step",
   icon: GLYPHS.fold,
+  part: "Fold",
   exists: (scene) => scene.ribbons.length > 0,
   keyHelp: [["← → on the fold", "the next ribbon; Enter selects its tensor"]],
   mount(store, palette) {

@@ -226,7 +226,7 @@ function paintBlocks(pen, area, ribbons, fold, width) {
     pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
     roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
     pen.ctx.fill();
-    const forms = [`${block} ${formatDuration(ns)}`, block, block.split(".").at(-1) ?? ""];
+    const forms = [`${block} ${formatDuration(ns)}`, block, shortBlock(block)];
     const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
     if (text) {
       const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
@@ -249,6 +249,9 @@ function paintBlocks(pen, area, ribbons, fold, width) {
   ctx.stroke();
   ctx.setLineDash([]);
 }
+
+/** @param {string} block @returns {string} its last name with its number: "h.0" */
+const shortBlock = (block) => /[^.\d][^.]*(\.\d+)*$/.exec(block)?.[0] ?? "";
 
 /** @typedef {{block: string, extent: [number, number], nbytes: number, ns: number}} Block */
 

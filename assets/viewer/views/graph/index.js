@@ -9,7 +9,6 @@ import { makeDetails } from "../../shell/details/details.js";
 import { splitter } from "../../shell/splitter.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { GraphCanvas } from "./graph_canvas.js";
-import { Legend } from "./legend.js";
 import { Outline } from "./outline.js";
 import { paint } from "./paint/graph.js";
 import { listenToPointer } from "./pointer.js";
@@ -30,10 +29,8 @@ export const graphView = {
   mount(store, palette) {
     const graph = new GraphCanvas(store, palette);
     const outline = new Outline(store);
-    const legend = new Legend(store.scene);
     listenToPointer(graph, store);
-    outline.element.append(graph.minimap.element, legend.element);
-    legend.draw(palette());
+    outline.element.append(graph.minimap.element);
     const details = makeDetails(store);
     const stage = h(
       "div",
@@ -46,10 +43,7 @@ export const graphView = {
     return {
       elements: [outline.element, stage, details],
       keys: graphKeys(graph, store),
-      redraw() {
-        graph.restyle();
-        legend.draw(palette());
-      },
+      redraw: () => graph.restyle(),
       destroy() {
         graph.destroy();
         outline.destroy();

@@ -168,12 +168,7 @@ export class Legend {
       h("canvas", { attrs: { "aria-hidden": "true" } }),
       h("span", "", label),
     ]);
-    this.element = h(
-      "details",
-      { class: "agv-legend", attrs: { open: "" } },
-      h("summary", "", "Legend"),
-      h("div", "agv-legend-rows", ...rows),
-    );
+    this.element = h("div", "agv-legend-rows", ...rows);
   }
 
   /** @param {Palette} palette */

@@ -9,7 +9,7 @@ import { icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
-const COLOR_STEPS = 5;
+const COLOR_STEPS = 7;
 
 /**
  * @param {import("./graph_canvas.js").GraphCanvas} graph
@@ -49,10 +49,11 @@ function makeColorScale(store) {
       step.style.background = `color-mix(in srgb, var(--${hue}) ${share * 100}%, var(--surface))`;
       return step;
     };
-    const { hue, low, high, kinds } = coloring;
-    const steps = Array.from({ length: COLOR_STEPS }, (_, at) =>
-      box(hue, 0.06 + (0.44 * at) / (COLOR_STEPS - 1)),
-    );
+    const { scale: tintAt, low, high, kinds } = coloring;
+    const steps = Array.from({ length: COLOR_STEPS }, (_, at) => {
+      const { hue, share } = tintAt(at / (COLOR_STEPS - 1));
+      return box(hue, share);
+    });
     const parts = kinds?.flatMap(([tint, label]) => [box(tint.hue, tint.share), label]);
     scale.classList.toggle("agv-color-kinds", !!kinds);
     scale.replaceChildren(h("b", "", store.colorBy), ...(parts ?? [low, ...steps, high]));

@@ -13,6 +13,7 @@ export const memoryView = {
   name: "memory",
   label: "Memory",
   icon: GLYPHS.memory,
+  part: "Memory",
   exists: (scene) => !!laterTables(scene) || scene.flame_rows.length > 0,
   waitsFor: laterTables,
   mount(store, palette) {

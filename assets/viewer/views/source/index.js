@@ -10,6 +10,7 @@ export const sourceView = {
   name: "source",
   label: "Source",
   icon: GLYPHS.source,
+  part: "Source",
   shows: ["line"],
   mount: (store) => ({ elements: [makeSource(store)] }),
 };

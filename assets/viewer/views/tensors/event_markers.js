@@ -22,10 +22,11 @@ const MAX_SHIFT = 12;
  * @param {number} middle y of the lifeline
  * @param {string} hue
  * @param {number} free x from which nothing is painted yet
- * @param {boolean} isLast whether it is the last event of the storage
+ * @param {{isLast: boolean, hasVersions: boolean}} about whether it is the last event of the
+ *   storage, and whether the storage had several versions
  * @returns {number} the same, after this marker
  */
-export function paintEventMarker(pen, event, x, middle, hue, free, isLast) {
+export function paintEventMarker(pen, event, x, middle, hue, free, { isLast, hasVersions }) {
   const { ctx, palette } = pen;
   const failed = event.kind === "unpacked" && !event.ok;
   const movable = failed || event.kind === "written" || isLast;
@@ -36,7 +37,7 @@ export function paintEventMarker(pen, event, x, middle, hue, free, isLast) {
     case "recomputed": {
       ctx.fillStyle = hue;
       ctx.fillRect(next - 2, middle - 7, 4, 14);
-      if (event.version === null) return next + 6;
+      if (event.version === null || !hasVersions) return next + 6;
       return paintVersion(pen, `v${event.version}`, next + 5, middle, hue) + 4;
     }
     case "written": {

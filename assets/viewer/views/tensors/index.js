@@ -10,6 +10,7 @@ export const tensorsView = {
   name: "tensors",
   label: "Tensors",
   icon: GLYPHS.tensors,
+  part: "Tensors",
   shows: ["storage"],
   mount(store, palette) {
     const tensors = new Tensors(store, palette);

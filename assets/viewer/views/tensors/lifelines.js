@@ -20,6 +20,12 @@ const HEAD_HEIGHT = 26;
 const AXIS_HEIGHT = 22;
 const RIGHT = 24;
 
+/**
+ * @param {SceneStorage} storage
+ * @returns {boolean} whether it was written since its save
+ */
+const isHarmed = ({ state }) => state === "broken" || state === "stale";
+
 export class Lifelines {
   /**
    * @param {import("../../store.js").Store} store
@@ -29,7 +35,10 @@ export class Lifelines {
     this.store = store;
     this.palette = palette;
     /** @type {SceneStorage[]} */
-    this.rows = store.scene.storages;
+    this.rows = [...store.scene.storages].sort(
+      (a, b) => +isHarmed(b) - +isHarmed(a) || b.nbytes - a.nbytes,
+    );
+    this.largest = this.rows.reduce((most, { nbytes }) => Math.max(most, nbytes), 1);
     this.drawn = false;
     this.canvas = h("canvas", {
       class: "agv-chart-canvas",
@@ -202,12 +211,14 @@ export class Lifelines {
       const open = storage.holds[at + 1] < 0;
       const right = this.#x(open ? this.store.sceneIndex.end : storage.holds[at + 1]);
       ctx.fillStyle = mix(hue, palette.surface, 0.4);
-      ctx.fillRect(left, middle - 2.5, Math.max(2, right - left), 5);
+      const thick = 2 + 8 * Math.sqrt(storage.nbytes / this.largest);
+      ctx.fillRect(left, middle - thick / 2, Math.max(2, right - left), thick);
       if (open) {
         ctx.fillStyle = palette.surface;
         for (const gap of [7, 3]) ctx.fillRect(right - gap, middle - 3.5, 2, 7);
       }
     }
+    const versions = new Set(events.flatMap((each) => each.version ?? []));
     let free = -Infinity; // x from which no marker is painted yet
     const lastWrite = events.findLastIndex((each) => each.kind === "written");
     /** @type {[number, number]} */
@@ -215,7 +226,10 @@ export class Lifelines {
     events.forEach((each, at) => {
       const x = this.#x(each.time_ns);
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
-      free = paintEventMarker(pen, each, x, middle, plain, free, at === events.length - 1);
+      free = paintEventMarker(pen, each, x, middle, plain, free, {
+        isLast: at === events.length - 1,
+        hasVersions: versions.size > 1,
+      });
     });
     if (lastWrite < 0 && broken && events.length) {
       const text = "recomputed differently";

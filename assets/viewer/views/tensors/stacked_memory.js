@@ -3,34 +3,18 @@
 
 import { paintTimes, startDrawing, ticks } from "../../canvas/chart_parts.js";
 import { h, listen } from "../../dom.js";
-import {
-  blockPrefix,
-  formatBytes,
-  formatDuration,
-  formatPlace,
-  plural,
-} from "../../scene/format.js";
+import { blockPrefix, formatBytes } from "../../scene/format.js";
+import { GROUPINGS, changeTimes, stackLayers } from "../../scene/memory_layers.js";
 import { proportionalAxis } from "../../scene/time_axis.js";
 import { widthOf, write } from "../../canvas/text.js";
-import { mix } from "../../canvas/theme.js";
+import { kindHue } from "../../scene/fold.js";
+import { hostTheme, mix } from "../../canvas/theme.js";
 
-/** @typedef {import("../../types.js").SceneCountedStorage} CountedStorage */
-/** @typedef {import("../../types.js").Scene} Scene */
-/** @typedef {"module" | "kind" | "line"} Grouping */
-/** @typedef {{label: string, values: number[], peak: number, first: number}} Layer */
+/** @typedef {import("../../scene/memory_layers.js").Grouping} Grouping */
 
 const LEFT = 58;
 const TOP = 12;
 const AXIS_HEIGHT = 22;
-const MAX_LAYERS = 9;
-const MAX_TIMES = 600;
-
-/** @type {Record<Grouping, (storage: CountedStorage, scene: Scene) => string>} */
-const GROUPINGS = {
-  module: (storage) => blockPrefix(storage.module) || "no module",
-  kind: ({ node }, scene) => scene.nodes[node]?.name ?? "other",
-  line: (storage) => formatPlace(storage.filename, storage.lineno) || "no line",
-};
 
 /** The end of a module's path, which tells blocks apart: "h.3" of "transformer.h.3". */
 const shortName = (/** @type {string} */ label) => label.replace(/^.*\.([^.]+\.\d+)$/, "$1");
@@ -44,7 +28,7 @@ export class StackedMemory {
     this.store = store;
     this.palette = palette;
     /** @type {Grouping} */
-    this.grouping = "module";
+    this.grouping = store.scene.ribbons.length ? "kind" : "module";
     this.times = changeTimes(store);
     this.layers = stackLayers(store, this.times, this.grouping);
     this.legendWidth = 0;
@@ -149,6 +133,8 @@ export class StackedMemory {
    * @returns {string}
    */
   #tint(palette, index, on) {
+    const hue = kindHue(this.store.scene, this.layers[index].label, hostTheme());
+    if (hue) return mix(hue, palette.surface, on ? 1 : 0.8);
     const share = 0.16 + (0.46 * index) / Math.max(1, this.layers.length - 1);
     return mix(palette.saved, palette.surface, on ? 0.9 : share);
   }
@@ -228,78 +214,4 @@ export class StackedMemory {
     const index = storages.length ? sceneIndex.storageOf.get(storages[0].storage_id) : undefined;
     if (index !== undefined) this.store.set("selected", { kind: "storage", index });
   }
-}
-
-/**
- * Return the times at which the saved memory changes, at most about `MAX_TIMES` of them.
- *
- * @param {import("../../store.js").Store} store
- * @returns {number[]}
- */
-function changeTimes({ scene, sceneIndex }) {
-  const times = new Set([0, sceneIndex.end]);
-  for (const { holds } of scene.counted_storages)
-    for (const time of holds) if (time >= 0) times.add(time);
-  const sorted = [...times].sort((a, b) => a - b);
-  const step = Math.ceil(sorted.length / MAX_TIMES);
-  const peak = scene.memory.find((point) => point.nbytes === scene.summary.peak_nbytes)?.time_ns;
-  return sorted.filter((time, at) => at % step === 0 || at === sorted.length - 1 || time === peak);
-}
-
-/**
- * @param {import("../../store.js").Store} store
- * @param {number[]} times
- * @param {Grouping} grouping
- * @returns {Layer[]} from the bottom, the earliest first; the smallest ones are merged
- */
-export function stackLayers({ scene }, times, grouping) {
-  /** @type {Map<string, Layer>} */
-  const layers = new Map();
-  for (const storage of scene.counted_storages) {
-    const label = GROUPINGS[grouping](storage, scene);
-    let layer = layers.get(label);
-    if (!layer) {
-      layer = { label, values: times.map(() => 0), peak: 0, first: storage.holds[0] ?? Infinity };
-      layers.set(label, layer);
-    }
-    for (let at = 0; at < storage.holds.length; at += 2) {
-      const [start, end] = [storage.holds[at], storage.holds[at + 1]];
-      for (let i = firstAtOrAfter(times, start); i < times.length; i++) {
-        if (end >= 0 && times[i] >= end) break;
-        layer.values[i] += storage.nbytes;
-      }
-    }
-  }
-  for (const layer of layers.values()) layer.peak = Math.max(...layer.values);
-  const sorted = [...layers.values()].filter((l) => l.peak).sort((a, b) => b.peak - a.peak);
-  const kept = sorted.slice(0, sorted.length > MAX_LAYERS ? MAX_LAYERS - 1 : MAX_LAYERS);
-  const rest = sorted.slice(kept.length);
-  kept.sort((a, b) => a.first - b.first);
-  if (rest.length) {
-    const values = times.map((_, at) => rest.reduce((sum, l) => sum + l.values[at], 0));
-    const label = `${rest.length} others`;
-    kept.push({ label, values, peak: Math.max(...values), first: Infinity });
-  }
-  const { older_nbytes: older, older_steps } = scene.summary;
-  if (older) {
-    const label = `${plural(older_steps, "step")} no longer shown`;
-    kept.unshift({ label, values: times.map(() => older), peak: older, first: -1 });
-  }
-  return kept;
-}
-
-/**
- * @param {number[]} sorted
- * @param {number} value
- * @returns {number}
- */
-function firstAtOrAfter(sorted, value) {
-  let low = 0;
-  let high = sorted.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] < value) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }

@@ -126,7 +126,7 @@ export class Tensors {
         "div",
         "agv-view-head",
         h("h3", "", "Saved memory"),
-        h("span", "agv-end", choice(["module", "kind", "line"], "module", group)),
+        h("span", "agv-end", choice(["kind", "module", "line"], this.memory.grouping, group)),
       ),
       this.memory.element,
       details,

@@ -8,7 +8,7 @@ import { Timeline } from "./timeline.js";
 /** @type {import("../registry.js").View} */
 export const timelineView = {
   name: "timeline",
-  label: "Timeline",
+  label: "Time",
   icon: GLYPHS.timeline,
   keyHelp: [["W A S D", "zoom and pan the timeline"]],
   mount(store, palette) {

@@ -256,9 +256,13 @@ function fitLabel(pen, bar, room) {
   const [head, ...more] = bar.label.split(", ");
   const parts = more.length ? [head] : bar.label.split(".");
   const weight = bar.faint ? 400 : 600;
-  const forms = [bar.label, parts.slice(-2).join("."), parts[parts.length - 1]];
+  // A number keeps the name before it: "h.3" and "3.attn" are no names of modules.
+  const forms = [1, 2, 3].map((count) => parts.slice(-count).join("."));
+  forms.push(bar.label);
+  forms.reverse();
   if (bar.kind === "step") forms.push(bar.label.slice(5)); // its number
-  const names = bar.ambiguous ? forms.filter((form) => !/^[\d.]+$/.test(form)) : forms;
+  const isCut = (/** @type {string} */ form) => /^\d/.test(form) && !/^\d/.test(bar.label);
+  const names = bar.kind === "step" ? forms : forms.filter((form) => !isCut(form));
   return names.find((form) => widthOf(pen, form, 10, weight) <= room) ?? "";
 }
 

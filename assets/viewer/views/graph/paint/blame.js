@@ -28,11 +28,18 @@ export function paintBlame(pen, look, boxes, written) {
       finding?.nodes.includes(box.ref) &&
       savedTensors[box.ref].some((badge) => badge.width && isBroken(badge)),
   );
-  const culprit = boxes.find((box) => {
-    const node = box.kind === "node" && scene.nodes[box.ref];
-    return node && node.writes && node.lineno === finding?.culprit_line;
-  });
-  if (!victim || !culprit || victim === culprit) return;
+  if (!victim) return;
+  // The line may run several times: the write next to the victim.
+  const distance = (/** @type {Box} */ box) =>
+    1e9 * +(scene.nodes[box.ref].group !== scene.nodes[victim.ref].group) +
+    Math.abs(box.y - victim.y);
+  const [culprit] = boxes
+    .filter((box) => {
+      const node = box.kind === "node" && scene.nodes[box.ref];
+      return node && node.writes && node.lineno === finding?.culprit_line;
+    })
+    .sort((a, b) => distance(a) - distance(b));
+  if (!culprit || victim === culprit) return;
   const { palette } = pen;
   const badges = savedTensors[victim.ref];
   const badge = badges.filter(isBroken)[0];
@@ -60,6 +67,7 @@ export function paintBlame(pen, look, boxes, written) {
     const exit = next.length ? y + side * (culprit.height / 2 + 5) : y;
     const lane =
       LANE + Math.max(next.length ? start : rightOf(culprit), left, ...between.map(rightOf));
+    const tip = badgeY - (up || 1) * (BADGE_HEIGHT / 2 + 2);
     const under = !up || lane < left + badge.width - 6;
     points = [
       [start, y],
@@ -67,7 +75,11 @@ export function paintBlame(pen, look, boxes, written) {
     ];
     if (under) {
       const at = up ? lane : left + badge.width / 2;
-      points.push([points[1][0], exit], [at, exit], [at, badgeY - side * (BADGE_HEIGHT / 2 + 2)]);
+      points.push([points[1][0], exit], [at, exit], [at, tip]);
+    } else if (badges.at(-1) !== badge) {
+      // It comes from above or below, not across the badges behind it.
+      const [at, gap] = [left + badge.width / 2, tip - side * 5];
+      points.push([points[1][0], exit], [lane, exit], [lane, gap], [at, gap], [at, tip]);
     } else {
       const end = left + badge.width + 2;
       const corner = Math.max(lane, end + LANE);
@@ -76,11 +88,11 @@ export function paintBlame(pen, look, boxes, written) {
   }
   paintArrow(pen, points);
   const { slot, version } = savedTensorLabel(badge);
-  const text = `${scene.nodes[culprit.ref].op} writes ${slot} ${version}`;
-  const width = widthOf(pen, text, TEXT_SIZE, 600);
+  const { op } = scene.nodes[culprit.ref];
   const edge = look.camera.x + look.width / look.camera.scale - 4;
   const corner = Math.max(...points.map(([x]) => x)) + BADGE_GAP;
-  const start = Math.min(rightOf(culprit) + 4, edge - width);
+  const wide = widthOf(pen, `${op} writes ${slot} ${version}`, TEXT_SIZE, 600);
+  const start = Math.min(rightOf(culprit) + 4, edge - wide);
   /** @type {[x: number, y: number][]} */
   const places = [
     [corner, y],
@@ -96,17 +108,35 @@ export function paintBlame(pen, look, boxes, written) {
     top: at - 6,
     bottom: at + 6,
   }));
-  const isFree = (/** @type {[number, number]} */ [x, middle]) =>
+  // The lines of the path are as strong as the arrow: no text on them.
+  const path = look.placement.lines
+    .filter(({ group, link }) =>
+      scene.groups[group].links[link].edges.some((edge) => scene.edges[edge].on_path),
+    )
+    .flatMap(({ points }) =>
+      points.slice(1).map(([x, y], at) => ({
+        left: Math.min(x, points[at][0]) - 3,
+        right: Math.max(x, points[at][0]) + 3,
+        top: Math.min(y, points[at][1]),
+        bottom: Math.max(y, points[at][1]),
+      })),
+    );
+  const isFree = (/** @type {number} */ width, /** @type {[number, number]} */ [x, middle]) =>
     x + width <= edge &&
-    [...extents, ...notes].every(
+    [...extents, ...notes, ...path].every(
       (each) =>
         each.right < x ||
         each.left > x + width ||
         each.bottom < middle - 8 ||
         each.top > middle + 8,
     );
-  const [x, middle] = places.find(isFree) ?? places[4];
-  paintText(pen, text, x, middle, { size: TEXT_SIZE, weight: 600, color: palette.mutation });
+  for (const text of [`${op} writes ${slot} ${version}`, `${op} writes ${slot}`, "written"]) {
+    const width = widthOf(pen, text, TEXT_SIZE, 600);
+    const place = places.find((each) => isFree(width, each));
+    if (!place) continue;
+    paintText(pen, text, ...place, { size: TEXT_SIZE, weight: 600, color: palette.mutation });
+    return;
+  }
 }
 
 /**

@@ -1,0 +1,94 @@
+// @ts-check
+/** Saved memory over time in layers: by kind of saved tensor, module or source line. */
+
+import { kindOfStorage } from "./fold.js";
+import { blockPrefix, formatPlace, plural } from "./format.js";
+
+/** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
+/** @typedef {import("../types.js").Scene} Scene */
+/** @typedef {"module" | "kind" | "line"} Grouping */
+/** @typedef {{label: string, values: number[], peak: number, first: number}} Layer */
+
+const MAX_LAYERS = 9;
+const MAX_TIMES = 600;
+
+/** @type {Record<Grouping, (storage: CountedStorage, scene: Scene) => string>} */
+export const GROUPINGS = {
+  module: (storage) => blockPrefix(storage.module) || "no module",
+  kind: ({ storage_id }, scene) => kindOfStorage(scene, storage_id),
+  line: (storage) => formatPlace(storage.filename, storage.lineno) || "no line",
+};
+
+/**
+ * Return the times at which the saved memory changes, at most about `MAX_TIMES` of them.
+ *
+ * @param {import("../store.js").Store} store
+ * @returns {number[]}
+ */
+export function changeTimes({ scene, sceneIndex }) {
+  const times = new Set([0, sceneIndex.end]);
+  for (const { holds } of scene.counted_storages)
+    for (const time of holds) if (time >= 0) times.add(time);
+  const sorted = [...times].sort((a, b) => a - b);
+  const step = Math.ceil(sorted.length / MAX_TIMES);
+  const peak = scene.memory.find((point) => point.nbytes === scene.summary.peak_nbytes)?.time_ns;
+  return sorted.filter((time, at) => at % step === 0 || at === sorted.length - 1 || time === peak);
+}
+
+/**
+ * @param {import("../store.js").Store} store
+ * @param {number[]} times
+ * @param {Grouping} grouping
+ * @returns {Layer[]} from the bottom, the earliest first; the smallest ones are merged
+ */
+export function stackLayers({ scene }, times, grouping) {
+  /** @type {Map<string, Layer>} */
+  const layers = new Map();
+  for (const storage of scene.counted_storages) {
+    const label = GROUPINGS[grouping](storage, scene);
+    let layer = layers.get(label);
+    if (!layer) {
+      layer = { label, values: times.map(() => 0), peak: 0, first: storage.holds[0] ?? Infinity };
+      layers.set(label, layer);
+    }
+    for (let at = 0; at < storage.holds.length; at += 2) {
+      const [start, end] = [storage.holds[at], storage.holds[at + 1]];
+      for (let i = firstAtOrAfter(times, start); i < times.length; i++) {
+        if (end >= 0 && times[i] >= end) break;
+        layer.values[i] += storage.nbytes;
+      }
+    }
+  }
+  for (const layer of layers.values()) layer.peak = Math.max(...layer.values);
+  const sorted = [...layers.values()].filter((l) => l.peak).sort((a, b) => b.peak - a.peak);
+  const kept = sorted.slice(0, sorted.length > MAX_LAYERS ? MAX_LAYERS - 1 : MAX_LAYERS);
+  const rest = sorted.slice(kept.length);
+  kept.sort((a, b) => a.first - b.first);
+  if (rest.length) {
+    const values = times.map((_, at) => rest.reduce((sum, l) => sum + l.values[at], 0));
+    const label = `${rest.length} others`;
+    kept.push({ label, values, peak: Math.max(...values), first: Infinity });
+  }
+  const { older_nbytes: older, older_steps } = scene.summary;
+  if (older) {
+    const label = `${plural(older_steps, "step")} no longer shown`;
+    kept.unshift({ label, values: times.map(() => older), peak: older, first: -1 });
+  }
+  return kept;
+}
+
+/**
+ * @param {number[]} sorted
+ * @param {number} value
+ * @returns {number}
+ */
+function firstAtOrAfter(sorted, value) {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

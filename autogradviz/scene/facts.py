@@ -1,0 +1,135 @@
+"""Sentences about a recording that hold whether or not anything is wrong.
+
+The panel of the fold, the details of the recording and the page of a recording without findings
+show the same sentences, each with the view that has the evidence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from autogradviz.analysis.causal_graph import ZEROING
+from autogradviz.analysis.formatting import format_bytes, plural, short_location
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.gradient_storages_and_steps import gradient_storages
+from autogradviz.scene.schema import SceneFact
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.types import Op, Parameter
+    from autogradviz.scene.schema import SceneUnusedParameter
+
+
+def build_facts(
+    analysis: Analysis, unused: Collection[SceneUnusedParameter], blamed: Collection[int]
+) -> tuple[SceneFact, ...]:
+    """Return the sentences, the most general first."""
+    return (
+        *_gradients(analysis, unused),
+        *_writes(analysis, blamed),
+        *_memory(analysis),
+        *_recomputations(analysis),
+    )
+
+
+def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> Iterator[SceneFact]:
+    """Yield the number of parameters with a gradient, and of those with none, zeros or NaN."""
+    leaves: dict[int, Parameter] = {}
+    for node in analysis.graph.nodes.values():
+        leaf = node.parameter
+        if leaf is not None and leaf.name:
+            known = leaves.get(leaf.tensor.tensor_id)
+            if known is None or leaf.accumulated or not known.accumulated:
+                leaves[leaf.tensor.tensor_id] = leaf
+    idle = [each for each in unused if each.requires_grad]
+    count = len(leaves) + len(idle)
+    if not count or not any(node.runs for node in analysis.graph.nodes.values()):
+        return
+    infinite = [each for each in leaves.values() if not each.finite]
+    got = [each for each in leaves.values() if each.finite and each.accumulated]
+    zero = [each for each in got if each.norm == 0]
+    none = count - len(infinite) - len(got)
+    cleared = _cleared_in_place(analysis, zero)
+    zero_count = len(zero) - sum(cleared.values())
+    words = f"{len(got) - zero_count:,} of {plural(count, 'parameter')} got a gradient"
+    norms = [each.norm for each in got if each.norm]
+    if norms and len(norms) > 1:
+        words += f", norms {_norm(min(norms))} to {_norm(max(norms))}"
+    problems = [
+        f"{none:,} got none" if none else "",
+        f"{zero_count:,} got zeros" if zero_count else "",
+        f"{len(infinite):,} got NaN or infinity" if infinite else "",
+    ]
+    text = "; ".join([words, *filter(None, problems)])
+    yield SceneFact(text=text, view="graph", good=not any(problems))
+    for place, number in cleared.most_common(1):
+        line = f" at {place}" if place else ""
+        are = "is" if number == 1 else "are"
+        yield SceneFact(
+            text=f"{plural(number, 'gradient')} {are} zero now: cleared{line}",
+            view="graph",
+            good=True,
+        )
+
+
+def _norm(value: float) -> str:
+    return f"{value:.2g}"
+
+
+def _cleared_in_place(analysis: Analysis, zero: Collection[Parameter]) -> Counter[str]:
+    """Return the number of gradients that an op cleared last, by its line."""
+    found: Counter[str] = Counter()
+    if not zero:
+        return found
+    storages = gradient_storages(Evidence(analysis))
+    wanted = {each for leaf in zero for each in storages.get(leaf.tensor.tensor_id, ())}
+    last: dict[int, Op] = {}  # the last op that wrote a storage
+    for op in analysis.ops:
+        for tensor in op.written:
+            if tensor.storage_id in wanted and tensor.storage_id is not None:
+                last[tensor.storage_id] = op
+    for leaf in zero:
+        ops = [last[each] for each in storages.get(leaf.tensor.tensor_id, ()) if each in last]
+        latest = max(ops, key=lambda op: op.seq, default=None)
+        if latest is not None and latest.name in ZEROING:
+            found[short_location(latest.location) if latest.location else ""] += 1
+    return found
+
+
+def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
+    """Yield the number of saved tensors that were written after their save."""
+    count = len(analysis.saved)
+    wrong = len({*blamed, *analysis.stale} & analysis.saved.keys())
+    if count:
+        yield SceneFact(
+            text=f"{wrong:,} of {plural(count, 'saved tensor')} were written after the save",
+            view="tensors",
+            good=not wrong,
+        )
+
+
+def _memory(analysis: Analysis) -> Iterator[SceneFact]:
+    """Yield the bytes that are still held at the end."""
+    sizes = analysis.saved_memory.total()
+    if not sizes.saved or analysis.error is not None:
+        return
+    held = sizes.held + sizes.older
+    text = (
+        f"{format_bytes(held)} of saved tensors are still held at the end"
+        if held
+        else f"all {format_bytes(sizes.saved)} of saved tensors were released"
+    )
+    yield SceneFact(text=text, view="tensors", good=not held)
+
+
+def _recomputations(analysis: Analysis) -> Iterator[SceneFact]:
+    """Yield the number of recomputations that ran the ops of their forward."""
+    runs = [run for region in analysis.regions for run in region.recomputations]
+    if not runs:
+        return
+    same = sum(run.first_difference is None for run in runs)
+    text = f"{same:,} of {plural(len(runs), 'recomputation')} ran the same ops as the forward"
+    yield SceneFact(text=text, view="checkpoint", good=same == len(runs))
