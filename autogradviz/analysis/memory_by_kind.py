@@ -184,16 +184,6 @@ class MemoryByKind:
         """
         return self._by(lambda life: "" if life.location is None else str(life.location), seq)
 
-    def places(self) -> Counter[tuple[MemoryKind, str, str]]:
-        """Return the bytes at the peak by kind, module, and text of the line; "" if not known."""
-        sums: Counter[tuple[MemoryKind, str, str]] = Counter()
-        for life in self._lives:
-            kind = life.kind_at(self.peak.seq)
-            if kind is not None:
-                text = "" if life.location is None else life.location.text
-                sums[kind, life.module, text] += life.nbytes
-        return sums
-
     def _by(self, key: object, seq: int | None) -> dict[str, dict[str, int]]:
         at = self.peak.seq if seq is None else seq
         sums: dict[str, Counter[str]] = defaultdict(Counter)
@@ -442,6 +432,17 @@ def _deaths(analysis: Analysis) -> dict[int, int]:
         for event in analysis.log.of(StoragesFreed)
         for storage_id in event.storage_ids
     }
+
+
+def sums_by_statement(memory: MemoryByKind) -> Counter[tuple[MemoryKind, str, str]]:
+    """Return the bytes at the peak by kind, module, and text of the line; "" if not known."""
+    sums: Counter[tuple[MemoryKind, str, str]] = Counter()
+    for life in memory._lives:  # noqa: SLF001 - of this module
+        kind = life.kind_at(memory.peak.seq)
+        if kind is not None:
+            text = "" if life.location is None else life.location.text
+            sums[kind, life.module, text] += life.nbytes
+    return sums
 
 
 def has_memory(analysis: Analysis) -> bool:

@@ -6,7 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.analysis.memory_by_kind import KINDS, has_memory, measure_memory
+from autogradviz.analysis.memory_by_kind import (
+    KINDS,
+    has_memory,
+    measure_memory,
+    sums_by_statement,
+)
 from autogradviz.comparison.result import Difference
 from autogradviz.scene.display_text import merge_numbered_names
 
@@ -22,7 +27,7 @@ _LEAST: Final = 0.02
 
 
 def memory_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield what differs at the peaks of two recordings with ``memory=True``, or plans.
+    """Yield the differences at the peaks of two recordings with ``memory=True``, or plans.
 
     First the peaks and their kinds; then the statements with the largest differences. Statements
     are compared by module, kind and text, so that line numbers may differ.
@@ -49,7 +54,7 @@ def memory_differences(before: Analysis, after: Analysis) -> Iterator[Difference
 
 def _by_statement(both: list[MemoryByKind]) -> list[Counter[tuple[str, str, str]]]:
     """Return the bytes at the peak by kind, module and statement; numbered modules are one."""
-    places = [memory.places() for memory in both]
+    places = [sums_by_statement(memory) for memory in both]
     names = merge_numbered_names(dict.fromkeys(m for each in places for _, m, _ in each))
     sums: list[Counter[tuple[str, str, str]]] = []
     for each in places:

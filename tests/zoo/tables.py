@@ -101,7 +101,7 @@ NEAR = 0.03
 
 
 def _plans(rows: list[dict]) -> str:
-    """Return how near the plans are to the trainings, and which trainings have none."""
+    """Return the distances of plans from their trainings, and the trainings without one."""
     plans = [(row["model"], plan) for row in rows for plan in row.get("plans", ())]
     compared = [(model, plan) for model, plan in plans if "peak" in plan]
     if not compared:
