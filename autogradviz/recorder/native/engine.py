@@ -40,7 +40,7 @@ from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
 from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, FakeTensor
-from autogradviz.support.defer_signals import interrupt_again
+from autogradviz.support.defer_signals import without_raising
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -91,14 +91,8 @@ class NativeSequence(EventSequence):
 
     def _act(self, seq: int) -> None:
         """Call ``on_due``; C++ has recorded many events. C++ drops what this raises."""
-        ended = [False]
-        try:
-            if seq >= self.due:
-                self.on_due(seq)
-        except BaseException as error:  # noqa: BLE001 - of a handler, deferred while it acted
-            interrupt_again((error,), ended)
-        finally:
-            ended[0] = True
+        if seq >= self.due:
+            without_raising(partial(self.on_due, seq), None)
 
 
 class NativeEngine:
