@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CHILD_ENDED: Final = (signal.SIGCHLD,) if hasattr(signal, "SIGCHLD") else ()
 """The signal of a child process that has ended, where the system has it."""
+
+_T = TypeVar("_T")
 
 _POLL_S: Final = 0.001
 
@@ -79,6 +81,21 @@ def _interrupt_after(numbers: set[int], ended: list[bool]) -> None:
         time.sleep(_POLL_S)
     for number in numbers:
         _thread.interrupt_main(number)  # type: ignore[arg-type]  # any number
+
+
+def without_raising(work: Callable[[], _T], otherwise: _T) -> _T:
+    """Return what a function returns, or the other value if the handler of a signal raised in it.
+
+    For what C++ calls where it must drop exceptions; the signal is sent again afterwards.
+    """
+    ended = [False]
+    try:
+        return work()
+    except BaseException as error:  # noqa: BLE001 - only exceptions of handlers end here
+        interrupt_again((error,), ended)
+        return otherwise
+    finally:
+        ended[0] = True
 
 
 def callback_of_weakref(work: Callable[[], object]) -> Callable[[Any], object]:

@@ -16,8 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_
 import autogradviz
 from autogradviz.errors import AlreadyRecordingError
 from autogradviz.events import OpCalled, TensorReleased, TensorSaved
+from autogradviz.recorder.compile.leave_out_generated_code_ops import CompiledCode
 from autogradviz.recorder.hook_points import HookPoints
 from autogradviz.recorder.recorder import Recorder
+from autogradviz.recorder.retention.flight_recorder import BATCH, FlightRecorder
 
 
 @pytest.fixture(params=["python", "native"])
@@ -247,6 +249,58 @@ def test_mode_entered_before_the_recording_may_be_left_inside(engine):
         torch.ones(2).exp()
     assert _len_torch_dispatch_stack() == 0
     assert trace.log.of(OpCalled)[-1].op == "aten.exp.default"
+
+
+class Rang(Exception):
+    pass
+
+
+@pytest.fixture
+def interrupt():
+    """A signal whose handler raises ``Rang``."""
+
+    def handler(*_):
+        raise Rang
+
+    before = signal.signal(signal.SIGINT, handler)
+    yield partial(signal.raise_signal, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def calling_first(work, method):
+    """Return a method that calls a function when it is called for the first time."""
+    called = []
+
+    def call(*args):
+        if not called:
+            called.append(args)
+            work()
+        return method(*args)
+
+    return call
+
+
+def test_no_exception_of_a_handler_is_lost_while_a_flight_recorder_drops_steps(
+    engine, interrupt, monkeypatch
+):
+    act = calling_first(interrupt, FlightRecorder._during_step)
+    monkeypatch.setattr(FlightRecorder, "_during_step", act)
+    with pytest.raises(Rang), autogradviz.record(engine=engine, keep_steps=1):
+        x = torch.ones(1)
+        for _ in range(3 * BATCH):
+            x = x * 1
+
+
+def test_no_exception_of_a_handler_is_lost_while_the_caller_of_an_operator_is_examined(
+    engine, interrupt, monkeypatch
+):
+    find = calling_first(interrupt, CompiledCode._find)
+    monkeypatch.setattr(CompiledCode, "_find", find)
+    with pytest.raises(Rang), autogradviz.record(engine=engine):
+        torch.compile(torch.exp, backend="eager")(torch.ones(1))
+        x = torch.ones(1)
+        for _ in range(1000):
+            x = x * 1
 
 
 def test_no_exception_of_a_handler_is_lost_when_a_graph_is_freed(engine, monkeypatch):

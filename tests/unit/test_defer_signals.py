@@ -15,6 +15,7 @@ from autogradviz.support.defer_signals import (
     called_when_freed,
     interrupt_again,
     uninterrupted,
+    without_raising,
 )
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="needs SIGCHLD")
@@ -120,3 +121,28 @@ def test_a_finalizer_is_called_once_when_the_object_is_freed():
     assert called == []
     del owner
     assert called == [1]
+
+
+def test_the_signal_of_a_handler_that_raised_is_sent_again_after_code_that_must_not_raise():
+    def ring(*_):
+        message = "rang"
+        raise ValueError(message)
+
+    def work():
+        interrupt_main()
+        return 1
+
+    passed = []
+    before = signal.signal(signal.SIGINT, ring)
+    try:
+        with pytest.raises(ValueError, match="rang"):
+            passed.append(without_raising(work, 0))
+            run_for_seconds(10)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert passed == [0]
+
+
+def test_an_error_of_no_handler_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        without_raising(lambda: 1 // 0, 0)

@@ -11,6 +11,7 @@ Generated code belongs to one graph of one region, so this is decided once for e
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from autogradviz.recorder.ops.eager_or_compiled_callers import (
 from autogradviz.recorder.ops.op_schemas import signature_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import OpOverload
+from autogradviz.support.defer_signals import without_raising
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -75,9 +77,12 @@ class CompiledCode:
     def ask(self) -> int:
         """Return the origin of the operator that the calling frame is about to run.
 
-        C++ remembers the answer for the code object of that frame.
+        C++ remembers the answer for the code object of that frame, and drops what this raises.
         """
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way
+        frame = sys._getframe(1)  # noqa: SLF001 - the documented way
+        return without_raising(partial(self._origin_of_caller, frame), EAGER)
+
+    def _origin_of_caller(self, frame: FrameType | None) -> int:
         while frame is not None and frame.f_code is OVERLOAD_CODE:
             frame = frame.f_back
         return EAGER if frame is None else max(self._origin_of_code(frame), EAGER)

@@ -40,6 +40,7 @@ from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
 from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, FakeTensor
+from autogradviz.support.defer_signals import without_raising
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -89,9 +90,9 @@ class NativeSequence(EventSequence):
             self._recording.set_due(_NEVER, None)
 
     def _act(self, seq: int) -> None:
-        """Call ``on_due``; C++ has recorded many events."""
+        """Call ``on_due``; C++ has recorded many events. C++ drops what this raises."""
         if seq >= self.due:
-            self.on_due(seq)
+            without_raising(partial(self.on_due, seq), None)
 
 
 class NativeEngine:
