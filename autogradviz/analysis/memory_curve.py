@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
+from autogradviz.event_log.saved_bytes import Change, sum_bytes
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.support.fast_dataclass_constructor import maker
 
@@ -30,7 +31,7 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     times: dict[int, int] = {}
     for kind in (TensorReleased, TensorUnpacked):
         times.update(log.fields(kind, "seq", "time_ns"))
-    changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
+    changes: list[Change] = []
     for saved_id, saved_ns in log.fields(TensorSaved, "saved_id", "time_ns"):
         tensor = saved.get(saved_id)
         if tensor is None:
@@ -43,30 +44,23 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
         if released_seq is not None:
             released_ns = times.get(released_seq, time_ns)
             changes.append((released_seq, -1, released_ns, tensor.saved_id))
-    return _sum_changes(sorted(changes), saved)
+    return _sum_changes(changes, saved)
 
 
-def _sum_changes(
-    changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTensor]
-) -> MemoryCurve:
+def _sum_changes(changes: list[Change], saved: dict[int, SavedTensor]) -> MemoryCurve:
     """Return the curve, with one point for each event that changes the sum."""
-    holders: dict[int | None, int] = {}
     points: dict[int, tuple[int, int]] = {}  # seq -> time, bytes
     started: dict[int | None, tuple[int, int, int]] = {}  # storage -> saved tensor, seq, time
     holds: list[Hold] = []
-    nbytes = 0
-    for seq, change, time_ns, saved_id in changes:
-        tensor = saved[saved_id].tensor
-        storage_id = tensor.storage_id
-        before = holders.get(storage_id, 0)
-        holders[storage_id] = before + change
-        if before == 0 or before + change == 0:
-            nbytes += change * tensor.storage_nbytes
-            points[seq] = (time_ns, nbytes)
-            if before == 0:
-                started[storage_id] = (saved_id, seq, time_ns)
-            else:
-                holds.append(_hold(saved, *started.pop(storage_id), seq, time_ns))
+    tensors = ((saved_id, each.tensor) for saved_id, each in saved.items())
+    storages = {each: (tensor.storage_id, tensor.storage_nbytes) for each, tensor in tensors}
+    for (seq, _, time_ns, saved_id), nbytes, begins in sum_bytes(changes, storages):
+        points[seq] = (time_ns, nbytes)
+        storage_id = storages[saved_id][0]
+        if begins:
+            started[storage_id] = (saved_id, seq, time_ns)
+        else:
+            holds.append(_hold(saved, *started.pop(storage_id), seq, time_ns))
     holds += [_hold(saved, *start, None, None) for start in started.values()]
     holds.sort(key=lambda hold: (hold.start_ns, hold.saved_id))
     return MemoryCurve(
