@@ -65,7 +65,7 @@ def release_of_recomputed(
 
 
 def sum_bytes(
-    changes: Iterable[Change], storages: Mapping[int, tuple[int | None, int]]
+    changes: Iterable[Change], storages: Mapping[int, tuple[object, int]]
 ) -> Iterator[tuple[Change, int, bool]]:
     """Yield the changes that begin or end the hold of a storage.
 
@@ -75,7 +75,7 @@ def sum_bytes(
         changes: in any order.
         storages: storage and its bytes, by saved tensor.
     """
-    holders: dict[int | None, int] = defaultdict(int)
+    holders: dict[object, int] = defaultdict(int)
     nbytes = 0
     for each in sorted(changes):
         storage_id, size = storages[each[3]]
