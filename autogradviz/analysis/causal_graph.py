@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.acyclic_parents import acyclic
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
 
 NO_OP: Final = -1
+_seq: Final = attrgetter("seq")
 
 ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 """Ops by which gradients are cleared in place."""
@@ -246,7 +248,7 @@ class CausalGraph:
         for tensor_id, required in log.fields(RequiresGradChanged, "tensor_id", "requires_grad"):
             if tensor_id in wanted:
                 wanted[tensor_id] = required
-        held = {each for ids in log.column(OptimizerStepped, "tensor_ids") for each in ids}
+        held = self.held
         for tensor_id in held:
             wanted.setdefault(tensor_id, True)
         if held:  # a copy of a model that is not trained: a target, a teacher
@@ -404,14 +406,13 @@ class CausalGraph:
     @cached_property
     def _first_backward(self) -> dict[int, int]:
         """The event at which the first backward that ran each node started."""
-        starts = self.analysis.log.fields(BackwardStarted, "backward_id", "seq")
-        return self._first_of(dict(starts))
+        return self._first_of({each: event.seq for each, event in self.backwards.items()})
 
     @cached_property
     def _freed(self) -> dict[int, int]:
         """The event at which the first backward started that freed each node."""
-        starts = self.analysis.log.fields(BackwardStarted, "backward_id", "seq", "retain_graph")
-        return self._first_of({each: seq for each, seq, retained in starts if not retained})
+        starts = self.backwards.items()
+        return self._first_of({each: e.seq for each, e in starts if not e.retain_graph})
 
     def _first_of(self, starts: dict[int, int]) -> dict[int, int]:
         """Return the start of the first of some backwards that ran each node."""
@@ -423,9 +424,19 @@ class CausalGraph:
         return found
 
     @cached_property
-    def _steps(self) -> tuple[list[int], list[tuple[int, ...]]]:
-        rows = sorted(self.analysis.log.fields(OptimizerStepped, "seq", "tensor_ids"))
-        return [seq for seq, _ in rows], [ids for _, ids in rows]
+    def steps(self) -> list[OptimizerStepped]:
+        """The steps of all optimizers, oldest first."""
+        return sorted(self.analysis.log.of(OptimizerStepped), key=_seq)
+
+    @cached_property
+    def held(self) -> set[int]:
+        """The tensors of the optimizers that stepped."""
+        return {each for event in self.steps for each in event.tensor_ids}
+
+    @cached_property
+    def backwards(self) -> dict[int, BackwardStarted]:
+        """The starts of all backwards, by id."""
+        return {event.backward_id: event for event in self.analysis.log.of(BackwardStarted)}
 
     @cached_property
     def _updated(self) -> dict[int, frozenset[int]]:
@@ -444,8 +455,8 @@ class CausalGraph:
         latest = max(made, default=NO_OP)
         if latest == NO_OP:
             return False
-        seqs = self._steps[0]
-        if bisect_right(seqs, self.op_seqs[latest]) < bisect_left(seqs, at):
+        since = bisect_right(self.steps, self.op_seqs[latest], key=_seq)
+        if since < bisect_left(self.steps, at, key=_seq):
             return True
         nodes = [self.node_of_op[each] for each in made if each in self.node_of_op]
         return bool(nodes) and all(self._freed.get(each, at) < at for each in nodes)
@@ -458,14 +469,14 @@ class CausalGraph:
         return self._updated[start]
 
     def _updated_after(self, start: int) -> frozenset[int]:
-        seqs, held = self._steps
+        seqs = [event.seq for event in self.steps]
         starts = self._backward_starts
         first = bisect_right(seqs, start)
         if start == NO_ID or first == len(seqs):
             return frozenset()
         after = bisect_right(starts, seqs[first])
         last = bisect_left(seqs, starts[after]) if after < len(starts) else len(seqs)
-        return frozenset(each for ids in held[first:last] for each in ids)
+        return frozenset(each for event in self.steps[first:last] for each in event.tensor_ids)
 
     @cached_property
     def slice_ops(self) -> list[int]:

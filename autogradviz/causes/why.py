@@ -23,7 +23,6 @@ from autogradviz.events import (
     GradAccumulated,
     LossRead,
     OldGraphHeld,
-    OptimizerStepped,
     ParameterSeen,
     RecorderLimited,
     RecordingStarted,
@@ -178,7 +177,8 @@ class _Answers:
             return NOT_FINITE
         if norm == 0:
             return ZERO
-        return NO_OPTIMIZER if self._held and tensor_id not in self._held else HOW
+        held = self._graph.held
+        return NO_OPTIMIZER if held and tensor_id not in held else HOW
 
     def _of_parameter(self, tensor_id: int, question: str | None) -> Explanation:
         name = self._analysis.parameters[tensor_id][0]
@@ -220,11 +220,6 @@ class _Answers:
         last = self._accumulated.get(tensor_id)
         numbers = (last, start.seq if start is not None else None)
         return _step(text, place, [number for number in numbers if number is not None])
-
-    @cached_property
-    def _held(self) -> set[int]:
-        """The tensors of optimizers that stepped."""
-        return {t for e in self._analysis.log.of(OptimizerStepped) for t in e.tensor_ids}
 
     @cached_property
     def _accumulated(self) -> dict[int, int]:

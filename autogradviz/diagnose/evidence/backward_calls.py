@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.events import BackwardStarted
-
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.events import BackwardStarted
 
 
 def backward_of(evidence: Evidence, backward_id: int | None) -> BackwardStarted | None:
     """Return the start of a backward."""
-    started = evidence.analysis.log.of(BackwardStarted)
-    return next((event for event in started if event.backward_id == backward_id), None)
+    return None if backward_id is None else evidence.causal_graph.backwards.get(backward_id)
 
 
 def backward_line(evidence: Evidence, backward_id: int | None) -> SourceLocation | None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.events import OptimizerStepped
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Node, Op
@@ -81,7 +80,7 @@ def _not_trained(evidence: Evidence, before: Op, moment: int) -> bool:
     graph = evidence.causal_graph
     behind = graph.reachable([] if before.node_id is None else [before.node_id])
     leaves = {graph.leaves[node_id] for node_id in behind & graph.leaves.keys()}
-    steps = [s for s in evidence.analysis.log.of(OptimizerStepped) if s.seq > moment]
+    steps = [event for event in graph.steps if event.seq > moment]
     return bool(steps and leaves) and not any(leaves & set(step.tensor_ids) for step in steps)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from autogradviz.analysis.causal_graph import RUNNING_STATISTICS, CausalGraph
 from autogradviz.diagnose.source.import_graph import with_imported
 from autogradviz.events import (
-    BackwardStarted,
     ErrorRaised,
     FrameSeen,
     NodeFinished,
@@ -338,7 +337,7 @@ class Evidence:
 
     def first_backward(self, node: Node) -> SourceLocation | None:
         """Return the line of the first backward in which a node finished."""
-        starts = {event.backward_id: event for event in self.analysis.log.of(BackwardStarted)}
+        starts = self.causal_graph.backwards
         for event in self.analysis.log.of(NodeFinished):
             if event.node_id == node.node_id and event.backward_id in starts:
                 return self.analysis.location(starts[event.backward_id].stack_id)

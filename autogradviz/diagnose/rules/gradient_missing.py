@@ -27,7 +27,6 @@ from autogradviz.events import (
     ModuleEntered,
     NodeFinished,
     NodeStarted,
-    OptimizerStepped,
     ParameterSeen,
     PlacementsChanged,
     RecorderLimited,
@@ -131,7 +130,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         else {tensors[tensor_id].shape for tensor_id in reached - requires.keys()}
     )  # fmt: skip
     # A model that no optimizer trains, as a target network, needs no gradient.
-    held = {each for event in log.of(OptimizerStepped) for each in event.tensor_ids}
+    held = evidence.causal_graph.held
     trained = held if held and evidence.analysis.error is None else requires.keys()
     names = evidence.analysis.parameters
     return {

@@ -11,7 +11,6 @@ from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     between,
     gradient_storages,
-    optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -66,7 +65,7 @@ def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
 def _by_optimizer(evidence: Evidence) -> list[list[OptimizerStepped]]:
     """Return the steps of each optimizer."""
     found: dict[tuple[int, ...], list[OptimizerStepped]] = {}
-    for event in optimizer_steps(evidence):
+    for event in evidence.causal_graph.steps:
         found.setdefault(tuple(sorted(event.tensor_ids)), []).append(event)
     return list(found.values())
 

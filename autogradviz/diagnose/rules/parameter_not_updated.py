@@ -16,7 +16,6 @@ from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     gradient_storages,
     gradients_in_use,
-    optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -58,7 +57,7 @@ class _Unused(NamedTuple):
 def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the parameters whose gradients no optimizer and no operator uses."""
     log = evidence.analysis.log
-    steps = optimizer_steps(evidence)
+    steps = evidence.causal_graph.steps
     sharded = any(map(log.of, (DistributedTensorSeen, ParametersUnsharded)))
     if not steps or sharded or any(e.hook_point in _PARTIAL for e in log.of(RecorderLimited)):
         return
@@ -70,7 +69,7 @@ def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
 def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unused]:
     analysis = evidence.analysis
     tensors, log = analysis.tensors, analysis.log
-    held = {tensor_id for event in steps for tensor_id in event.tensor_ids}
+    held = evidence.causal_graph.held
     held_storages = storages(tensors[tensor_id] for tensor_id in held)
     hooked = {
         event.tensor_id
@@ -261,7 +260,7 @@ def _replaced(evidence: Evidence, first: _Unused, creator: Op | None) -> _Hidden
         return None
     shape = analysis.tensors[first.tensor_id].shape
     before = {op.seq for op in analysis.ops if op.location == creator.location}
-    for event in optimizer_steps(evidence):
+    for event in evidence.causal_graph.steps:
         for tensor_id in event.tensor_ids:
             held = analysis.tensors[tensor_id]
             older = _creator(analysis, held)
