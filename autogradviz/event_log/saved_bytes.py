@@ -1,4 +1,4 @@
-"""When saved tensors are held, and the bytes of the storages that they hold."""
+"""The bytes of the storages that saved tensors hold, and how long they hold them."""
 
 from __future__ import annotations
 
