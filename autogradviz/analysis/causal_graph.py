@@ -232,22 +232,23 @@ class CausalGraph:
     # --- parameters -------------------------------------------------------------------------
 
     @cached_property
+    def requires_grad(self) -> dict[int, bool]:
+        """Whether each parameter of a module that was called requires a gradient, at the end."""
+        log = self.analysis.log
+        seen = log.fields(ParameterSeen, "tensor_id", "buffer", "requires_grad")
+        found = {tensor_id: required for tensor_id, is_buffer, required in seen if not is_buffer}
+        for tensor_id, required in log.fields(RequiresGradChanged, "tensor_id", "requires_grad"):
+            if tensor_id in found:
+                found[tensor_id] = required
+        return found
+
+    @cached_property
     def parameters(self) -> dict[int, str]:
         """The parameters that are trained, with their names, by tensor id.
 
         If an optimizer stepped: those that it has, or that got a gradient.
         """
-        log = self.analysis.log
-        wanted = {
-            tensor_id: required
-            for tensor_id, buffer, required in log.fields(
-                ParameterSeen, "tensor_id", "buffer", "requires_grad"
-            )
-            if not buffer
-        }
-        for tensor_id, required in log.fields(RequiresGradChanged, "tensor_id", "requires_grad"):
-            if tensor_id in wanted:
-                wanted[tensor_id] = required
+        wanted = dict(self.requires_grad)
         held = self.held
         for tensor_id in held:
             wanted.setdefault(tensor_id, True)
@@ -255,7 +256,7 @@ class CausalGraph:
             used = held | self.got_gradient.keys()
             wanted = {each: required for each, required in wanted.items() if each in used}
         if not wanted:  # no module was called: the inputs of autograd.grad
-            requested = log.column(BackwardStarted, "input_tensor_ids")
+            requested = self.analysis.log.column(BackwardStarted, "input_tensor_ids")
             wanted = {each: True for ids in requested for each in ids if each != NO_ID}
         return {
             tensor_id: self.analysis.leaf_name(tensor_id)

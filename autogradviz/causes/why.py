@@ -23,7 +23,6 @@ from autogradviz.events import (
     GradAccumulated,
     LossRead,
     OldGraphHeld,
-    ParameterSeen,
     RecorderLimited,
     RecordingStarted,
     RequiresGradChanged,
@@ -266,9 +265,7 @@ class _Answers:
             missing = "call backward() inside the with block of record()"
             return self._chain(name, NO_GRADIENT, [first, end], [], missing)
         off = [e for e in analysis.log.of(RequiresGradChanged) if e.tensor_id == tensor_id]
-        seen = [e for e in analysis.log.of(ParameterSeen) if e.tensor_id == tensor_id]
-        required = off[-1].requires_grad if off else bool(seen) and seen[-1].requires_grad
-        if not required:
+        if not self._graph.requires_grad.get(tensor_id):
             event = off[-1] if off else None
             place = analysis.location(event.stack_id) if event is not None else None
             end = _step(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.blame.parameter_not_registered import plain_leaf_line, unregistered_in
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     gradient_storages,
@@ -145,7 +144,7 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
         f"{'gets a gradient' if one else 'get gradients'}, and no optimizer updates "
         f"{'it' if one else 'them'}",
         culprit=hidden.location if hidden is not None else replaced or created,
-        victim=backward_line(evidence, unused[0].gradient.backward_id),
+        victim=evidence.backward_line(unused[0].gradient.backward_id),
         explanation=[
             f"{join_names(names)}: backward computes {size} of gradients in each pass.",
             f"{kinds} stepped. Neither it nor any other "
