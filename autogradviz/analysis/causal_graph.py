@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.acyclic_parents import acyclic
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
 
 NO_OP: Final = -1
+_seq: Final = attrgetter("seq")
 
 ZEROING: Final = frozenset({"zero_", "_foreach_zero_"})
 """Ops by which gradients are cleared in place."""
@@ -231,30 +233,31 @@ class CausalGraph:
     # --- parameters -------------------------------------------------------------------------
 
     @cached_property
+    def requires_grad(self) -> dict[int, bool]:
+        """Whether each parameter of a module that was called requires a gradient, at the end."""
+        log = self.analysis.log
+        seen = log.fields(ParameterSeen, "tensor_id", "buffer", "requires_grad")
+        found = {tensor_id: required for tensor_id, is_buffer, required in seen if not is_buffer}
+        for tensor_id, required in log.fields(RequiresGradChanged, "tensor_id", "requires_grad"):
+            if tensor_id in found:
+                found[tensor_id] = required
+        return found
+
+    @cached_property
     def parameters(self) -> dict[int, str]:
         """The parameters that are trained, with their names, by tensor id.
 
         If an optimizer stepped: those that it has, or that got a gradient.
         """
-        log = self.analysis.log
-        wanted = {
-            tensor_id: required
-            for tensor_id, buffer, required in log.fields(
-                ParameterSeen, "tensor_id", "buffer", "requires_grad"
-            )
-            if not buffer
-        }
-        for tensor_id, required in log.fields(RequiresGradChanged, "tensor_id", "requires_grad"):
-            if tensor_id in wanted:
-                wanted[tensor_id] = required
-        held = {each for ids in log.column(OptimizerStepped, "tensor_ids") for each in ids}
+        wanted = dict(self.requires_grad)
+        held = self.held
         for tensor_id in held:
             wanted.setdefault(tensor_id, True)
         if held:  # a copy of a model that is not trained: a target, a teacher
             used = held | self.got_gradient.keys()
             wanted = {each: required for each, required in wanted.items() if each in used}
         if not wanted:  # no module was called: the inputs of autograd.grad
-            requested = log.column(BackwardStarted, "input_tensor_ids")
+            requested = self.analysis.log.column(BackwardStarted, "input_tensor_ids")
             wanted = {each: True for ids in requested for each in ids if each != NO_ID}
         return {
             tensor_id: self.analysis.leaf_name(tensor_id)
@@ -420,14 +423,13 @@ class CausalGraph:
     @cached_property
     def _first_backward(self) -> dict[int, int]:
         """The event at which the first backward that ran each node started."""
-        starts = self.analysis.log.fields(BackwardStarted, "backward_id", "seq")
-        return self._first_of(dict(starts))
+        return self._first_of({each: event.seq for each, event in self.backwards.items()})
 
     @cached_property
     def _freed(self) -> dict[int, int]:
         """The event at which the first backward started that freed each node."""
-        starts = self.analysis.log.fields(BackwardStarted, "backward_id", "seq", "retain_graph")
-        return self._first_of({each: seq for each, seq, retained in starts if not retained})
+        starts = self.backwards.items()
+        return self._first_of({each: e.seq for each, e in starts if not e.retain_graph})
 
     def _first_of(self, starts: dict[int, int]) -> dict[int, int]:
         """Return the start of the first of some backwards that ran each node."""
@@ -439,9 +441,19 @@ class CausalGraph:
         return found
 
     @cached_property
-    def _steps(self) -> tuple[list[int], list[tuple[int, ...]]]:
-        rows = sorted(self.analysis.log.fields(OptimizerStepped, "seq", "tensor_ids"))
-        return [seq for seq, _ in rows], [ids for _, ids in rows]
+    def steps(self) -> list[OptimizerStepped]:
+        """The steps of all optimizers, oldest first."""
+        return sorted(self.analysis.log.of(OptimizerStepped), key=_seq)
+
+    @cached_property
+    def held(self) -> set[int]:
+        """The tensors of the optimizers that stepped."""
+        return {each for event in self.steps for each in event.tensor_ids}
+
+    @cached_property
+    def backwards(self) -> dict[int, BackwardStarted]:
+        """The starts of all backwards, by id."""
+        return {event.backward_id: event for event in self.analysis.log.of(BackwardStarted)}
 
     @cached_property
     def _updated(self) -> dict[int, frozenset[int]]:
@@ -460,8 +472,8 @@ class CausalGraph:
         latest = max(made, default=NO_OP)
         if latest == NO_OP:
             return False
-        seqs = self._steps[0]
-        if bisect_right(seqs, self.op_seqs[latest]) < bisect_left(seqs, at):
+        since = bisect_right(self.steps, self.op_seqs[latest], key=_seq)
+        if since < bisect_left(self.steps, at, key=_seq):
             return True
         nodes = [self.node_of_op[each] for each in made if each in self.node_of_op]
         return bool(nodes) and all(self._freed.get(each, at) < at for each in nodes)
@@ -474,14 +486,14 @@ class CausalGraph:
         return self._updated[start]
 
     def _updated_after(self, start: int) -> frozenset[int]:
-        seqs, held = self._steps
+        seqs = [event.seq for event in self.steps]
         starts = self._backward_starts
         first = bisect_right(seqs, start)
         if start == NO_ID or first == len(seqs):
             return frozenset()
         after = bisect_right(starts, seqs[first])
         last = bisect_left(seqs, starts[after]) if after < len(starts) else len(seqs)
-        return frozenset(each for ids in held[first:last] for each in ids)
+        return frozenset(each for event in self.steps[first:last] for each in event.tensor_ids)
 
     @cached_property
     def slice_ops(self) -> list[int]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.module_call_of_sequence_number import read_call_intervals
 from autogradviz.errors import UnknownTargetError
+from autogradviz.event_log.saved_bytes import Change, sum_bytes
 from autogradviz.events import (
     ModuleEntered,
     ModuleExited,
@@ -455,25 +456,21 @@ def _peak(
         intervals: key, bytes, first event and the event after the last.
         others: events and the changes of bytes that are not in an interval.
     """
-    changes: dict[int, list[tuple[int, int]]] = defaultdict(list)  # +1 or -1, position
-    rows = list(intervals)
-    for position, (_, _, start, end) in enumerate(rows):
+    changes: list[Change] = []
+    storages: dict[int, tuple[object, int]] = {}
+    for position, (key, nbytes, start, end) in enumerate(intervals):
+        storages[position] = key, nbytes
         if end is None or end > start:
-            changes[start].append((+1, position))
+            changes.append((start, +1, 0, position))
             if end is not None:
-                changes[end].append((-1, position))
+                changes.append((end, -1, 0, position))
+    held = {change[0]: total for change, _, total, _ in sum_bytes(changes, storages)}
     other: dict[int, int] = defaultdict(int)
     for seq, nbytes in others:
         other[seq] += nbytes
-    holders: dict[object, int] = defaultdict(int)
-    total = peak = 0
-    for seq in sorted({*changes, *other}):
+    last = total = peak = 0
+    for seq in sorted({*held, *other}):
+        last = held.get(seq, last)
         total += other.get(seq, 0)
-        for change, position in changes.get(seq, ()):
-            key, nbytes, _, _ = rows[position]
-            before = holders[key]
-            holders[key] = before + change
-            if before == 0 or before + change == 0:
-                total += change * nbytes
-        peak = max(peak, total)
+        peak = max(peak, last + total)
     return peak

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Op, SavedTensor, Unpack
 from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.saved_bytes import read_unpacks, release_of_recomputed
 from autogradviz.events import (
     BackwardEnded,
-    BackwardStarted,
     MutationCloned,
-    NodeStarted,
     SavedStorageFreed,
     SlotSeen,
     TensorMoved,
     TensorReleased,
     TensorSaved,
-    TensorUnpacked,
 )
 from autogradviz.support.fast_dataclass_constructor import maker
 
@@ -50,7 +47,7 @@ def build_saved(
         saved_id: (seq, time_ns)
         for saved_id, seq, time_ns in log.fields(TensorReleased, "saved_id", "seq", "time_ns")
     }
-    unpacks = _read_unpacks(log)
+    unpacks = read_unpacks(log)
     cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
     copied = {event.saved_id for event in log.of(SavedStorageFreed)}
     copied.update(event.saved_id for event in log.of(TensorMoved))
@@ -75,7 +72,7 @@ def build_saved(
             position=event.position,
             saved_seq=event.seq if op is None else op.seq,
             released_seq=released_seq,
-            unpacks=tuple(unpacks.get(saved_id, ())),
+            unpacks=tuple([_make_unpack(*each) for each in unpacks.get(saved_id, ())]),
             op=op,
             location=stacks.location(event.stack_id) if op is None else op.location,
             saved_ns=event.time_ns if op is None else op.time_ns,
@@ -86,25 +83,6 @@ def build_saved(
         )
     ended = {event.backward_id: event.seq for event in log.of(BackwardEnded)}
     return _complete_recomputed(saved, ended)
-
-
-def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
-    """Return the unpacks of each saved tensor, with the backward that ran on the thread."""
-    unpacks: dict[int, list[Unpack]] = defaultdict(list)
-    running: dict[int, int | None] = {}  # thread -> backward
-    parents = {event.backward_id: event.parent_backward_id for event in log.of(BackwardStarted)}
-    for kind, thread, backward_id, saved_id, seq, *seen in log.merged_fields(
-        (BackwardStarted, NodeStarted, TensorUnpacked, BackwardEnded),
-        "thread", "backward_id", "saved_id", "seq",
-        "version", "seen_version", "failed", "saved_hash", "seen_hash",
-    ):  # fmt: skip
-        if kind is TensorUnpacked:
-            unpacks[saved_id].append(_make_unpack(seq, running.get(thread), *seen))
-        elif kind is BackwardEnded:
-            running[thread] = parents.get(backward_id)
-        else:
-            running[thread] = backward_id
-    return unpacks
 
 
 def _complete_recomputed(
@@ -143,18 +121,8 @@ def _slot_of(original: SavedTensor | None, tensor: SavedTensor) -> str | None:
 def _released_seq(
     original: SavedTensor | None, tensor: SavedTensor, ended: dict[int, int]
 ) -> int | None:
-    """Return when a recomputed tensor was released.
-
-    Checkpoint drops it at its first unpack; from then on, only the node that runs holds it. A
-    node that stays, because the graph was retained, keeps nothing of it.
-    """
+    """Return when a recomputed tensor was released."""
     if original is None:
         return tensor.saved_seq
-    used = next((u for u in original.unpacks if u.seq > tensor.saved_seq), None)
-    released_seq = original.released_seq
-    if released_seq is None or released_seq <= tensor.saved_seq:
-        return None if used is None else used.seq
-    if used is None or used.backward_id is None:
-        return released_seq
-    is_retained = released_seq > ended.get(used.backward_id, released_seq)
-    return used.seq if is_retained else released_seq
+    unpacks = ((each.seq, each.backward_id) for each in original.unpacks)
+    return release_of_recomputed(tensor.saved_seq, original.released_seq, unpacks, ended)

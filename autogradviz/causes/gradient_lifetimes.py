@@ -22,7 +22,7 @@ from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
 )
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names, short_location
-from autogradviz.events import BackwardStarted, GradAccumulated, OptimizerStepped
+from autogradviz.events import GradAccumulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,10 +67,7 @@ class _Lives:
     def __init__(self, graph: CausalGraph, evidence: Evidence) -> None:
         self._graph = graph
         self._evidence = evidence
-        log = evidence.analysis.log
-        self.steps = sorted(log.of(OptimizerStepped), key=lambda event: event.seq)
-        self._starts = {event.backward_id: event for event in log.of(BackwardStarted)}
-        self._held = {each for event in self.steps for each in event.tensor_ids}
+        self.steps, self._starts = graph.steps, graph.backwards
         self._memory = gradient_storages(evidence) if self.steps else {}
         self._by_leaf = self._read() if self.steps else {}
 
@@ -81,7 +78,7 @@ class _Lives:
         for seq, backward_id, node_id, leaf in self._evidence.analysis.log.fields(
             GradAccumulated, "seq", "backward_id", "node_id", "tensor_id"
         ):
-            if leaf in self._held:
+            if leaf in self._graph.held:
                 start = self._starts.get(backward_id)
                 first = start.seq if start is not None else 0
                 added = any(first < each < seq for each in adds.get(node_id, ()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.causes.weights import weight
-from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
+from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import TensorsAlive

@@ -13,7 +13,7 @@ from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
 from autogradviz.diagnose.text_formatting import describe_tensor, join_names
-from autogradviz.events import NO_ID, OptimizerStepped
+from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,10 +36,9 @@ def find_owners(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
 def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield a fact for each line that made leaves with gradients that no optimizer has."""
     analysis = evidence.analysis
-    steps = analysis.log.of(OptimizerStepped)
+    steps, held = graph.steps, graph.held
     if not steps:
         return
-    held = {each for event in steps for each in event.tensor_ids}
     held_memory = {graph.memory(each) for each in held}
     groups: dict[SourceLocation, list[int]] = defaultdict(list)
     for leaf in graph.got_gradient:

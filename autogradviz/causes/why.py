@@ -25,8 +25,6 @@ from autogradviz.events import (
     GradAccumulated,
     LossRead,
     OldGraphHeld,
-    OptimizerStepped,
-    ParameterSeen,
     RecorderLimited,
     RecordingStarted,
     RequiresGradChanged,
@@ -236,7 +234,8 @@ class _Answers:
             return NOT_FINITE
         if norm == 0:
             return ZERO
-        return NO_OPTIMIZER if self._held and tensor_id not in self._held else HOW
+        held = self._graph.held
+        return NO_OPTIMIZER if held and tensor_id not in held else HOW
 
     def _of_parameter(self, tensor_id: int, question: str | None) -> Explanation:
         name = self._analysis.parameters[tensor_id][0]
@@ -278,11 +277,6 @@ class _Answers:
         last = self._accumulated.get(tensor_id)
         numbers = (last, start.seq if start is not None else None)
         return _step(text, place, [number for number in numbers if number is not None])
-
-    @cached_property
-    def _held(self) -> set[int]:
-        """The tensors of optimizers that stepped."""
-        return {t for e in self._analysis.log.of(OptimizerStepped) for t in e.tensor_ids}
 
     @cached_property
     def _accumulated(self) -> dict[int, int]:
@@ -329,9 +323,7 @@ class _Answers:
             missing = "call backward() inside the with block of record()"
             return self._chain(name, NO_GRADIENT, [first, end], [], missing)
         off = [e for e in analysis.log.of(RequiresGradChanged) if e.tensor_id == tensor_id]
-        seen = [e for e in analysis.log.of(ParameterSeen) if e.tensor_id == tensor_id]
-        required = off[-1].requires_grad if off else bool(seen) and seen[-1].requires_grad
-        if not required:
+        if not self._graph.requires_grad.get(tensor_id):
             event = off[-1] if off else None
             place = analysis.location(event.stack_id) if event is not None else None
             end = _step(

@@ -99,6 +99,11 @@ def paragraphs(parts: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def explain(*parts: str | SourceLocation | None) -> str:
+    """Return sentences and source lines as the explanation of a finding."""
+    return paragraphs([part if isinstance(part, str) else quote_source(part) for part in parts])
+
+
 def join_names(names: Sequence[str]) -> str:
     """Return "a, b, c and 9 more"."""
     if len(names) <= _NAMES:

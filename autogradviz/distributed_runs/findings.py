@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.finding import CONFIDENCES
-from autogradviz.diagnose.text_formatting import paragraphs, quote_source, short_location
+from autogradviz.diagnose.text_formatting import explain, short_location
 from autogradviz.distributed_runs.collective_differences import (
     RankCollectives,
     find_collective_differences,
@@ -170,16 +170,14 @@ def _collective_finding(
             title=f"ranks {called.rank} and {rank} call different collectives as {where}",
             culprit=other.location,
             victim=called.location,
-            explanation=paragraphs(
-                [
-                    _describe_call(called),
-                    quote_source(called.location),
-                    _describe_call(other),
-                    quote_source(other.location),
-                    "The processes of a group must call the same collectives in the same order, "
-                    "with tensors of the same shape and dtype. Otherwise they wait for each other "
-                    "forever, or one gets the data of another tensor.",
-                ]
+            explanation=explain(
+                _describe_call(called),
+                called.location,
+                _describe_call(other),
+                other.location,
+                "The processes of a group must call the same collectives in the same order, "
+                "with tensors of the same shape and dtype. Otherwise they wait for each other "
+                "forever, or one gets the data of another tensor.",
             ),
             fix="# let all ranks of the group take the same branch",
             confidence="certain",
@@ -200,19 +198,17 @@ def _collective_finding(
         title=f"rank {rank} does not call {where}, which rank {called.rank} calls",
         culprit=stopped or branch or loop or called.location,
         victim=called.location,
-        explanation=paragraphs(
-            [
-                _describe_call(called),
-                quote_source(called.location),
-                f"Rank {rank} took another branch at {short_location(branch)}:" if branch else "",
-                quote_source(branch),
-                f"Rank {rank} called it before, and left this loop earlier:" if loop else "",
-                quote_source(loop),
-                "" if has_ended else _describe_place(rank, summary),
-                quote_source(stopped),
-                "All processes of a group must call each collective. A process that calls one more "
-                "waits for the others, or is paired with their next collective.",
-            ]
+        explanation=explain(
+            _describe_call(called),
+            called.location,
+            f"Rank {rank} took another branch at {short_location(branch)}:" if branch else "",
+            branch,
+            f"Rank {rank} called it before, and left this loop earlier:" if loop else "",
+            loop,
+            "" if has_ended else _describe_place(rank, summary),
+            stopped,
+            "All processes of a group must call each collective. A process that calls one more "
+            "waits for the others, or is paired with their next collective.",
         ),
         fix="# call it on all ranks of the group, or on none",
         confidence="certain" if is_certain else "likely",
@@ -329,14 +325,12 @@ def _diverged(odd: OddRank, file: RankFile, other: RankFile, others: str) -> Fin
         else f"rank {odd.rank} runs other ops than {others}",
         culprit=found.location,
         victim=None,
-        explanation=paragraphs(
-            [
-                f"In step {odd.step}, rank {odd.rank} {what}. It is op {found.index} of the step; "
-                f"all ops before it are equal. The step has {odd.detail}.",
-                quote_source(found.location),
-                "Ranks that hold replicas run the same ops unless a branch depends on the rank, "
-                "on its data or on its random numbers.",
-            ]
+        explanation=explain(
+            f"In step {odd.step}, rank {odd.rank} {what}. It is op {found.index} of the step; "
+            f"all ops before it are equal. The step has {odd.detail}.",
+            found.location,
+            "Ranks that hold replicas run the same ops unless a branch depends on the rank, "
+            "on its data or on its random numbers.",
         ),
         fix="# decide on one rank, and broadcast the decision",
         confidence="likely",
@@ -351,12 +345,10 @@ def _not_finite_first(odd: OddRank, file: RankFile) -> Finding:
         title=f"the loss of rank {odd.rank} is the first that is not finite, in step {odd.step}",
         culprit=None if own is None else own.culprit,
         victim=None if own is None else own.victim,
-        explanation=paragraphs(
-            [
-                f"{odd.equal:,} of {odd.group:,} ranks had finite losses in that step. An "
-                "all-reduce of gradients spreads the value to all of them.",
-                "" if own is None else own.explanation,
-            ]
+        explanation=explain(
+            f"{odd.equal:,} of {odd.group:,} ranks had finite losses in that step. An "
+            "all-reduce of gradients spreads the value to all of them.",
+            "" if own is None else own.explanation,
         ),
         fix="# look at the input of that rank in that step" if own is None else own.fix,
         confidence="certain",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.partial_values import is_reduced, uses
-from autogradviz.diagnose.text_formatting import paragraphs, quote_source
+from autogradviz.diagnose.text_formatting import explain
 from autogradviz.event_log import read_kinds
 from autogradviz.events import (
     CollectiveCalled,
@@ -180,14 +180,12 @@ def _finding(
         "of it, and it is declared Partial",
         culprit=place,
         victim=None,
-        explanation=paragraphs(
-            [
-                "The gradient of this tensor is declared as Partial, a term of each rank:",
-                quote_source(place),
-                f"All {len(ranks)} ranks got the same gradient there: its norm is {norms}. The "
-                "sum over the ranks, which is what reaches the parameters, is "
-                f"{len(ranks)} times the gradient.",
-            ]
+        explanation=explain(
+            "The gradient of this tensor is declared as Partial, a term of each rank:",
+            place,
+            f"All {len(ranks)} ranks got the same gradient there: its norm is {norms}. The "
+            "sum over the ranks, which is what reaches the parameters, is "
+            f"{len(ranks)} times the gradient.",
         ),
         fix="tensor.to_local()  # the default for a Replicate tensor: the same gradient on all "
         "ranks",
@@ -204,21 +202,19 @@ def _differs(place: SourceLocation | None, reading: _Reading, norms: str, what: 
         title=f"a {what} that is declared Replicate differs between ranks",
         culprit=place,
         victim=None,
-        explanation=paragraphs(
-            [
-                f"The placements of the gradient of this tensor are ({', '.join(reading.claimed)})"
-                f"{given}:"
+        explanation=explain(
+            f"The placements of the gradient of this tensor are ({', '.join(reading.claimed)})"
+            f"{given}:"
+            if is_gradient
+            else f"This line declares ({', '.join(reading.claimed)}):",
+            place,
+            f"Replicate says that all ranks have the same {what}. They do not: its norm is "
+            f"{norms}. "
+            + (
+                "Each rank's gradient is a term of the sum, and nothing adds them."
                 if is_gradient
-                else f"This line declares ({', '.join(reading.claimed)}):",
-                quote_source(place),
-                f"Replicate says that all ranks have the same {what}. They do not: its norm is "
-                f"{norms}. "
-                + (
-                    "Each rank's gradient is a term of the sum, and nothing adds them."
-                    if is_gradient
-                    else "What is computed from it differs too, and so do gradients."
-                ),
-            ]
+                else "What is computed from it differs too, and so do gradients."
+            ),
         ),
         fix="tensor.to_local(grad_placements=[Partial()])  # the ranks are then added"
         if is_gradient

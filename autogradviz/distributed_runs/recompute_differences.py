@@ -10,8 +10,7 @@ from autogradviz.diagnose import Finding
 from autogradviz.diagnose.text_formatting import (
     describe_op,
     describe_region,
-    paragraphs,
-    quote_source,
+    explain,
 )
 from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
 from autogradviz.events import RecomputeStarted
@@ -93,15 +92,13 @@ def _finding(
         f"{other} does not",
         culprit=branch or op.location,
         victim=region.location,
-        explanation=paragraphs(
-            [
-                f"{describe_region(region)} was recomputed on rank {rank}. {_describe(pair)}:",
-                quote_source(op.location),
-                "Forward and recomputation took this branch differently:" if branch else "",
-                quote_source(branch),
-                f"On rank {other}, the same recomputation equals its forward. If the region "
-                "communicates, the ranks then call different collectives.",
-            ]
+        explanation=explain(
+            f"{describe_region(region)} was recomputed on rank {rank}. {_describe(pair)}:",
+            op.location,
+            "Forward and recomputation took this branch differently:" if branch else "",
+            branch,
+            f"On rank {other}, the same recomputation equals its forward. If the region "
+            "communicates, the ranks then call different collectives.",
         ),
         fix="# decide outside of the checkpointed function, and pass the decision as an argument",
         confidence="certain" if branch is not None else "likely",

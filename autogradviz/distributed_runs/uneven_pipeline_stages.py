@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz import event_log
 from autogradviz.diagnose import Finding
-from autogradviz.diagnose.text_formatting import paragraphs
+from autogradviz.diagnose.text_formatting import explain
 from autogradviz.events import CollectiveWaited
 
 if TYPE_CHECKING:
@@ -66,13 +66,11 @@ def _finding(slowest: int, medians: dict[int, float], usual: float) -> Finding:
         "as long as the others",
         culprit=None,
         victim=None,
-        explanation=paragraphs(
-            [
-                "Each step of a rank takes, without waits for communication:",
-                *(f"    {line}" for line in listed),
-                "These are the medians of the steps from the third on, with the cost of the "
-                "recording. The other stages wait for the slowest one in each microbatch.",
-            ]
+        explanation=explain(
+            "Each step of a rank takes, without waits for communication:",
+            *(f"    {line}" for line in listed),
+            "These are the medians of the steps from the third on, with the cost of the "
+            "recording. The other stages wait for the slowest one in each microbatch.",
         ),
         fix=f"# move layers from the stage of rank {slowest} to the others",
         confidence="hint",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz import event_log
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose import Finding
-from autogradviz.diagnose.text_formatting import join_names, paragraphs, quote_source
+from autogradviz.diagnose.text_formatting import explain, join_names
 from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
 from autogradviz.distributed_runs.source_lines_of_stacks import Lines
 from autogradviz.events import (
@@ -137,16 +137,14 @@ def _finding(lacks: _RankGradients, uses: _RankGradients, step: int, raised: lis
         title=f"rank {lacks.rank} {what} {count} in step {step}, and rank {uses.rank} {other}",
         culprit=branch or location,
         victim=location,
-        explanation=paragraphs(
-            [
-                f"Rank {lacks.rank} computed no gradient for {join_names(names)} in step {step}.",
-                f"Rank {uses.rank} uses {names[0]} here:" if location else "",
-                quote_source(location),
-                _why(lacks.rank, is_used=own is not None, branch=branch),
-                quote_source(branch),
-                _bucket(uses, lacks, names[0]),
-                _effect(raised, is_allowed=is_allowed),
-            ]
+        explanation=explain(
+            f"Rank {lacks.rank} computed no gradient for {join_names(names)} in step {step}.",
+            f"Rank {uses.rank} uses {names[0]} here:" if location else "",
+            location,
+            _why(lacks.rank, is_used=own is not None, branch=branch),
+            branch,
+            _bucket(uses, lacks, names[0]),
+            _effect(raised, is_allowed=is_allowed),
         ),
         fix="# take the same branch on all ranks, or add the sum of the unused outputs times 0"
         if is_allowed

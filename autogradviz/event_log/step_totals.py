@@ -8,18 +8,22 @@ for all ranks.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from itertools import chain
 from math import hypot, inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.saved_bytes import (
+    Change,
+    read_resizes,
+    read_unpacks,
+    release_of_recomputed,
+    sum_bytes,
+)
 from autogradviz.event_log.stacks import Stacks
 from autogradviz.event_log.training_steps import STEP_KINDS, TrainingSteps
 from autogradviz.events import (
     BackwardEnded,
-    BackwardStarted,
     Event,
     GradAccumulated,
     LocalGradientNormRead,
@@ -32,6 +36,7 @@ from autogradviz.events import (
     SavedStorageFreed,
     SlotSeen,
     StepNormRead,
+    StorageResized,
     TensorMoved,
     TensorReleased,
     TensorSaved,
@@ -41,14 +46,15 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from autogradviz.event_log.log import Log
 
 TOTALED: Final[tuple[type[Event], ...]] = (
     *STEP_KINDS, ParameterSeen, TensorSeen, OpCalled, MutationCloned, NodeSeen, TensorSaved,
     SlotSeen, SavedStorageFreed, TensorMoved, TensorReleased, TensorUnpacked, NodeStarted,
-    GradAccumulated, StepNormRead, LocalGradientNormRead, WholeParameterSeen, *Stacks.KINDS,
+    GradAccumulated, StepNormRead, LocalGradientNormRead, WholeParameterSeen, StorageResized,
+    *Stacks.KINDS,
 )  # fmt: skip
 """The kinds of events that the totals are computed from."""
 
@@ -121,25 +127,16 @@ def _saved_bytes(log: Log) -> list[tuple[int, int]]:
     tensors = {each.tensor_id: each.storage_id for each in rows_of(log, TensorSeen)}
     owned = {tensors.get(each.tensor_id) for each in rows_of(log, ParameterSeen)}
     times = {row[0]: row[1] for kind in (TensorReleased, TensorUnpacked) for row in log.rows(kind)}
-    changes: list[tuple[int, int, int, int]] = []  # event, +1 or -1, time, saved id
+    changes: list[Change] = []
     for saved_id, each in saved.items():
         if each.is_held and each.storage_id not in owned:
             changes.append((each.seq, +1, each.time_ns, saved_id))
             end = released.get(saved_id, each.released)
             if end is not None:
                 changes.append((end, -1, times.get(end, each.time_ns), saved_id))
-    changes.sort()
-    holders: dict[int | None, int] = defaultdict(int)
-    points: dict[int, int] = {}
-    nbytes = 0
-    for seq, change, _, saved_id in changes:
-        storage_id = saved[saved_id].storage_id
-        before = holders[storage_id]
-        holders[storage_id] = before + change
-        if before == 0 or before + change == 0:
-            nbytes += change * saved[saved_id].nbytes
-            points[seq] = nbytes
-    return list(points.items())
+    storages = {saved_id: (each.storage_id, each.nbytes) for saved_id, each in saved.items()}
+    sums = sum_bytes(changes, storages, read_resizes(log))
+    return list({change[0]: total for change, _, total, _ in sums}.items())
 
 
 def _read_saved(log: Log) -> dict[int, _Saved]:
@@ -180,7 +177,7 @@ def _released_recomputed(log: Log, saved: Mapping[int, _Saved]) -> dict[int, int
     if not recomputed:
         return {}
     forward = {each.region: saved_id for saved_id, each in saved.items() if each.is_forward}
-    unpacks = _read_unpacks(log)
+    unpacks = read_unpacks(log)
     ended = {each.backward_id: each.seq for each in rows_of(log, BackwardEnded)}
     found: dict[int, int | None] = {}
     for saved_id, each in recomputed.items():
@@ -189,56 +186,13 @@ def _released_recomputed(log: Log, saved: Mapping[int, _Saved]) -> dict[int, int
             found[saved_id] = (
                 each.seq
                 if original is None
-                else _release(each, saved[original].released, unpacks.get(original, ()), ended)
+                else release_of_recomputed(
+                    each.seq,
+                    saved[original].released,
+                    [unpack[:2] for unpack in unpacks.get(original, ())],
+                    ended,
+                )
             )
-    return found
-
-
-def _release(
-    recomputed: _Saved,
-    released: int | None,
-    unpacks: Sequence[tuple[int, int | None]],
-    ended: Mapping[int, int],
-) -> int | None:
-    """Return when a recomputed tensor was released.
-
-    Args:
-        recomputed: the tensor.
-        released: when the tensor that the forward saved at its position was released.
-        unpacks: of that one; the event and the backward of each.
-        ended: when each backward ended.
-    """
-    used, backward_id = next((each for each in unpacks if each[0] > recomputed.seq), (None, None))
-    if released is None or released <= recomputed.seq:
-        return used
-    if used is None or backward_id is None:
-        return released
-    return used if released > ended.get(backward_id, released) else released
-
-
-def _read_unpacks(log: Log) -> dict[int, list[tuple[int, int | None]]]:
-    """Return event and running backward of each unpack, by saved tensor."""
-    parents = {each.backward_id: each.parent_backward_id for each in rows_of(log, BackwardStarted)}
-    moments: list[tuple[int, int, int | None, int | None]] = []  # event, thread, backward, saved id
-    began: Iterator[BackwardStarted | NodeStarted] = chain(
-        rows_of(log, BackwardStarted), rows_of(log, NodeStarted)
-    )
-    moments += [(each.seq, each.thread, each.backward_id, None) for each in began]
-    moments += [
-        (each.seq, each.thread, parents.get(each.backward_id), None)
-        for each in rows_of(log, BackwardEnded)
-    ]
-    moments += [
-        (each.seq, each.thread, None, each.saved_id) for each in rows_of(log, TensorUnpacked)
-    ]
-    moments.sort(key=lambda each: each[0])
-    running: dict[int, int | None] = {}  # by thread
-    found: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
-    for seq, thread, backward_id, saved_id in moments:
-        if saved_id is None:
-            running[thread] = backward_id
-        else:
-            found[saved_id].append((seq, running.get(thread)))
     return found
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, short_op_name
 from autogradviz.compiled_graphs.view_ops import is_view
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.events import (
     CompiledGraphCaptured,
@@ -202,7 +201,7 @@ def compiling_backward(evidence: Evidence, region: CompiledRegion) -> SourceLoca
     known = [event for event in starts if event is not None]
     if not known:
         return None
-    return backward_line(evidence, min(known, key=lambda event: event.seq).backward_id)
+    return evidence.backward_line(min(known, key=lambda event: event.seq).backward_id)
 
 
 def same_line(one: SourceLocation | None, other: SourceLocation | None) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.compiled_graphs.compiler_name_patterns import TANGENT
-from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.compiled_code import RanRegion, runs_by_node
 from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.event_log.read_named_tuples import rows_of
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 def entered_outputs(evidence: Evidence, node_id: int, backward_id: int | None) -> set[int]:
     """Return the outputs of a node through which a backward reaches it; none if unknown."""
-    start = backward_of(evidence, backward_id)
+    start = evidence.backward(backward_id)
     if start is None:
         return set()
     targets: dict[int, list[tuple[int, int]]] = {}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.events import OptimizerStepped
+from autogradviz.events import OldGraphHeld
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import Node, Op
+    from autogradviz.analysis import Analysis, Node, Op
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
@@ -39,7 +38,7 @@ def find_reuse(
         backward_id: the backward that failed.
     """
     nodes, graph = evidence.analysis.graph.nodes, evidence.causal_graph
-    started = backward_of(evidence, backward_id)
+    started = evidence.backward(backward_id)
     ahead = graph.reachable(started.root_ids) if started is not None else set(nodes)
     crossing = []
     waiting, seen = [failed.node_id], {failed.node_id}
@@ -81,7 +80,7 @@ def _not_trained(evidence: Evidence, before: Op, moment: int) -> bool:
     graph = evidence.causal_graph
     behind = graph.reachable([] if before.node_id is None else [before.node_id])
     leaves = {graph.leaves[node_id] for node_id in behind & graph.leaves.keys()}
-    steps = [s for s in evidence.analysis.log.of(OptimizerStepped) if s.seq > moment]
+    steps = [event for event in graph.steps if event.seq > moment]
     return bool(steps and leaves) and not any(leaves & set(step.tensor_ids) for step in steps)
 
 
@@ -95,3 +94,13 @@ def _count_taken(evidence: Evidence, ahead: set[int], moment: int) -> int:
             if after and before is not None and before.seq < moment < after.seq:
                 found |= storages(before.outputs) & storages(after.inputs)
     return len(found)
+
+
+def owner_of_old_graph(analysis: Analysis) -> str:
+    """Return a sentence about the owner of the oldest live node, "" if none was recorded."""
+    for event in analysis.log.of(OldGraphHeld):
+        return (
+            f"When the recording ended, {event.node_name} of an earlier step was kept alive by "
+            f"{event.owner_root}: {event.owner_path}."
+        )
+    return ""

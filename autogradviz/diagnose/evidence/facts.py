@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from autogradviz.analysis.causal_graph import RUNNING_STATISTICS, CausalGraph
 from autogradviz.diagnose.source.import_graph import with_imported
 from autogradviz.events import (
-    BackwardStarted,
     ErrorRaised,
     FrameSeen,
     NodeFinished,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         Tensor,
         Unpack,
     )
+    from autogradviz.events import BackwardStarted
 
 _T = TypeVar("_T")
 
@@ -336,12 +336,20 @@ class Evidence:
         )
         return frozenset(storage_id for storage_id in storages if storage_id is not None)
 
+    def backward(self, backward_id: int | None) -> BackwardStarted | None:
+        """Return the start of a backward."""
+        return None if backward_id is None else self.causal_graph.backwards.get(backward_id)
+
+    def backward_line(self, backward_id: int | None) -> SourceLocation | None:
+        """Return the line that called a backward."""
+        event = self.backward(backward_id)
+        return self.analysis.location(event.stack_id) if event is not None else None
+
     def first_backward(self, node: Node) -> SourceLocation | None:
         """Return the line of the first backward in which a node finished."""
-        starts = {event.backward_id: event for event in self.analysis.log.of(BackwardStarted)}
         for event in self.analysis.log.of(NodeFinished):
-            if event.node_id == node.node_id and event.backward_id in starts:
-                return self.analysis.location(starts[event.backward_id].stack_id)
+            if event.node_id == node.node_id and self.backward(event.backward_id) is not None:
+                return self.backward_line(event.backward_id)
         return None
 
     @cached_property

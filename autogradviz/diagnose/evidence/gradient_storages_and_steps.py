@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.evidence.facts import is_view, once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, OptimizerStepped, StackSeen
+from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, StackSeen
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Op
@@ -24,12 +24,6 @@ UNSCALE: Final = "_amp_foreach_non_finite_check_and_unscale_"
 
 _CLIPPING: Final = "torch/nn/utils/clip_grad.py"
 _seq = attrgetter("seq")
-
-
-@once_per_recording
-def optimizer_steps(evidence: Evidence) -> list[OptimizerStepped]:
-    """Return the steps of all optimizers, oldest first."""
-    return sorted(evidence.analysis.log.of(OptimizerStepped), key=_seq)
 
 
 @once_per_recording

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
+from autogradviz.events import BackwardStarted, NodeStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,13 +54,10 @@ def computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
     starts = log.of(BackwardStarted)
     took.update(node_id for event in starts for node_id in event.input_ids)
     named = {tensor_id for event in starts for tensor_id in event.input_tensor_ids}
-    for node_id, tensor_id in log.fields(NodeSeen, "node_id", "tensor_id"):
-        if tensor_id in named:
-            took.add(node_id)
-    return {
-        node_id: tuple([child in took for child in next_node_ids])
-        for node_id, next_node_ids in log.fields(NodeSeen, "node_id", "next_node_ids")
-    }
+    graph = evidence.causal_graph
+    took.update(node_id for node_id, tensor_id in graph.leaves.items() if tensor_id in named)
+    after = graph.next_nodes.items()
+    return {node_id: tuple([each in took for each in nodes]) for node_id, nodes in after}
 
 
 def is_needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.events import NO_ID, NodeSeen
+from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,11 +54,6 @@ def find_captured_graph(evidence: Evidence) -> CapturedGraph | None:
     return None
 
 
-def next_nodes(evidence: Evidence) -> dict[int, tuple[int, ...]]:
-    """Return the next node of each input of each node, ``NO_ID`` for none."""
-    return dict(evidence.analysis.log.fields(NodeSeen, "node_id", "next_node_ids"))
-
-
 def differentiable_ops(regions: Iterable[Region]) -> set[int]:
     """Return the forward ops of regions that made a node in the recomputation.
 
@@ -85,7 +80,7 @@ def read_without_path(
         flow: knows the ops that end gradient paths on purpose.
         op: an op outside the region.
         made: the ops of regions that made storages, by storage.
-        nodes_after: the result of ``next_nodes``.
+        nodes_after: the nodes after each node.
     """
     floating = [tensor for tensor in op.inputs if "float" in tensor.dtype]
     positions = {t.storage_id: i for i, t in enumerate(op.inputs) if t in floating}

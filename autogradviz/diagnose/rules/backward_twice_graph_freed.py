@@ -9,7 +9,6 @@ from autogradviz.diagnose.blame.carried_graph import (
     find_carried_graph,
     find_shared_tensor,
 )
-from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.reentrant_regions import find_captured_graph
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module, short_location
@@ -80,7 +79,7 @@ def _carried(evidence: Evidence, freed: Node) -> CarriedGraph | None:
     error = evidence.analysis.error
     runs = evidence.analysis.log.of(NodeFinished)
     run = next((event for event in runs if event.node_id == freed.node_id), None)
-    first = backward_of(evidence, run.backward_id) if run is not None else None
+    first = evidence.backward(run.backward_id) if run is not None else None
     if run is None or first is None or error is None:
         return None
     stack = evidence.analysis.user_stack(first.stack_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
     call_line,
     compiling_backward,
@@ -32,7 +31,7 @@ def compiled_buffers_donated(evidence: Evidence) -> Iterator[Draft]:
     if error is None:
         return
     ran = runs_by_node(evidence).get(error.node_id) if error.node_id is not None else None
-    keeping = backward_line(evidence, error.backward_id) or evidence.raised_at()
+    keeping = evidence.backward_line(error.backward_id) or evidence.raised_at()
     if ran is None:
         yield Draft(
             title="A compiled backward may overwrite values that this backward retains",

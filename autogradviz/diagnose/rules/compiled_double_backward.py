@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
     RanRegion,
     call_line,
@@ -46,7 +45,7 @@ def compiled_double_backward(evidence: Evidence) -> Iterator[Draft]:
         )
         return
     ran, backward_id, seq = found
-    graph, called = backward_line(evidence, backward_id), call_line(evidence, ran.run)
+    graph, called = evidence.backward_line(backward_id), call_line(evidence, ran.run)
     yield Draft(
         title=f"A gradient through the {region_name(ran.region)} cannot be differentiated",
         culprit=graph,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
     call_line,
     calling_line,
@@ -72,7 +71,7 @@ def compiled_op_failed(evidence: Evidence) -> Iterator[Draft]:
     in_backward = ran is not None
     forward = op if op.forward_op is None or _has_own_line(op) else op.forward_op
     caller = (
-        backward_line(evidence, error.backward_id) if in_backward else _caller(evidence)
+        evidence.backward_line(error.backward_id) if in_backward else _caller(evidence)
     ) or region.compiled_by
     yield Draft(
         title=f"{op_place(forward)} failed in the {'backward of the ' if in_backward else ''}"

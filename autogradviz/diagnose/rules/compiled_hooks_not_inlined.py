@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import (
     RanRegion,
     call_line,
@@ -48,7 +47,7 @@ def _draft(evidence: Evidence, ran: RanRegion, packed: list[SavedTensor]) -> Dra
     pair = next((e for e in reversed(entered) if e.packed_by in _PACKED), None)
     hooks = evidence.analysis.location(pair.stack_id) if pair is not None else None
     started = first_start(evidence, run.node_id)
-    unpacked = backward_line(evidence, started.backward_id) if started is not None else None
+    unpacked = evidence.backward_line(started.backward_id) if started is not None else None
     nbytes = sum(each.tensor.nbytes for each in packed)
     names = [evidence.name_of(each.tensor.storage_id or -1) for each in packed]
     parameters = [name for name in names if name]

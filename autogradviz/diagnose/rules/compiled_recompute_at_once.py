@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compiled_graphs.view_ops import is_view
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.compiled_code import call_line, first_start, op_name, region_name
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
@@ -70,7 +69,7 @@ def _peak(region: CompiledRegion) -> _Peak | None:
 def _draft(evidence: Evidence, region: CompiledRegion, peak: _Peak) -> Draft:
     run = region.runs[-1]
     started = first_start(evidence, run.node_id)
-    victim = backward_line(evidence, started.backward_id) if started is not None else None
+    victim = evidence.backward_line(started.backward_id) if started is not None else None
     by_region = {
         number: sum(op.nbytes for op in peak.ops if op.checkpoint == number)
         for number in sorted(peak.regions)

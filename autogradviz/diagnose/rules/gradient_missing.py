@@ -22,17 +22,14 @@ from autogradviz.diagnose.text_formatting import describe_op, join_names, short_
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
-    GradAccumulated,
     GradientFound,
     ModuleEntered,
     NodeFinished,
     NodeStarted,
-    OptimizerStepped,
     ParameterSeen,
     PlacementsChanged,
     RecorderLimited,
     RegionCutOff,
-    RequiresGradChanged,
 )
 
 if TYPE_CHECKING:
@@ -105,11 +102,9 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     log = evidence.analysis.log
     if any(event.hook_point in _PARTIAL for event in log.of(RecorderLimited)):
         return {}  # the gradient may have arrived in a step that was dropped
-    requires = {event.tensor_id: event.requires_grad for event in log.of(ParameterSeen)
-                if not event.buffer}  # fmt: skip
-    requires.update({event.tensor_id: event.requires_grad for event in log.of(RequiresGradChanged)
-                     if event.tensor_id in requires})  # fmt: skip
-    reached = set(log.column(GradAccumulated, "tensor_id"))
+    graph = evidence.causal_graph
+    requires = graph.requires_grad
+    reached = set(graph.got_gradient)
     reached |= {event.tensor_id for event in log.of(GradientFound)}  # that of other ranks
     reached |= _before_data_was_set(evidence, requires.keys())
     # Computed weights, such as an inner loop's, are not leaves and never have a gradient.
@@ -131,8 +126,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         else {tensors[tensor_id].shape for tensor_id in reached - requires.keys()}
     )  # fmt: skip
     # A model that no optimizer trains, as a target network, needs no gradient.
-    held = {each for event in log.of(OptimizerStepped) for each in event.tensor_ids}
-    trained = held if held and evidence.analysis.error is None else requires.keys()
+    trained = graph.held if graph.held and evidence.analysis.error is None else requires.keys()
     names = evidence.analysis.parameters
     return {
         tensor_id: names[tensor_id][0]

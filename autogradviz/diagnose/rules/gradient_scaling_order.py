@@ -16,13 +16,13 @@ from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.events import BackwardStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.events import BackwardStarted
 
 _seq: Final = attrgetter("seq")
 _SCALING: Final = frozenset({"mul", "mul_"})
@@ -150,7 +150,7 @@ def scaler_without_scale(evidence: Evidence) -> Iterator[Draft]:
     unscaled = [op for op in analysis.ops if op.name == UNSCALE]
     if not unscaled:
         return
-    starts = {event.backward_id: event for event in analysis.log.of(BackwardStarted)}
+    starts = evidence.causal_graph.backwards
     leaves: dict[int, int] = {}  # by storage of the gradient
     for tensor_id, memory in gradient_storages(evidence).items():
         leaves.update(dict.fromkeys(memory, tensor_id))

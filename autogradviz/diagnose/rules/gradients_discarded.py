@@ -13,7 +13,6 @@ from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     gradient_adds,
     gradient_storages,
     gradients_in_use,
-    optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -48,7 +47,7 @@ def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
 
     With several optimizers, gradients that one of them discards may belong to another one's loss.
     """
-    steps = optimizer_steps(evidence)
+    steps = evidence.causal_graph.steps
     if len({event.tensor_ids for event in steps}) != 1:
         return
     windows = _windows(evidence, steps)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     between,
@@ -118,7 +117,7 @@ def _is_sum(
 def _draft(evidence: Evidence, found: dict[int, list[_Sum]]) -> Draft:
     analysis = evidence.analysis
     first = min((each for sums in found.values() for each in sums), key=lambda e: e.used.seq)
-    started = backward_of(evidence, first.gradient.backward_id)
+    started = evidence.backward(first.gradient.backward_id)
     computed = analysis.location(started.stack_id) if started is not None else None
     closure = started is not None and analysis.in_optimizer(started.stack_id)
     stepped = first.used.location

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues, entries_text
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.diagnose.source.rewrite_statement import safe_input
@@ -117,7 +116,7 @@ def _with_origin(
     return Draft(
         title=f"{name} gave the first {kind}" + (" of backward" if backward else ""),
         culprit=culprit,
-        victim=backward_line(evidence, bad[0].backward_id),
+        victim=evidence.backward_line(bad[0].backward_id),
         explanation=[
             f"{_subject(evidence, bad)} NaN or infinite. The first such value appears"
             f"{in_module(origin.module)} at:",
@@ -139,7 +138,7 @@ def _from_before(
     evidence: Evidence, contents: NotFiniteValues, origin: Op, bad: list[_Read]
 ) -> Draft:
     """Return the draft for a value from before the first gradient that was not finite."""
-    line = backward_line(evidence, bad[0].backward_id)
+    line = evidence.backward_line(bad[0].backward_id)
     content = contents.bad[contents.inputs(origin)[0]]
     return Draft(
         title=f"{_subject(evidence, bad)} NaN or infinite",
@@ -174,7 +173,7 @@ def _from_saved(
         if healer is not None
         else f"{name} gave {kind}, and its gradient is NaN",
         culprit=saved.location,
-        victim=backward_line(evidence, bad[0].backward_id),
+        victim=evidence.backward_line(bad[0].backward_id),
         explanation=[
             f"{_subject(evidence, bad)} NaN or infinite. In forward, {name} gave "
             f"{_entries(given)}{in_module(saved.module)} at:",
@@ -212,7 +211,7 @@ def _healed(contents: NotFiniteValues, op: Op | None) -> list[Any]:
 
 
 def _without_origin(evidence: Evidence, bad: list[_Read]) -> Draft:
-    line = backward_line(evidence, bad[0].backward_id)
+    line = evidence.backward_line(bad[0].backward_id)
     return Draft(
         title=f"{_subject(evidence, bad)} NaN or infinite",
         culprit=None,

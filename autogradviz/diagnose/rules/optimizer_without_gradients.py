@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
-from autogradviz.diagnose.evidence.backward_calls import backward_of
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     between,
     gradient_storages,
-    optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -66,7 +64,7 @@ def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
 def _by_optimizer(evidence: Evidence) -> list[list[OptimizerStepped]]:
     """Return the steps of each optimizer."""
     found: dict[tuple[int, ...], list[OptimizerStepped]] = {}
-    for event in optimizer_steps(evidence):
+    for event in evidence.causal_graph.steps:
         found.setdefault(tuple(sorted(event.tensor_ids)), []).append(event)
     return list(found.values())
 
@@ -187,7 +185,7 @@ def _zeroed(
 def _draft(evidence: Evidence, lost: _Lost, count: int) -> Draft:
     analysis = evidence.analysis
     stepped = analysis.location(lost.step.stack_id)
-    started = backward_of(evidence, lost.gradient.backward_id)
+    started = evidence.backward(lost.gradient.backward_id)
     computed = analysis.location(started.stack_id) if started is not None else None
     early = _is_before(stepped, computed)
     cleared = lost.zeroed.location if lost.zeroed is not None else None

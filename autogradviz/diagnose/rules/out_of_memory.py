@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.analysis.memory_at_failure import memory_at_failure
-from autogradviz.diagnose.evidence.held_graph_owner import owner_of_old_graph
+from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.evidence.memory_changes import find_changes
 from autogradviz.diagnose.evidence.step_memory import StepMemory
 from autogradviz.diagnose.rule import Always, Draft, rule

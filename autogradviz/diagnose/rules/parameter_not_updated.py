@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.blame.parameter_not_registered import plain_leaf_line, unregistered_in
-from autogradviz.diagnose.evidence.backward_calls import backward_line
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
     accumulations,
     gradient_storages,
     gradients_in_use,
-    optimizer_steps,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -58,7 +56,7 @@ class _Unused(NamedTuple):
 def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the parameters whose gradients no optimizer and no operator uses."""
     log = evidence.analysis.log
-    steps = optimizer_steps(evidence)
+    steps = evidence.causal_graph.steps
     sharded = any(map(log.of, (DistributedTensorSeen, ParametersUnsharded)))
     if not steps or sharded or any(e.hook_point in _PARTIAL for e in log.of(RecorderLimited)):
         return
@@ -70,7 +68,7 @@ def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
 def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unused]:
     analysis = evidence.analysis
     tensors, log = analysis.tensors, analysis.log
-    held = {tensor_id for event in steps for tensor_id in event.tensor_ids}
+    held = evidence.causal_graph.held
     held_storages = storages(tensors[tensor_id] for tensor_id in held)
     hooked = {
         event.tensor_id
@@ -146,7 +144,7 @@ def _draft(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepp
         f"{'gets a gradient' if one else 'get gradients'}, and no optimizer updates "
         f"{'it' if one else 'them'}",
         culprit=hidden.location if hidden is not None else replaced or created,
-        victim=backward_line(evidence, unused[0].gradient.backward_id),
+        victim=evidence.backward_line(unused[0].gradient.backward_id),
         explanation=[
             f"{join_names(names)}: backward computes {size} of gradients in each pass.",
             f"{kinds} stepped. Neither it nor any other "
@@ -261,7 +259,7 @@ def _replaced(evidence: Evidence, first: _Unused, creator: Op | None) -> _Hidden
         return None
     shape = analysis.tensors[first.tensor_id].shape
     before = {op.seq for op in analysis.ops if op.location == creator.location}
-    for event in optimizer_steps(evidence):
+    for event in evidence.causal_graph.steps:
         for tensor_id in event.tensor_ids:
             held = analysis.tensors[tensor_id]
             older = _creator(analysis, held)

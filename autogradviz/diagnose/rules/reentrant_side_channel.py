@@ -11,7 +11,6 @@ from autogradviz.diagnose.evidence.reentrant_regions import (
     REENTRANT_FIX,
     REENTRANT_NODE,
     differentiable_ops,
-    next_nodes,
     read_without_path,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
@@ -40,7 +39,7 @@ def side_channel_to_loss(evidence: Evidence) -> Iterator[Draft]:
     regions = _regions_with_graph(evidence)
     if not regions:
         return
-    flow, nodes_after = Flow(evidence), next_nodes(evidence)
+    flow, nodes_after = Flow(evidence), evidence.causal_graph.next_nodes
     with_node = differentiable_ops(regions.values())
     made: dict[int, Op] = {}  # by storage, the last op of a region that made it
     tainted: dict[int, tuple[Op, Op]] = {}  # by storage, the maker and its first user outside
@@ -84,7 +83,7 @@ def side_channel_to_region(evidence: Evidence) -> Iterator[Draft]:
     regions = [region for region in evidence.analysis.regions if region.reentrant]
     if not regions:
         return
-    flow, nodes_after = Flow(evidence), next_nodes(evidence)
+    flow, nodes_after = Flow(evidence), evidence.causal_graph.next_nodes
     with_node = differentiable_ops(regions)
     made: dict[int, tuple[Region, Op]] = {}
     for region in regions:
