@@ -66,7 +66,7 @@ _UNDONE: Final[dict[Mechanism, tuple[Callable[[Statement], Undo], ...]]] = {
     "free": (GraphKept, FreedGraphsDetached, Detached),
     "change": (HookWithoutEffect, FactorLeftOut, WritesUnseen, LeftOut),
     "diverge": (StateOfForward, RandomStateOfForward, RepeatedAsInForward, LeftOut),
-    "refuse": (LeftOut, WritesUnseen),
+    "refuse": (GradientPassed, WritesUnseen, LeftOut),
     "order": (LeftOut,),
     "own": (GradientPassed,),
 }
@@ -146,6 +146,8 @@ class _Experiments:
                 found = ("cannot tell", str(error))
             if found is None:
                 continue
+            if found[0] == "not cured" and not self._is_refuted(undo):
+                found = ("cannot tell", found[1])
             if found[0] == "proved" and self._shows_again():
                 return found
             if found[0] == "proved":
@@ -155,6 +157,13 @@ class _Experiments:
 
     def _run(self, *contexts: Any) -> Outcome:
         return run_step(self._program, *contexts, times=self._times)
+
+    def _is_refuted(self, undo: Undo) -> bool:
+        """Return whether a symptom that stays shows that the line is not its cause."""
+        if self._baseline.error is None:
+            return "" in undo.undoes and self._mechanism != "diverge"
+        message = str(self._baseline.error)
+        return any(part and part in message for part in undo.undoes)
 
     def _shows_again(self) -> bool:
         """Return whether the step as it is has its symptom also after an experiment."""

@@ -41,10 +41,14 @@ class Undo:
         count: how often it did something otherwise.
         words: the beginning of a sentence, "without"; the line follows.
         keeps_values: all values of the forward are those of the program.
+        undoes: parts of the messages of exceptions that are not raised again if the statement is
+            their cause; "" stands for gradients without an exception. With other symptoms, the
+            statement may be the cause although the symptom stays.
     """
 
     words = ""
     keeps_values = False
+    undoes: tuple[str, ...] = ()
 
     def __init__(self, statement: Statement) -> None:
         self.statement = statement
@@ -108,6 +112,7 @@ class WritesUnseen(Undo):
 
     words = "if tensors saved for backward do not see the write of {}"
     keeps_values = True
+    undoes = ("", "modified by an inplace operation")
 
     def __init__(self, statement: Statement, *, any_write: bool = False) -> None:
         super().__init__(statement)
@@ -185,6 +190,7 @@ class GradientPassed(Undo):
     """The statement passes the gradient of what it detaches, copies, or computes without grad."""
 
     words = "if {} passes its gradient on"
+    undoes = ("", "does not require grad")
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -309,6 +315,7 @@ class HookWithoutEffect(Rewritten):
 
     words = "if {} returns None"
     keeps_values = True
+    undoes = ("",)
 
     def _change(self, statement: ast.stmt) -> list[ast.stmt] | None:
         if not isinstance(statement, ast.Return) or statement.value is None:
@@ -411,6 +418,7 @@ class GraphKept(Undo):
 
     words = "if the backward of {} keeps its graph"
     keeps_values = True
+    undoes = ("backward through the graph a second time",)
 
     def __init__(self, statement: Statement, *, of_all: bool = False) -> None:
         super().__init__(statement)
@@ -436,6 +444,7 @@ class GradientsCleared(Undo):
     """Gradients are cleared after each step of an optimizer."""
 
     words = "if gradients are cleared after {}"
+    undoes = ("",)
 
     @contextmanager
     def active(self) -> Iterator[None]:

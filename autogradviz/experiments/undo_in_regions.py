@@ -283,6 +283,7 @@ class RepeatedAsInForward(Rewritten):
 
     words = "if {} gives in the recomputation what it gave in the forward"
     keeps_values = True
+    undoes = ("Recomputed values", "A different number of tensors")
 
     def __init__(self, statement: Statement) -> None:
         super().__init__(statement)
