@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 import weakref
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from autogradviz.recorder.stops.live_saves import storage_address
 from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
+from autogradviz.recorder.user_code_frames import is_torch_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -210,11 +212,12 @@ class GradientPassed(Undo):
 
         def enter(instance: Any) -> None:
             enabled = torch.is_grad_enabled()
-            if self.statement.is_running() and enabled and mode is torch.no_grad:
+            is_mine = not _is_of_torch() and self.statement.is_running()
+            if is_mine and enabled and mode is torch.no_grad:
                 self.count += 1
                 instance.prev = enabled
                 return
-            if self.statement.is_running() and mode is torch.inference_mode and instance.mode:
+            if is_mine and mode is torch.inference_mode and instance.mode:
                 self.count += 1
                 instance.mode = False
             original(instance)
@@ -225,7 +228,7 @@ class GradientPassed(Undo):
         original = mode.__init__
 
         def begin(instance: Any, enabled: bool) -> None:  # noqa: FBT001
-            if not enabled and self.statement.is_running():
+            if not enabled and not _is_of_torch() and self.statement.is_running():
                 self.count += 1
                 enabled = torch.is_grad_enabled()
             original(instance, enabled)
@@ -249,6 +252,14 @@ class GradientPassed(Undo):
                 self.count += 1
                 return args[0]
         return func(*args, **kwargs)
+
+
+def _is_of_torch() -> bool:
+    """Return whether a function of PyTorch enters the mode that our caller replaces."""
+    frame: Any = sys._getframe(2)  # noqa: SLF001
+    while frame is not None and frame.f_code.co_filename.endswith("_contextlib.py"):
+        frame = frame.f_back  # the wrapper that a mode makes as a decorator
+    return frame is not None and is_torch_code(frame.f_code)
 
 
 def needs_gradient(value: Any) -> bool:
