@@ -16,6 +16,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.experiments.outcome import (
     Outcome,
     gradient_differences,
@@ -41,6 +42,7 @@ from autogradviz.experiments.undo import (
     WritesUnseen,
 )
 from autogradviz.experiments.undo_in_regions import (
+    NotRecomputed,
     RandomStateOfForward,
     RepeatedAsInForward,
     StateOfForward,
@@ -59,14 +61,14 @@ def _any_write(statement: Statement) -> WritesUnseen:
 
 _UNDONE: Final[dict[Mechanism, tuple[Callable[[Statement], Undo], ...]]] = {
     "write": (WritesUnseen, _any_write, StateOfForward, LeftOut),
-    "cut": (GradientPassed, LeftOut),
+    "cut": (GradientPassed, NotRecomputed, LeftOut),
     "drop": (LeftOut,),
     "mix": (GradientsCleared, LeftOut),
     "keep": (Detached, LeftOut),
     "free": (GraphKept, FreedGraphsDetached, Detached),
     "change": (HookWithoutEffect, FactorLeftOut, WritesUnseen, LeftOut),
-    "diverge": (StateOfForward, RandomStateOfForward, RepeatedAsInForward, LeftOut),
-    "refuse": (LeftOut, WritesUnseen),
+    "diverge": (StateOfForward, RandomStateOfForward, RepeatedAsInForward, LeftOut, NotRecomputed),
+    "refuse": (GradientPassed, WritesUnseen, LeftOut),
     "order": (LeftOut,),
     "own": (GradientPassed,),
 }
@@ -100,6 +102,8 @@ class _Experiments:
         self._times = 1
         self._baseline = Outcome()
         self._without: Outcome | None = None
+        self._is_only_state = False
+        """The symptom is state that a recomputation changes, and no gradient."""
 
     def answer(self) -> Proof:
         """Return the answer."""
@@ -113,7 +117,10 @@ class _Experiments:
 
     @property
     def _is_wrong(self) -> bool:
-        return self._baseline.error is not None or self._mechanism in _INCONSISTENT
+        if self._baseline.error is not None:
+            return True
+        is_hint = self._finding.confidence == CONFIDENCES[-1]  # the effect may be meant
+        return self._mechanism in _INCONSISTENT and not (self._is_only_state and is_hint)
 
     def _try(self) -> tuple[ProofAnswer, str]:
         line = self._finding.culprit
@@ -146,6 +153,8 @@ class _Experiments:
                 found = ("cannot tell", str(error))
             if found is None:
                 continue
+            if found[0] == "not cured" and not self._is_refuted(undo):
+                found = ("cannot tell", found[1])
             if found[0] == "proved" and self._shows_again():
                 return found
             if found[0] == "proved":
@@ -155,6 +164,13 @@ class _Experiments:
 
     def _run(self, *contexts: Any) -> Outcome:
         return run_step(self._program, *contexts, times=self._times)
+
+    def _is_refuted(self, undo: Undo) -> bool:
+        """Return whether a symptom that stays shows that the line is not its cause."""
+        if self._baseline.error is None:
+            return "" in undo.undoes and self._mechanism != "diverge"
+        message = str(self._baseline.error)
+        return any(part and part in message for part in undo.undoes)
 
     def _shows_again(self) -> bool:
         """Return whether the step as it is has its symptom also after an experiment."""
@@ -245,6 +261,7 @@ class _Experiments:
         if before:
             error, name = after[0]
             return "not cured", f"{how}, recomputing changes {name} by {min(error, 1e6):.1%}"
+        self._is_only_state = True
         left = set(state_differences(got, without)) & set(state)
         if left:
             return "not cured", f"{how}, recomputing still changes {_names(sorted(left))}"

@@ -69,16 +69,27 @@ def followed(enter: Callable[[], Region]) -> Iterator[None]:
 
 
 @contextmanager
-def uncheckpointed() -> Iterator[None]:
-    """Let regions keep what they compute, as if they were not checkpointed."""
+def uncheckpointed(is_chosen: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Let regions keep what they compute, as if they were not checkpointed.
 
-    def run_region(_function: Any, *_args: Any, **_kwargs: Any) -> Iterator[None]:
-        yield
+    Args:
+        is_chosen: called when a region begins; by default all are chosen.
+    """
+    generator = vars(torch.utils.checkpoint)[CHECKPOINT_GENERATOR]
+    reentrant = torch.utils.checkpoint.CheckpointFunction
+
+    def run_region(*args: Any, **kwargs: Any) -> Iterator[None]:
+        if is_chosen():
+            yield
+        else:
+            yield from generator(*args, **kwargs)
 
     class Reentrant:
         @staticmethod
-        def apply(function: Any, _preserve: Any, *args: Any) -> Any:
-            return function(*args)
+        def apply(function: Any, preserve: Any, *args: Any) -> Any:
+            if is_chosen():
+                return function(*args)
+            return reentrant.apply(function, preserve, *args)  # type: ignore[no-untyped-call]
 
     with _replaced(run_region, Reentrant):
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 import weakref
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from autogradviz.recorder.stops.live_saves import storage_address
 from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
+from autogradviz.recorder.user_code_frames import is_torch_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,10 +43,14 @@ class Undo:
         count: how often it did something otherwise.
         words: the beginning of a sentence, "without"; the line follows.
         keeps_values: all values of the forward are those of the program.
+        undoes: parts of the messages of exceptions that are not raised again if the statement is
+            their cause; "" stands for gradients without an exception. With other symptoms, the
+            statement may be the cause although the symptom stays.
     """
 
     words = ""
     keeps_values = False
+    undoes: tuple[str, ...] = ()
 
     def __init__(self, statement: Statement) -> None:
         self.statement = statement
@@ -108,6 +114,7 @@ class WritesUnseen(Undo):
 
     words = "if tensors saved for backward do not see the write of {}"
     keeps_values = True
+    undoes = ("", "modified by an inplace operation")
 
     def __init__(self, statement: Statement, *, any_write: bool = False) -> None:
         super().__init__(statement)
@@ -185,6 +192,7 @@ class GradientPassed(Undo):
     """The statement passes the gradient of what it detaches, copies, or computes without grad."""
 
     words = "if {} passes its gradient on"
+    undoes = ("", "does not require grad")
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -204,11 +212,12 @@ class GradientPassed(Undo):
 
         def enter(instance: Any) -> None:
             enabled = torch.is_grad_enabled()
-            if self.statement.is_running() and enabled and mode is torch.no_grad:
+            is_mine = not _is_of_torch() and self.statement.is_running()
+            if is_mine and enabled and mode is torch.no_grad:
                 self.count += 1
                 instance.prev = enabled
                 return
-            if self.statement.is_running() and mode is torch.inference_mode and instance.mode:
+            if is_mine and mode is torch.inference_mode and instance.mode:
                 self.count += 1
                 instance.mode = False
             original(instance)
@@ -219,7 +228,7 @@ class GradientPassed(Undo):
         original = mode.__init__
 
         def begin(instance: Any, enabled: bool) -> None:  # noqa: FBT001
-            if not enabled and self.statement.is_running():
+            if not enabled and not _is_of_torch() and self.statement.is_running():
                 self.count += 1
                 enabled = torch.is_grad_enabled()
             original(instance, enabled)
@@ -243,6 +252,14 @@ class GradientPassed(Undo):
                 self.count += 1
                 return args[0]
         return func(*args, **kwargs)
+
+
+def _is_of_torch() -> bool:
+    """Return whether a function of PyTorch enters the mode that our caller replaces."""
+    frame: Any = sys._getframe(2)  # noqa: SLF001
+    while frame is not None and frame.f_code.co_filename.endswith("_contextlib.py"):
+        frame = frame.f_back  # the wrapper that a mode makes as a decorator
+    return frame is not None and is_torch_code(frame.f_code)
 
 
 def needs_gradient(value: Any) -> bool:
@@ -309,6 +326,7 @@ class HookWithoutEffect(Rewritten):
 
     words = "if {} returns None"
     keeps_values = True
+    undoes = ("",)
 
     def _change(self, statement: ast.stmt) -> list[ast.stmt] | None:
         if not isinstance(statement, ast.Return) or statement.value is None:
@@ -411,6 +429,7 @@ class GraphKept(Undo):
 
     words = "if the backward of {} keeps its graph"
     keeps_values = True
+    undoes = ("backward through the graph a second time",)
 
     def __init__(self, statement: Statement, *, of_all: bool = False) -> None:
         super().__init__(statement)
@@ -436,6 +455,7 @@ class GradientsCleared(Undo):
     """Gradients are cleared after each step of an optimizer."""
 
     words = "if gradients are cleared after {}"
+    undoes = ("",)
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.experiments.program_state import RandomState
-from autogradviz.experiments.regions import followed
+from autogradviz.experiments.regions import followed, uncheckpointed
 from autogradviz.experiments.statement import NotUndoneError
 from autogradviz.experiments.undo import Rewritten, Undo, call_of, needs_gradient, tensors_of
 
@@ -283,6 +283,7 @@ class RepeatedAsInForward(Rewritten):
 
     words = "if {} gives in the recomputation what it gave in the forward"
     keeps_values = True
+    undoes = ("Recomputed values", "A different number of tensors")
 
     def __init__(self, statement: Statement) -> None:
         super().__init__(statement)
@@ -366,6 +367,24 @@ class _Values:
             yield
         finally:
             self._running[:] = [each for each in self._running if each is not entry]
+
+
+class NotRecomputed(Undo):
+    """Regions of the statement keep what they compute."""
+
+    words = "if the regions of {} are not checkpointed"
+    keeps_values = True
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Checkpoint the other regions only."""
+        with uncheckpointed(self._is_chosen):
+            yield
+
+    def _is_chosen(self) -> bool:
+        is_chosen = self.statement.is_running()
+        self.count += is_chosen
+        return is_chosen
 
 
 class RandomStateOfForward(Undo):

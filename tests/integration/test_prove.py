@@ -291,6 +291,21 @@ def test_reentrant_region_is_followed_too():
     assert (proof.answer, proof.finding.confidence) == ("proved", "certain"), proof.reason
 
 
+def test_input_without_gradient_of_a_reentrant_region_is_proved():
+    model = net()
+
+    def step():
+        hidden = checkpoint(model[0], X, use_reentrant=True)
+        model[2](model[1](hidden)).sum().backward()
+
+    with pytest.warns(UserWarning, match="None of the inputs have requires_grad"):
+        proof = proof_of(step, model)
+    assert proof.answer == "proved", proof.reason
+    assert proof.finding.slug == "reentrant-no-grad-input"
+    assert "are not checkpointed, the gradient of 0." in proof.reason
+    assert "where there was none" in proof.reason
+
+
 def test_hook_that_changes_a_gradient_is_undone():
     model = net()
 

@@ -132,6 +132,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "plot_saved_by_module",
         "plot_timeline",
         "predict_memory",
+        "prove",
         "reconcile_memory_snapshot",
         "redacted",
         "reproduce",
