@@ -71,7 +71,7 @@ def tables() -> Iterator[str]:
     for title, pages in (groups | {RUNS: list(RUN_PAGES)}).items():
         rows = [
             f"| {code_of(page.slug)} | [{page.slug}](findings/{page.slug}.md) | {page.title} |"
-            for page in pages
+            for page in sorted(pages, key=lambda page: code_of(page.slug))
         ]
         yield "\n".join([f"## {title}\n", "| code | finding | meaning |", "|---|---|---|", *rows])
 

@@ -34,6 +34,9 @@ HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.resolve()
 PLOT: Final = "application/vnd.plotly.v1+json"
 SVG: Final = "image/svg+xml"
+WIDGET: Final = "application/vnd.jupyter.widget-view+json"
+WIDGET_TEXT: Final = re.compile(r"\A(?:<[\w.]*\.)?(\w+)(?:\(.*\)| object at \w+>)\Z", re.DOTALL)
+"""The text of a widget without its traits, which are all that it draws, or its address."""
 KEPT: Final = (SVG, "image/png", PLOT, "text/plain")
 WIDTH: Final = 900
 BROWSERS: Final = (
@@ -84,6 +87,8 @@ def joined(outputs: list[Any]) -> list[Any]:
 def clean(output: Any) -> Any:
     """Reduce an output to the formats that every host can display."""
     if "data" in output:
+        if WIDGET in output.data:
+            output.data["text/plain"] = WIDGET_TEXT.sub(r"\1", output.data["text/plain"])
         output.data = {kind: output.data[kind] for kind in KEPT if kind in output.data}
         output.metadata = {}
         if PLOT in output.data:

@@ -95,7 +95,7 @@ class Unpack:
     seen_hash: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SavedTensor:
     """One tensor saved for backward, in one slot of one node.
 
@@ -145,6 +145,13 @@ class SavedTensor:
     released_ns: int | None = None
     cloned: bool = False
     copied: bool = False
+
+    def __repr__(self) -> str:
+        version = "" if self.version is None else f", version {self.version}"
+        place = "" if self.location is None else f", {self.location}"
+        tensor = f"{self.tensor.dtype}{list(self.tensor.shape)}"
+        size = f"{self.tensor.nbytes:,} B"
+        return f"<SavedTensor {self.slot or '?'}: {tensor}{version}, {size}{place}>"
 
     @property
     def is_argument(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.text_formatting import place_text
 from autogradviz.support.source_lines import source_line
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def finding_card(finding: Finding) -> str:
 def card(
     title: str,
     kind: str,
-    lines: Iterable[tuple[str, SourceLocation]],
+    lines: Iterable[tuple[str, SourceLocation | None]],
     *,
     explanation: str = "",
     fix: str = "",
@@ -51,15 +52,17 @@ def card(
     Args:
         title: one sentence.
         kind: a few words after it.
-        lines: source lines, each with a label.
+        lines: labels, each with its source line if it has one.
         explanation: text that is folded at first.
         fix: code.
         color: of the left border.
     """
     parts = [f"<b>{html.escape(title)}</b> {_DIM.format(html.escape(f'[{kind}]'))}"]
     for label, place in lines:
-        where = f"{label} {place}, in {place.function or '<module>'}"
-        parts += [f"<div>{_DIM.format(html.escape(where))}</div>", _code(source_lines(place))]
+        where = label if place is None else f"{label} {place_text(place)}"
+        parts.append(f"<div>{_DIM.format(html.escape(where))}</div>")
+        if place is not None:
+            parts.append(_code(source_lines(place)))
     if fix:
         parts += [f"<div>{_DIM.format('fix')}</div>", _code([(fix, False)])]
     if explanation:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
+from autogradviz.diagnose.evidence.backward_of_function import backward_line
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.import_graph import is_installed
-from autogradviz.events import NO_ID, FrameSeen, GradientFactsChecked
+from autogradviz.events import NO_ID, GradientFactsChecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
 
 _SAMPLES: Final = 3
@@ -85,7 +85,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
         if name.endswith("Backward") and node_id not in graph.op_of_node:
             groups[name].append(node_id)
     for name, nodes in groups.items():
-        place = _backward_line(analysis, name.removesuffix("Backward"))
+        place = backward_line(analysis, name.removesuffix("Backward"))
         if place is None:
             continue
         nodes.sort()
@@ -107,21 +107,21 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             culprit=place,
             effect=f"the hand-written backward of {name.removesuffix('Backward')} gives "
             f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
-            f"gradients, {plural(len(nodes), 'time')}; the recording does not check its formula"
-            f"{zero}",
+            f"gradients, {plural(len(nodes), 'time')}; its formula is not checked here{zero}",
             # That a formula is not checked is no evidence against it: an entry, not a finding.
             weight=weight("formula that gives zeros" if zero else formula, share),
             explanation=[
                 "A custom Function computes gradients here:",
                 place,
-                "torch.autograd.gradcheck compares them with finite differences, "
-                "record(verify=True) with the derivative of its forward.",
+                "`autogradviz check FILE.py:STEP` compares them with differences of the forward, "
+                "where STEP is a function that returns the loss; record(verify=True) with "
+                "derivatives of its operators.",
             ],
             confidence="hint",
             parameters=tuple(sorted(leaves)),
             share=share,
             events=(),
-            fix="torch.autograd.gradcheck(Function.apply, inputs)  # in float64",
+            fix="autogradviz.check(step, model)  # prints whether it is right",
         )
 
 
@@ -187,16 +187,3 @@ def _ignored(
         nodes=tuple(nodes),
         fix="# multiply each returned gradient by grad_output",
     )
-
-
-def _backward_line(analysis: Analysis, name: str) -> SourceLocation | None:
-    """Return the last return statement in the backward of a custom Function of the user."""
-    files = dict.fromkeys(f.filename for f in analysis.log.of(FrameSeen) if not f.library)
-    for filename in files:
-        for function, owner in source.functions(filename):
-            parts = function.split(".")
-            if parts[-1] == "backward" and len(parts) > 1 and parts[-2] == name:
-                line = source.last_return(owner)
-                if line is not None:
-                    return source.location(filename, line, function)
-    return None

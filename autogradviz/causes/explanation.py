@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.causes.answer_cards import card
 from autogradviz.diagnose.text_formatting import line_text
 
 if TYPE_CHECKING:
@@ -95,7 +95,10 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        steps = [(f"{at}. {each.text}", each.location) for at, each in enumerate(self.steps, 1)]
+        others = [(f"or: {each.text}", each.location) for each in self.alternatives]
+        last = [(f"To find out more: {self.to_record}", None)] if self.to_record else []
+        return card(self.target, self.question, [*steps, *others, *last])
 
 
 def _place(step: ExplanationStep) -> str:

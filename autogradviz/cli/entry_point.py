@@ -7,7 +7,7 @@ import difflib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import autogradviz
 from autogradviz._version import __version__
@@ -93,8 +93,21 @@ def _unknown_command(word: str) -> str | None:
     return f"there is no command {word!r}; {hint}"
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that answers an unknown option with the one that may be meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print a message, and exit."""
+        actions = [own for own in self._actions if isinstance(own, argparse._SubParsersAction)]  # noqa: SLF001
+        commands = [each for own in actions for each in own.choices.values()]
+        known = {option for each in commands for option in each._option_string_actions}  # noqa: SLF001
+        words = message.partition("unrecognized arguments: ")[2].split()
+        near = [each for word in words for each in difflib.get_close_matches(word, known, n=1)]
+        super().error(f"{message}; did you mean {' or '.join(near)}?" if near else message)
+
+
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="autogradviz", description=autogradviz.__doc__)
+    parser = _Parser(prog="autogradviz", description=autogradviz.__doc__)
     version = f"autogradviz {__version__}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -7,9 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
+from autogradviz.diagnose.text_formatting import CONTROLS, place_text
 from autogradviz.explanations.codes import code_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.change import Change
 
@@ -72,9 +75,9 @@ class CulpritRun:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding:
-    """One problem in a recording, with its cause and the evidence for it.
+    """One problem in a recording, with its cause and the evidence for it. It prints as text.
 
     Attributes:
         slug: the kind of problem, "saved-tensor-mutated"; ``autogradviz.explain(slug)`` returns
@@ -124,6 +127,15 @@ class Finding:
     changes: tuple[Change, ...] = ()
     mechanism: Mechanism = "other"
 
+    def __str__(self) -> str:
+        lines = (f"  {label:8s}{line}".rstrip() for label, line, _ in finding_lines(self))
+        explained = [f"  {line}".rstrip() for line in self.explanation.splitlines()]
+        head = f"{self.title}  [{self.slug}, {self.confidence}]"
+        text = "\n".join([head, *lines, *([""] * bool(explained)), *explained])
+        return text.translate(CONTROLS)
+
+    __repr__ = __str__
+
     @property
     def code(self) -> str:
         """The stable code of the kind of problem, "AGV101"; "AGV000" of a plug-in's."""
@@ -165,3 +177,15 @@ def _names(code: str) -> set[str]:
     if len(statements) != 1:
         return set()
     return {node.id for node in ast.walk(statements[0]) if isinstance(node, ast.Name)}
+
+
+def finding_lines(finding: Finding) -> Iterator[tuple[str, str, bool]]:
+    """Yield the lines below the title of a finding: label, text, and whether it is code."""
+    if finding.allowed:
+        yield "allowed", finding.allowed, False
+    for label, place in (("culprit", finding.culprit), ("victim", finding.victim)):
+        if place is not None and (label == "culprit" or place != finding.culprit):
+            yield label, place_text(place), True
+            yield "", place.text or "(source not available)", True
+    for number, line in enumerate(finding.fix.splitlines()):
+        yield "" if number else "fix", line, True

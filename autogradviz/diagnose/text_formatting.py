@@ -17,6 +17,11 @@ MAX_LINES: Final = 30
 _NAMES: Final = 5  # in one list
 
 
+CONTROLS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "�")
+del CONTROLS[ord("\n")]
+"""Control characters, which terminals interpret, and surrogates, which they cannot print."""
+
+
 def quote_source(location: SourceLocation | None) -> str:
     """Return a source line below its file, line number and function; "" for None."""
     if location is None:

@@ -10,7 +10,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
-from autogradviz.diagnose.text_formatting import place_text
+from autogradviz.diagnose.finding import finding_lines
+from autogradviz.diagnose.text_formatting import CONTROLS
 from autogradviz.events import RecordingStarted
 from autogradviz.support.rich_classes import Console, Group, Segment, Table, Text
 from autogradviz.support.standard_error import write_stderr
@@ -30,10 +31,6 @@ _WIDTH: Final = 100
 NOTE_LINES: Final = 30  # maximum length of a note on an exception
 _CHOSEN: Final = "(it was chosen)"
 
-_CONTROLS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "�")
-del _CONTROLS[ord("\n")]
-"""Control characters, which terminals interpret, and surrogates, which they cannot print."""
-
 
 class _WithoutControls:
     """A renderable without control characters, which could move the cursor or set the title."""
@@ -43,7 +40,7 @@ class _WithoutControls:
 
     def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
         for text, style, control in console.render(self._inner, options):
-            yield Segment(text.translate(_CONTROLS), style, control)
+            yield Segment(text.translate(CONTROLS), style, control)
 
 
 def strip_controls(inner: RenderableType) -> RenderableType:
@@ -146,18 +143,6 @@ def traffic_text(analysis: Analysis) -> str:
     return "; ".join(parts)
 
 
-def _finding_lines(finding: Finding) -> Iterator[tuple[str, str, bool]]:
-    """Yield the lines below the title of a finding: label, text, and whether it is code."""
-    if finding.allowed:
-        yield "allowed", finding.allowed, False
-    for label, place in (("culprit", finding.culprit), ("victim", finding.victim)):
-        if place is not None and (label == "culprit" or place != finding.culprit):
-            yield label, place_text(place), True
-            yield "", place.text or "(source not available)", True
-    for number, line in enumerate(finding.fix.splitlines()):
-        yield "" if number else "fix", line, True
-
-
 class _FindingBody:
     """The lines of a finding: the answer first, then how it came about.
 
@@ -168,7 +153,7 @@ class _FindingBody:
         self._finding = finding
 
     def __rich_console__(self, _console: RichConsole, options: ConsoleOptions) -> RenderResult:
-        for label, line, is_code in _finding_lines(self._finding):
+        for label, line, is_code in finding_lines(self._finding):
             style = "bold" if is_code and not label else ""
             yield _unbroken((f"  {label:8s}", "dim"), (line, style))
         if self._finding.explanation:
@@ -234,7 +219,7 @@ def print_out(*renderables: RenderableType) -> None:
 
 def finding_note(finding: Finding) -> str:
     """Return a finding as a note for an exception, at most 30 lines."""
-    lines = [f"{label:8s}{line}".rstrip() for label, line, _ in _finding_lines(finding)]
+    lines = [f"{label:8s}{line}".rstrip() for label, line, _ in finding_lines(finding)]
     head = [f"autogradviz: {finding.title}", "", *lines]
     body = finding.explanation.splitlines()
     available = NOTE_LINES - len(head) - 1

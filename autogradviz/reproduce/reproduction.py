@@ -71,17 +71,17 @@ class Reproduction:
     missing: tuple[str, ...]
     torch_version: str
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to a file.
 
         Args:
-            path: the file to write. An earlier program there is replaced.
-            overwrite: replace any regular file.
+            path: the file to write. A program that this method wrote there is replaced, and no
+                other file, which may be the user's.
 
         Raises:
             OutputExistsError: if another non-empty file exists.
         """
-        write_over_own(path, self.text, HEAD, overwrite=overwrite)
+        write_over_own(path, self.text, HEAD, overwrite=False)
 
     def __str__(self) -> str:
         return self.text

@@ -329,6 +329,8 @@ def test_select_focus_and_color_by_are_synchronized_from_python(run):
 def test_live_widget_follows_the_recording_and_opens_a_step(run, picture, server):
     page = run("live.ipynb", SHOW_LIVE)
     page.get_by_text("3 steps checked, each by itself").wait_for()
+    # The charts have the height that they need, not that of an empty box.
+    assert page.locator(".agv-live").bounding_box()["height"] > 200
     charts = page.get_by_role("slider", name="Step")
     charts.focus()
     charts.press("Home")

@@ -410,12 +410,12 @@ def test_missing_steps_are_reported(tmp_path, run):
 
 def test_only_selected_modules_are_written(tmp_path, run):
     (tmp_path / "train.py").write_text(TRAINING)
-    run("-q", "-o", "x.agv", "--within", "Sequential.1", "train.py", cwd=tmp_path)
+    run("-q", "-o", "x.agv", "--within", "model.1", "train.py", cwd=tmp_path)
     trace = autogradviz.load(tmp_path / "x.agv")
     assert trace.log.problem is None
-    assert {op.module for op in trace.analysis.ops if op.phase == "forward"} == {"Sequential.1.0"}
+    assert {op.module for op in trace.analysis.ops if op.phase == "forward"} == {"model.1.0"}
     assert {node.name for node in trace.analysis.graph.nodes.values()} == {"TanhBackward0"}
-    assert "modules named 'Sequential.1'" in trace.analysis.notices[-1].message
+    assert "modules named 'model.1'" in trace.analysis.notices[-1].message
 
 
 OWN = """

@@ -5,6 +5,7 @@ import pytest
 from test_terminal_text import finding
 
 from autogradviz.analysis import SourceLocation
+from autogradviz.causes import Explanation, ExplanationStep
 from autogradviz.causes.answer_cards import source_lines
 from autogradviz.trace import Trace
 from autogradviz.views.answers import MOST_ROWS, Findings
@@ -22,6 +23,31 @@ def test_findings_print_as_text_and_are_a_list():
     assert repr(found[:1]) == repr(found)
     assert repr(Findings()) == "No findings."
     assert Findings()._repr_html_() == "<p>No findings.</p>"
+
+
+def test_a_finding_prints_as_text_without_control_characters():
+    shown = finding(title="a\x1b[2Jb")
+    assert repr(shown) == str(shown)
+    assert str(shown).splitlines() == [
+        "a�[2Jb  [saved-tensor-mutated, certain]",
+        "  culprit /a/train.py:5, in step",
+        "          b.add_(1)",
+        "  fix     b = b + 1",
+        "",
+        "  It was needed.",
+    ]
+
+
+def test_an_explanation_is_a_card_with_its_steps(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("a = 1\nb = 3 < a\n")
+    place = SourceLocation(filename=str(script), lineno=2, function="step", text="b = 3 < a")
+    step = ExplanationStep(text="it is <read> here", location=place, statement="", events=())
+    last = ExplanationStep(text="nothing reads it", location=None, statement="", events=())
+    page = Explanation(target="b", question="no gradient", steps=(step, last))._repr_html_()
+    assert "1. it is &lt;read&gt; here" in page
+    assert "<b>b = 3 &lt; a</b>" in page
+    assert "2. nothing reads it" in page
 
 
 def test_card_of_a_finding_has_three_source_lines(tmp_path):
@@ -59,6 +85,7 @@ def test_saved_tensors_print_and_display_as_a_table():
         "ExpBackward0.result  float32 4×16  0        256 B  train.py:3",
     ]
     assert "<td>ExpBackward0.result</td>" in saved._repr_html_()
+    assert repr(saved[0]) == "<SavedTensor result: float32[4, 16], version 0, 256 B, train.py:3>"
     assert saved == list(saved)
     assert repr(Trace(m.make_log()).saved_tensors()) == "No saved tensors."
 

@@ -595,7 +595,10 @@ def test_example_of_a_command_runs(folder, name, capsys):
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["run", "--step", "3", "train.py"], "unrecognized arguments: --step"),
+        (
+            ["run", "--step", "3", "train.py"],
+            "unrecognized arguments: --step; did you mean --steps?",
+        ),
         (["check", "train.py"], "train.py names no function; write train.py:FUNCTION"),
         (["check", "train.py:stp"], "train.py has no 'stp'; did you mean 'step'?"),
         (["check", "train.py:step"], "has no 'model'; name another variable with --model NAME"),

@@ -99,6 +99,11 @@ def test_wheel_has_every_source_of_the_native_engine(wheel):
     assert included <= {source.name for source in sources}
 
 
+def test_wheel_has_the_guide_for_programs(wheel):
+    guide = wheel / "autogradviz" / "skills" / "autogradviz" / "SKILL.md"
+    assert guide.read_text("utf-8").startswith("---\nname: autogradviz\ndescription: ")
+
+
 def test_unpacked_wheel_runs(wheel):
     code = (
         f"import sys; sys.path.insert(0, {str(wheel)!r})\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.evidence.backward_of_function import backward_line
 from autogradviz.diagnose.evidence.gradients_failing_verify import read_fact
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import GradientFactFailed
@@ -43,13 +44,15 @@ def gradient_not_derivative(evidence: Evidence) -> Iterator[Draft]:
         fact = read_fact(evidence, event)
         node = evidence.analysis.graph.nodes[event.node_id]
         is_custom = fact.fact == "node" and node.node_id in evidence.custom_function_nodes
+        name = node.name.removesuffix("Backward")
+        backward = backward_line(evidence.analysis, name) if is_custom else None
         yield Draft(
             title=fact.statement[0].upper() + fact.statement[1:],
-            culprit=fact.writer or fact.location,
+            culprit=fact.writer or backward or fact.location,
             victim=fact.location,
             explanation=[
                 _OF_FUNCTION if is_custom else _MEANINGS[fact.fact],
-                fact.location,
+                backward or fact.location,
                 "This line wrote what the node needs, after the forward:" if fact.writer else "",
                 fact.writer,
                 _reach(fact),
