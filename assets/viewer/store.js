@@ -22,6 +22,7 @@ import { findGradientPath } from "./scene/gradient_path.js";
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
  * @property {number} entry index of the audit entry on display, -1 if it is a finding
  * @property {{filename: string, lineno: number} | null} line on display in the source view
+ * @property {number} plan index of the budget plan on display, -1 for the step as it is
  * @property {Set<number> | null} matches nodes that the search found, marked in all views
  * @property {number} step index of the step that all views show, -1 for all steps
  */
@@ -95,6 +96,7 @@ export class Store {
     /** @type {State["line"]} */
     this.line = null;
     this.step = -1;
+    this.plan = -1;
     /** @type {State["matches"]} */
     this.matches = null;
     /** @type {(() => void) | null} makes a viewer of a single view as large as others */
