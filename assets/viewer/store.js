@@ -62,6 +62,8 @@ export class Store {
     this.sceneIndex = sceneIndex;
     this.scene = sceneIndex.scene;
     this.#views = views;
+    /** @type {() => Promise<import("./types.js").Scene | null>} the other one of two */
+    this.otherScene = async () => null;
     /** @type {OpenRecording} displays one of two recordings that are compared */
     this.openRecording = () => {};
     /** @type {Set<number>} indices of the open groups; change it with `toggle` and `reveal` */
