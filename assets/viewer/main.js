@@ -108,6 +108,10 @@ function mountScene(root, scene, model, open, node) {
   }
   const store = new Store(indexScene(scene), VIEWS);
   store.openRecording = open;
+  store.otherScene = async () => {
+    const packed = model.get(scene.summary.is_before ? "_payload" : "_before");
+    return packed ? decodePayload(packed) : null;
+  };
   store.grow = () => {
     model.set("height", WHOLE_HEIGHT);
     model.save_changes();

@@ -22,6 +22,7 @@ import { findGradientPath } from "./scene/gradient_path.js";
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
  * @property {number} entry index of the audit entry on display, -1 if it is a finding
  * @property {{filename: string, lineno: number} | null} line on display in the source view
+ * @property {number} plan index of the budget plan on display, -1 for the step as it is
  * @property {Set<number> | null} matches nodes that the search found, marked in all views
  * @property {number} step index of the step that all views show, -1 for all steps
  */
@@ -61,6 +62,8 @@ export class Store {
     this.sceneIndex = sceneIndex;
     this.scene = sceneIndex.scene;
     this.#views = views;
+    /** @type {() => Promise<import("./types.js").Scene | null>} the other one of two */
+    this.otherScene = async () => null;
     /** @type {OpenRecording} displays one of two recordings that are compared */
     this.openRecording = () => {};
     /** @type {Set<number>} indices of the open groups; change it with `toggle` and `reveal` */
@@ -95,6 +98,7 @@ export class Store {
     /** @type {State["line"]} */
     this.line = null;
     this.step = -1;
+    this.plan = -1;
     /** @type {State["matches"]} */
     this.matches = null;
     /** @type {(() => void) | null} makes a viewer of a single view as large as others */

@@ -85,6 +85,21 @@
  */
 
 /**
+ * Modules to checkpoint so that saved tensors hold less at the peak, and what that costs.
+ *
+ * @typedef {object} SceneBudgetPlan
+ * @property {number} peak_nbytes predicted
+ * @property {number} recomputed_nbytes of all results that backward computes again
+ * @property {number} added_ns predicted time of the recomputations in a step
+ * @property {string[]} modules
+ * @property {number} of number of modules of their kind
+ * @property {string} filename of the line that calls them
+ * @property {number} lineno 0 if unknown
+ * @property {string} before that line
+ * @property {string} after with ``checkpoint``, "" if it must be changed by hand
+ */
+
+/**
  * One box: the forward op on the left, the backward node on the right.
  *
  * @typedef {object} SceneNode
@@ -743,6 +758,7 @@
  * @property {SceneSlotReason[]} slot_reasons
  * @property {SceneFlameRow[]} flame_rows
  * @property {SceneModuleCall[]} module_calls
+ * @property {SceneBudgetPlan[]} budget_plans
  * @property {SceneHeldSave[]} held_saves
  * @property {SceneStorageSize[]} storage_sizes
  * @property {SceneComparisonRow[]} comparison_rows

@@ -97,7 +97,7 @@ def fit_budget(
         return model.predict(names, (), others=others).predicted_peak
 
     best: tuple[tuple[bool, int, int], int, list[str], int] | None = None
-    for names in _like_modules(analysis, model):
+    for names in like_modules(analysis, model):
         count, reached = _fewest(names, budget, predict)
         chosen = names[:count]
         recomputed = model.created_bytes(chosen)
@@ -108,7 +108,7 @@ def fit_budget(
     if best is None:
         return BudgetFit(budget=budget, peak=peak, predicted_peak=peak)
     _, reached, chosen, of = best
-    location = _called_at(analysis, model, chosen[0])
+    location = called_at(analysis, model, chosen[0])
     return BudgetFit(
         budget=budget,
         peak=peak,
@@ -132,7 +132,7 @@ def _others(memory: MemoryByKind) -> list[tuple[int, int]]:
     return changes
 
 
-def _like_modules(analysis: Analysis, model: SavedMemoryModel) -> list[list[str]]:
+def like_modules(analysis: Analysis, model: SavedMemoryModel) -> list[list[str]]:
     """Return the modules that ran, those of one class whose names differ in numbers together."""
     ran = dict.fromkeys(call.module for call in model.calls.values() if call.released_seq)
     kinds = {module.name: module.type_name for module in analysis.modules.values()}
@@ -158,7 +158,7 @@ def _fewest(
     return high, reached
 
 
-def _called_at(analysis: Analysis, model: SavedMemoryModel, name: str) -> SourceLocation | None:
+def called_at(analysis: Analysis, model: SavedMemoryModel, name: str) -> SourceLocation | None:
     """Return the line of the user's code that called a module first, None if it is not known."""
     kinds = {module.name: module.type_name for module in analysis.modules.values()}
     own = f"{kinds.get(name, '')}.forward"

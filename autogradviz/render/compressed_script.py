@@ -12,15 +12,29 @@ import zlib
 from functools import cache
 from typing import Final
 
+_LETTERS: Final = (
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+)
+"""Of base 85, which takes 6 % less than base 64."""
+
 _INFLATE: Final = """
 const inflate = (code) => {
-  const letters = atob(code);
-  const bytes = new Uint8Array(letters.length);
-  for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
+  const letters = "LETTERS";
+  const values = new Uint8Array(128);
+  for (let at = 0; at < 85; at++) values[letters.charCodeAt(at)] = at;
+  const text = code.trim();
+  const end = text.length - 1; // the last letter is the number of zeros that fill the last group
+  const view = new DataView(new ArrayBuffer((end / 5) * 4));
+  for (let at = 0; at < end; at += 5) {
+    let sum = 0;
+    for (let digit = at; digit < at + 5; digit++) sum = sum * 85 + values[text.charCodeAt(digit)];
+    view.setUint32((at / 5) * 4, sum);
+  }
+  const bytes = new Uint8Array(view.buffer, 0, view.byteLength - Number(text[end]));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
 };
-"""
+""".replace("LETTERS", _LETTERS)
 
 START: Final = f"""
 {{
@@ -49,8 +63,14 @@ URL.revokeObjectURL(url);
 
 @cache
 def compress_script(script: str) -> str:
-    """Return a script in zlib format, as base64."""
-    return base64.b64encode(zlib.compress(script.encode(), 9)).decode()
+    """Return a script in zlib format, as base 85, without what ends or begins elements of HTML."""
+    for level in range(9, 0, -1):
+        data = zlib.compress(script.encode(), level)
+        code = f"{base64.b85encode(data, pad=True).decode()}{-len(data) % 4}"
+        if "<!--" not in code and "<script" not in code.lower():
+            return code
+    message = "every level of compression gives text that HTML reads as a comment"
+    raise AssertionError(message)
 
 
 def compress_module(script: str) -> str:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from autogradviz.analysis.flame_graph import build_flame_rows
 from autogradviz.analysis.predict_memory import SavedMemoryModel
+from autogradviz.scene.budget import build_plans
 from autogradviz.scene.schema import (
+    SceneBudgetPlan,
     SceneFlameRow,
     SceneHeldSave,
     SceneModuleCall,
@@ -32,6 +34,7 @@ MAX_STEPS: Final = 50
 class PredictionTables(TypedDict):
     """Tables of ``Scene`` that a prediction needs."""
 
+    budget_plans: tuple[SceneBudgetPlan, ...]
     module_calls: tuple[SceneModuleCall, ...]
     held_saves: tuple[SceneHeldSave, ...]
     storage_sizes: tuple[SceneStorageSize, ...]
@@ -67,11 +70,12 @@ def build_flame_tables(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneFl
 def build_prediction_tables(analysis: Analysis) -> PredictionTables:
     """Return module calls, saves and sizes; empty without ops, which a prediction needs."""
     if not analysis.ops:
-        return PredictionTables(module_calls=(), held_saves=(), storage_sizes=())
+        return PredictionTables(budget_plans=(), module_calls=(), held_saves=(), storage_sizes=())
     model = SavedMemoryModel(analysis)
     calls = {call_id: at for at, call_id in enumerate(model.calls)}
     storages = {storage_id: at for at, storage_id in enumerate(model.nbytes)}
     return PredictionTables(
+        budget_plans=build_plans(analysis, model),
         module_calls=tuple(
             _make_call(
                 parent=_index(calls, call.parent),

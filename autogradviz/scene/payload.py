@@ -97,6 +97,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "slot_reasons": schema.SceneSlotReason,
     "flame_rows": schema.SceneFlameRow,
     "module_calls": schema.SceneModuleCall,
+    "budget_plans": schema.SceneBudgetPlan,
     "held_saves": schema.SceneHeldSave,
     "storage_sizes": schema.SceneStorageSize,
     "comparison_rows": schema.SceneComparisonRow,

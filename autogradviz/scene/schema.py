@@ -99,6 +99,21 @@ class SceneFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneBudgetPlan:
+    """Modules to checkpoint so that saved tensors hold less at the peak, and what that costs."""
+
+    peak_nbytes: int  # predicted
+    recomputed_nbytes: int  # of all results that backward computes again
+    added_ns: int  # predicted time of the recomputations in a step
+    modules: tuple[str, ...]
+    of: int  # number of modules of their kind
+    filename: str  # of the line that calls them
+    lineno: int  # 0 if unknown
+    before: str  # that line
+    after: str  # with ``checkpoint``, "" if it must be changed by hand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneNode:
     """One box: the forward op on the left, the backward node on the right."""
 
@@ -784,6 +799,7 @@ class Scene:
     slot_reasons: tuple[SceneSlotReason, ...] = ()
     flame_rows: tuple[SceneFlameRow, ...] = ()
     module_calls: tuple[SceneModuleCall, ...] = ()
+    budget_plans: tuple[SceneBudgetPlan, ...] = ()
     held_saves: tuple[SceneHeldSave, ...] = ()
     storage_sizes: tuple[SceneStorageSize, ...] = ()
     comparison_rows: tuple[SceneComparisonRow, ...] = ()

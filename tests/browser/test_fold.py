@@ -137,3 +137,23 @@ def test_a_low_viewer_shows_the_fold_alone_until_it_is_opened(open_page, picture
     page.click(".agv-fold-title button")
     assert page.evaluate("traits.height") == 620
     assert page.is_visible(".agv-rail")
+
+
+def test_the_budget_shows_plan_line_and_cost(open_page, axe, picture):
+    scene = recordings.plain()
+    assert scene.budget_plans
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold")
+    page = stage.page
+    for at, plan in enumerate(scene.budget_plans, 1):
+        page.locator(".agv-budget-range").fill(str(at))
+        text = page.text_content(".agv-fold-answer")
+        assert f"{plan.peak_nbytes / 1000:.1f} kB predicted" in text or (
+            f"{plan.peak_nbytes} B predicted" in text
+        )
+        if plan.after:
+            assert page.text_content(".agv-patch-old") == f"- {plan.before.strip()}"
+            assert page.text_content(".agv-patch-new") == f"+ {plan.after.strip()}"
+    page.screenshot(path=picture("fold-budget"))
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document.querySelector('.agv'))")["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []

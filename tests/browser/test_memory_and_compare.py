@@ -169,3 +169,43 @@ def test_modules_hold_at_the_peak_what_they_could_free(open_page, kind):
     for modules, held, freed in rows:
         assert held > 0
         assert freed <= held, modules
+
+
+def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
+    open_page, traces, tmp_path, picture
+):
+    before, after = traces
+    report = tmp_path / "compare.html"
+    autogradviz.compare(before, after).html(report)
+    page = open_page(viewport={"width": 1440, "height": 900})
+    page.goto(report.as_uri())
+    page.wait_for_selector(".agv-two-folds:not([hidden])")
+    peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
+    sentence = page.text_content(".agv-difference")
+    assert sentence.endswith(f"{peaks[0]} → {peaks[1]} at the peak.")
+    assert "The same ops" in sentence or "differ" in sentence
+    titles = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
+    assert [peak in title for peak, title in zip(peaks, titles, strict=True)] == [True, True]
+    page.click("button:text-is('source')")
+    values = page.locator(".agv-two-line .agv-two-value").all_text_contents()
+    assert len(values) % 2 == 0
+    first, second = values[::2], values[1::2]
+    codes = page.locator(".agv-two-line > code").all_text_contents()
+    both = [bool(left and right) for left, right in zip(codes[::2], codes[1::2], strict=True)]
+    assert any(both)
+    for left, right, in_both in zip(first, second, both, strict=True):
+        assert left != right or not in_both
+    page.screenshot(path=picture("compare-source"))
+
+
+def test_steps_are_compared_with_their_folds(open_page):
+    scene = recordings.running_sum()
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene)
+    stage.show("compare")
+    page = stage.page
+    assert "in both steps" in page.text_content(".agv-difference")
+    for at, title in enumerate(page.locator(".agv-two-fold > .agv-muted").all_text_contents()):
+        step = len(scene.steps) - 2 + at
+        own = [fold.peak_nbytes for fold in scene.folds if fold.step == step and fold.drawn]
+        assert title.startswith(f"step {step}")
+        assert format_bytes(max(own)) in title

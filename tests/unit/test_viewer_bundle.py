@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from autogradviz.render.assets import (
     read_script,
     read_style,
 )
-from autogradviz.render.compressed_script import compress_module
+from autogradviz.render.compressed_script import _INFLATE, compress_module, compress_script
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "assets"
@@ -118,3 +119,12 @@ def test_module_loads_without_a_host(node):
         "acquireVsCodeApi",
     )
     assert [word for word in words if word in read_script()] == []
+
+
+@pytest.mark.parametrize("text", ["", "a", "ab", "abc", "abcd", "x = '<!-- </script>'\n" * 99])
+def test_compressed_script_is_read_back_and_ends_no_element(node, text):
+    code = compress_script(text)
+    assert not any(end in code.lower() for end in ("</", "<!--", "<script", '"', "\\"))
+    program = f"{_INFLATE} inflate({json.dumps(code)}).then((text) => process.stdout.write(text));"
+    done = subprocess.run([node, "-e", program], capture_output=True, text=True, check=False)
+    assert done.stdout == text, done.stderr

@@ -32,6 +32,7 @@ export const GLYPHS = {
       "M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0ZM6.2 6.4A1.9 1.9 0 1 1 8.6 8.2C8.1 8.4 8 8.7 8 9.3M8 11.3v.2",
   },
   right: { stroke: "M6 4.5 9.5 8 6 11.5" },
+  left: { stroke: "M9.5 4.5 6 8l3.5 3.5" },
   down: { stroke: "M4.5 6 8 9.5 11.5 6" },
   close: CLOSE,
   pencil: {

@@ -5,12 +5,14 @@ import { proportionalAxis } from "../scene/time_axis.js";
 import { paintTimes, paintTorn, startDrawing } from "../canvas/chart_parts.js";
 import { button, claim, h, listen } from "../dom.js";
 import { changeTimes, stackLayers } from "../scene/memory_layers.js";
-import { formatCount, formatDuration } from "../scene/format.js";
+import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
+import { heldAt, unitTimes } from "../scene/film.js";
 import { icon } from "../canvas/glyph_shapes.js";
 import { failedNode, runningAt } from "../scene/replay.js";
 import { distinct } from "../payload/lazy_rows.js";
 import {
   PHASES,
+  paintBudget,
   paintFailure,
   paintMemory,
   paintOutside,
@@ -19,6 +21,10 @@ import {
 } from "./scrubber_paint.js";
 
 const PLAY_MS = 12_000;
+/** Of the replay without motion, for readers who prefer that. */
+const STILL_MS = 700;
+/** @type {Record<string, number>} */
+const SPEEDS = { "¼×": 0.25, "½×": 0.5, "1×": 1, "2×": 2, "4×": 4 };
 const SIDE = 12;
 const TORN_WIDTH = 46;
 
@@ -31,6 +37,9 @@ export class Scrubber {
     this.store = store;
     this.palette = palette;
     this.frame = 0;
+    this.speed = 1;
+    /** @type {"node" | "line" | "module"} that a step of the replay goes to */
+    this.unit = "node";
     /** @type {number[] | null} computed by the first step */
     this.steps = null;
     /** @type {import("./scrubber_paint.js").Layers | null | undefined} made by the first picture */
@@ -58,8 +67,15 @@ export class Scrubber {
         "div",
         "agv-scrubber-side",
         button("To the start", "agv-icon-button", () => this.#go(0), icon("start")),
+        button("One step back", "agv-icon-button agv-wide-only", () => this.step(-1), icon("left")),
         this.playButton,
+        button("One step on", "agv-icon-button agv-wide-only", () => this.step(1), icon("right")),
         button("To the end", "agv-icon-button", () => this.#go(null), icon("end")),
+        menu("Speed", Object.keys(SPEEDS), "1×", (name) => (this.speed = SPEEDS[name])),
+        menu("A step goes to the next", ["node", "line", "module"], "node", (name) => {
+          this.unit = /** @type {Scrubber["unit"]} */ (name);
+          this.steps = null;
+        }),
         h("div", "agv-scrubber-text", this.title, this.subtitle),
       ),
       this.bar,
@@ -67,7 +83,7 @@ export class Scrubber {
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.bar);
-    store.subscribe(["time", "step"], () => this.draw());
+    store.subscribe(["time", "step", "plan"], () => this.draw());
   }
 
   destroy() {
@@ -113,13 +129,21 @@ export class Scrubber {
    */
   step(count) {
     const now = this.store.time ?? this.store.sceneIndex.end;
-    this.steps ??= stepTimes(this.store.scene, this.store.sceneIndex.end);
+    this.steps ??= this.#stepTimes();
     const { steps } = this;
     const after = steps.findIndex((time) => time > now);
     const at = after < 0 ? steps.length : after;
     const onEvent = steps[at - 1] === now;
     const to = count > 0 ? at + count - 1 : at + count - (onEvent ? 1 : 0);
     this.#go(to >= steps.length ? null : steps[Math.max(0, to)]);
+  }
+
+  /** @returns {number[]} the times that steps go to */
+  #stepTimes() {
+    const { scene, sceneIndex } = this.store;
+    return this.unit === "node"
+      ? stepTimes(scene, sceneIndex.end)
+      : [0, ...unitTimes(sceneIndex, this.unit)];
   }
 
   /** Play from the current time to the end, or pause. */
@@ -132,9 +156,15 @@ export class Scrubber {
     let time = this.store.time ?? 0;
     if (time >= end) time = 0;
     let last = performance.now();
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const next = (/** @type {number} */ now) => {
+      if (still && now - last < STILL_MS) {
+        this.frame = requestAnimationFrame(next);
+        return;
+      }
       const { positionOf, timeAt } = proportionalAxis(this.store.sceneIndex);
-      time = timeAt(positionOf(time) + (Math.max(0, now - last) / PLAY_MS) * positionOf(end));
+      const share = (Math.max(0, now - last) / PLAY_MS) * this.speed;
+      time = timeAt(positionOf(time) + share * positionOf(end));
       last = now;
       this.store.set("time", time < end ? time : null);
       this.frame = time < end ? requestAnimationFrame(next) : 0;
@@ -185,6 +215,8 @@ export class Scrubber {
     const failed = this.failedAt === null ? NaN : x(this.failedAt);
     this.layers ??= this.#layers();
     paintMemory(pen, x, height, this.store, failed, this.layers);
+    const plan = this.store.scene.budget_plans[this.store.plan];
+    if (plan) paintBudget(pen, [x(0), x(end)], height, this.store.scene, plan.peak_nbytes);
     if (this.store.scene.summary.torn) {
       paintTorn(pen, { left: x(end), top: 15, right: width, bottom: height - 3 });
     }
@@ -205,12 +237,34 @@ export class Scrubber {
     const { scene, sceneIndex, time } = this.store;
     const now = time ?? sceneIndex.end;
     const total = formatDuration(sceneIndex.end);
-    this.title.textContent = time === null ? total : `${formatDuration(now)} of ${total}`;
+    const held = scene.counted_storages.length
+      ? `${formatBytes(heldAt(sceneIndex, now))} held · `
+      : "";
+    this.title.textContent = time === null ? total : `${held}${formatDuration(now)} of ${total}`;
     this.subtitle.textContent = time === null ? describeEnd(scene) : describeTime(scene, now);
     this.bar.setAttribute("aria-valuenow", String(Math.round(now / 1e3)));
     const text = `${this.title.textContent}, ${this.subtitle.textContent}`;
     this.bar.setAttribute("aria-valuetext", text);
   }
+}
+
+/**
+ * @param {string} label
+ * @param {string[]} names
+ * @param {string} first
+ * @param {(name: string) => void} choose
+ * @returns {HTMLElement}
+ */
+function menu(label, names, first, choose) {
+  const options = names.map((name) => h("option", { text: name, attrs: { value: name } }));
+  const select = h(
+    "select",
+    { class: "agv-scrubber-menu", title: label, attrs: { "aria-label": label } },
+    ...options,
+  );
+  select.value = first;
+  listen(select, "change", () => choose(select.value));
+  return select;
 }
 
 /**

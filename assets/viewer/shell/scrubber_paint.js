@@ -126,6 +126,35 @@ export function paintFailure({ ctx, palette }, x, height) {
 }
 
 /**
+ * Paint the line of the budget, and its bytes.
+ *
+ * @param {Pen} pen
+ * @param {[left: number, right: number]} recording
+ * @param {number} height
+ * @param {import("../types.js").Scene} scene
+ * @param {number} nbytes
+ */
+export function paintBudget(pen, [left, right], height, { summary }, nbytes) {
+  const { ctx, palette } = pen;
+  const [top, bottom] = [33, height - 4];
+  const y = bottom - (nbytes / (summary.peak_nbytes || 1)) * (bottom - top);
+  ctx.strokeStyle = palette.recompute;
+  ctx.lineWidth = 1.4;
+  ctx.setLineDash([5, 3]);
+  ctx.beginPath();
+  ctx.moveTo(left, y);
+  ctx.lineTo(right, y);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  const text = `budget ${formatBytes(nbytes)}`;
+  write(pen, text, left + 4, Math.max(top + 2, y - 7), {
+    size: 9.5,
+    weight: 600,
+    color: palette.recompute,
+  });
+}
+
+/**
  * Fade what is outside the step on display.
  *
  * @param {Pen} pen

@@ -9,6 +9,8 @@ import { icon } from "../canvas/glyph_shapes.js";
 import { formatBytes, plural } from "../scene/format.js";
 import { FILTERS, findNodes, parseQuery } from "./query.js";
 import { searchEntries } from "./search_entries.js";
+import { answerCard, openAnswer } from "./answer_card.js";
+import { answerQuestion, exampleQuestions } from "../scene/questions.js";
 
 /** @typedef {import("./search_entries.js").Entry} Entry */
 /** @typedef {import("../store.js").Store} Store */
@@ -40,7 +42,7 @@ export class Search {
     this.input = h("input", {
       attrs: {
         type: "text",
-        placeholder: "Search, op:name saved>1MB, > commands",
+        placeholder: "Search or ask: what fills memory",
         "aria-label": "Search",
         role: "combobox",
         "aria-expanded": "false",
@@ -52,7 +54,10 @@ export class Search {
     this.list = h("div", { class: "agv-result-list", attrs });
     this.status = h("div", { class: "agv-muted agv-result-end", attrs: { role: "status" } });
     this.hints = h("div", "", ...FILTERS.map(filterRow));
-    this.results = h("div", "agv-results agv-float", this.list, this.status, this.hints);
+    this.card = h("div", { attrs: { "aria-live": "polite" } });
+    /** @type {import("../scene/questions.js").Answer | null} */
+    this.answer = null;
+    this.results = h("div", "agv-results agv-float", this.card, this.list, this.status, this.hints);
     this.results.hidden = true;
     this.element = h(
       "div",
@@ -64,9 +69,13 @@ export class Search {
     );
     listen(this.input, "input", () => this.#search());
     listen(this.input, "keydown", (event) => this.#press(event));
-    listen(this.input, "blur", () => this.#hide());
+    listen(this.element, "focusout", (event) => {
+      const to = /** @type {Node | null} */ (event.relatedTarget);
+      if (!this.element.contains(to)) this.#hide();
+    });
     listen(this.input, "focus", () => this.#search());
     listen(this.results, "pointerdown", (event) => {
+      if (this.card.contains(/** @type {Node} */ (event.target))) return;
       const target = /** @type {Element} */ (event.target).closest("[data-at]");
       event.preventDefault();
       if (target) this.#go(Number(target.getAttribute("data-at")));
@@ -97,12 +106,15 @@ export class Search {
     const { sceneIndex } = store;
     const text = this.input.value.trim();
     this.note = "";
+    this.answer = answerQuestion(sceneIndex, text);
+    this.card.replaceChildren();
+    if (this.answer) return this.#showAnswer(text, this.answer);
     if (text[0] === ">") return this.#list(text.slice(1));
     const query = parseQuery(sceneIndex, text);
     const { words, filters, unknown } = query;
     if (!words.length && !filters.length && !unknown.length) {
       store.set("matches", null);
-      return this.#hide();
+      return text ? this.#hide() : this.#showExamples();
     }
     this.entries ??= searchEntries(sceneIndex);
     const matches = filters.length ? this.#match(query) : null;
@@ -120,6 +132,41 @@ export class Search {
     this.found.sort((a, b) => rank(a) - rank(b));
     this.active = 0;
     this.#show();
+  }
+
+  /** List questions that this recording answers. */
+  #showExamples() {
+    if (!this.input.matches(":focus")) return this.#hide();
+    this.found = exampleQuestions(this.store.sceneIndex).map((title) => ({
+      kind: /** @type {const} */ ("ask"),
+      item: null,
+      fill: title,
+      title,
+      aside: "",
+      text: title,
+    }));
+    this.active = -1;
+    this.#show();
+    this.status.textContent = "";
+  }
+
+  /**
+   * @param {string} question
+   * @param {import("../scene/questions.js").Answer} answer
+   */
+  #showAnswer(question, answer) {
+    this.found = [];
+    this.store.set("matches", null);
+    this.card.replaceChildren(answerCard(this.store, question, answer, () => this.#leave()));
+    this.list.hidden = this.hints.hidden = true;
+    this.status.textContent = "";
+    this.results.hidden = false;
+    this.input.setAttribute("aria-expanded", "true");
+  }
+
+  #leave() {
+    this.#hide();
+    this.input.blur();
   }
 
   /**
@@ -202,6 +249,9 @@ export class Search {
     } else if (event.key === "Tab" && this.found[this.active]) {
       event.preventDefault();
       this.#complete(this.found[this.active].title);
+    } else if (event.key === "Enter" && this.answer) {
+      this.#leave();
+      openAnswer(this.store, this.answer);
     } else if (event.key === "Enter") {
       this.#go(this.active);
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -222,6 +272,7 @@ export class Search {
       entry.run();
       return;
     }
+    if (entry.kind === "ask") return this.#complete(entry.title);
     if (entry.asks) {
       this.#hide();
       this.store.ask(`parameter ${entry.asks}`, entry.asks);
@@ -232,7 +283,7 @@ export class Search {
       this.#hide();
       return;
     }
-    // An entry for several items reveals the first of them and lists all.
+    // An entry for several items reveals the first of them and lists all on the next key.
     this.#complete(entry.fill);
     this.active = this.found.findIndex(({ item }) => item);
     this.#show();

@@ -7,7 +7,7 @@ import { formatBytes, formatPlace, plural } from "../scene/format.js";
 
 /**
  * @typedef {object} Entry
- * @property {"module" | "op" | "node" | "parameter" | "line" | "tensor" | "run"} kind
+ * @property {"module" | "op" | "node" | "parameter" | "line" | "tensor" | "run" | "ask"} kind
  * @property {Item | null} item null of an entry for several items, which completes the search
  * @property {string} fill the query that it completes the search to
  * @property {string} title

@@ -117,7 +117,7 @@ class Film:
     def _place(
         self, time_ns: int, x_of: Sequence[float], top: float, bottom: float
     ) -> tuple[float, float]:
-        """Return the position of the mark: after the last save, or before the last read."""
+        """Return the place of the mark: after the last save, or before the last read."""
         left, right = x_of
         turn = self._fold.turn_ns
         if turn >= 0 and time_ns > turn:

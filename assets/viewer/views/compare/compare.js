@@ -1,7 +1,7 @@
 // @ts-check
 /** Two recordings: totals, a table of modules and lines, findings and other differences. */
 
-import { choice, h, section } from "../../dom.js";
+import { choice, h } from "../../dom.js";
 import { timeBound } from "../../scene/colors.js";
 import {
   cutText,
@@ -12,6 +12,7 @@ import {
 } from "../../scene/format.js";
 
 import { panel, table as tableOf } from "../panel.js";
+import { makeFolds, sentenceOfRuns, sideOf, sourceColumns } from "./difference.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -31,9 +32,10 @@ const STATUS = {
 
 /**
  * @param {Store} store
+ * @param {() => import("../../canvas/theme.js").Palette} palette
  * @returns {HTMLElement}
  */
-export function makeComparison(store) {
+export function makeComparison(store, palette) {
   const { summary, comparison_rows: rows } = store.scene;
   const titles = [summary.compared_with, summary.title];
   const [before, after] = summary.is_before ? titles.reverse() : titles;
@@ -42,6 +44,13 @@ export function makeComparison(store) {
       store.openRecording(name === "before", -1);
     }
   };
+  const folds = makeFolds(palette);
+  store.otherScene().then((other) => {
+    const own = sideOf(summary.is_before ? before : after, store.scene);
+    if (!other) return folds.show([own]);
+    const second = sideOf(summary.is_before ? after : before, other);
+    folds.show(summary.is_before ? [own, second] : [second, own]);
+  });
   const total = rows.find((row) => row.kind === "total");
   const show = (/** @type {Row} */ row) => {
     const isBefore = Boolean(summary.is_before);
@@ -62,7 +71,9 @@ export function makeComparison(store) {
         h("span", "agv-end agv-muted", "other views show"),
         choice(["before", "after"], summary.is_before ? "before" : "after", open),
       ],
+      h("p", "agv-difference", sentenceOfRuns(store.scene)),
       h("div", "agv-totals", ...(total ? totals(total, phasesOf(rows)) : [])),
+      folds.element,
     ),
     rowsPanel(rows, show),
     panel(
@@ -120,18 +131,27 @@ export function rowsPanel(table, show) {
     fill();
   };
   fill();
+  const tableElement = tableOf(head, 2, head.length, body, {
+    name: 1,
+    columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
+  });
+  const source = sourceColumns(rows);
+  source.hidden = true;
+  const display = (/** @type {string} */ name) => {
+    source.hidden = name !== "source";
+    tableElement.hidden = !source.hidden;
+  };
   return panel(
     "table",
     [
       h("h3", "", "Modules and lines"),
       count,
-      h("span", "agv-end", choice(["changes", "all"], differs ? "changes" : "all", choose)),
+      h("span", "agv-end", choice(["table", "source"], "table", display)),
+      choice(["changes", "all"], differs ? "changes" : "all", choose),
       choice(["merged", "each block"], "merged", choose),
     ],
-    tableOf(head, 2, head.length, body, {
-      name: 1,
-      columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
-    }),
+    tableElement,
+    source,
   );
 }
 
@@ -301,15 +321,27 @@ function texts({ scene }) {
       );
     }),
     ...(findings.length ? [] : [none]),
-    section("All differences", formatCount(others.length)),
-    ...others.map(({ aspect, what, before, after }, at) =>
-      h(
-        "div",
-        "agv-compare-text",
-        aspect !== others[at - 1]?.aspect && h("span", "agv-compare-aspect", aspect),
-        h("span", "", what),
-        ...difference(before, after),
-      ),
-    ),
+    ...(others.length
+      ? [
+          h(
+            "details",
+            "agv-section",
+            h(
+              "summary",
+              "agv-muted",
+              `${formatCount(others.length)} differences of ops and counts`,
+            ),
+            ...others.map(({ aspect, what, before, after }, at) =>
+              h(
+                "div",
+                "agv-compare-text",
+                aspect !== others[at - 1]?.aspect && h("span", "agv-compare-aspect", aspect),
+                h("span", "", what),
+                ...difference(before, after),
+              ),
+            ),
+          ),
+        ]
+      : []),
   ];
 }

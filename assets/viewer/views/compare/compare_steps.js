@@ -5,15 +5,17 @@ import { choice, h, listen, propertyList } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format.js";
 import { panel } from "../panel.js";
 import { rowsPanel, totals } from "./compare.js";
+import { makeFolds, sentenceOfSteps, sideOf } from "./difference.js";
 import { compareSteps } from "./two_step_rows.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
 /**
  * @param {Store} store
+ * @param {() => import("../../canvas/theme.js").Palette} palette
  * @returns {HTMLElement}
  */
-export function makeStepComparison(store) {
+export function makeStepComparison(store, palette) {
   const { scene } = store;
   const last = scene.steps.length - 1;
   let pair = [Math.max(0, last - 1), last];
@@ -28,6 +30,7 @@ export function makeStepComparison(store) {
     listen(select, "change", () => {
       pair[place] = Number(select.value);
       draw();
+      showFolds();
     });
     return h("label", "agv-menu agv-step-menu", select);
   };
@@ -36,6 +39,7 @@ export function makeStepComparison(store) {
     store.showStep(name === "before" ? pair[0] : name === "after" ? pair[1] : -1),
   );
   head.push(h("span", "agv-end agv-muted", "other views show"), views);
+  const folds = makeFolds(palette);
   const draw = () => {
     const rows = compareSteps(store.sceneIndex, pair[0], pair[1]);
     const [total] = rows;
@@ -45,7 +49,13 @@ export function makeStepComparison(store) {
       if (node >= 0) store.set("selected", { kind: "node", index: node });
     };
     element.replaceChildren(
-      panel("wide", head, h("div", "agv-totals", ...totals(total, phases))),
+      panel(
+        "wide",
+        head,
+        h("p", "agv-difference", sentenceOfSteps(rows)),
+        h("div", "agv-totals", ...totals(total, phases)),
+        folds.element,
+      ),
       rowsPanel(rows, show),
       panel(
         "side",
@@ -54,6 +64,8 @@ export function makeStepComparison(store) {
       ),
     );
   };
+  const showFolds = () =>
+    folds.show(pair.map((at) => sideOf(`step ${scene.steps[at].number}`, scene, at)));
   const facts = () =>
     pair.map((at) => {
       const { number, start_ns, end_ns, loss } = scene.steps[at];
@@ -69,5 +81,6 @@ export function makeStepComparison(store) {
       );
     });
   draw();
+  showFolds();
   return element;
 }

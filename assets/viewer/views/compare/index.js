@@ -12,9 +12,11 @@ export const compareView = {
   label: "Compare",
   icon: GLYPHS.compare,
   exists: (scene) => scene.comparison_rows.length > 0 || scene.steps.length > 1,
-  mount: (store) => ({
+  mount: (store, palette) => ({
     elements: [
-      store.scene.comparison_rows.length ? makeComparison(store) : makeStepComparison(store),
+      store.scene.comparison_rows.length
+        ? makeComparison(store, palette)
+        : makeStepComparison(store, palette),
     ],
   }),
 };

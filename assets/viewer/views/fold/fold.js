@@ -6,9 +6,11 @@ import { hostTheme } from "../../canvas/theme.js";
 import { button, claim, h, listen } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
 import { kindColors, largestFold } from "../../scene/fold.js";
+import { workAt } from "../../scene/film.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { makeAnswer, ribbonLines } from "./answer.js";
+import { Budget } from "./budget.js";
 import { areaOf, paintFold } from "./paint_fold.js";
 import { extentAt } from "./ribbon_shape.js";
 import { makeSourceHeat } from "./source_heat.js";
@@ -28,6 +30,8 @@ export class Fold {
     this.hovered = null;
     /** @type {Ribbon | null} under the keys */
     this.chosen = null;
+    /** @type {Budget | null} */
+    this.budget = null;
     /** @type {string} of the kind that is lit, "" for all */
     this.kind = "";
     this.canvas = h("canvas", {
@@ -76,7 +80,7 @@ export class Fold {
     listen(this.stage, "keydown", (event) => this.#press(event));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.stage);
-    store.subscribe(["time", "matches", "selected", "view"], () => this.draw());
+    store.subscribe(["time", "matches", "selected", "view", "plan"], () => this.draw());
     store.subscribe(["step"], () => {
       const own = store.scene.folds.find(({ step, drawn }) => drawn && step === store.step);
       if (own) this.show(own.index);
@@ -135,7 +139,14 @@ export class Fold {
       this.draw();
       return this.kind === kind;
     };
-    this.answer.replaceChildren(...makeAnswer(this.store, this.fold, this.ribbons, light));
+    const parts = makeAnswer(this.store, this.fold, this.ribbons, light);
+    const { budget_plans: plans, folds } = this.store.scene;
+    // The plans are of the whole recording.
+    if (plans.length && folds.length === 1) {
+      this.budget ??= new Budget(this.store, this.palette);
+      parts.splice(2, 0, this.budget.element);
+    }
+    this.answer.replaceChildren(...parts);
     this.draw();
   }
 
@@ -156,6 +167,8 @@ export class Fold {
     const drawing = startDrawing(this.canvas, this.palette());
     if (drawing) this.paint(drawing);
     this.heat.paint(kindColors(this.store.scene, hostTheme()));
+    this.heat.play();
+    this.budget?.draw();
     for (const swatch of this.element.querySelectorAll("[data-kind]")) {
       const { kind } = /** @type {HTMLElement} */ (swatch).dataset;
       const colors = kindColors(this.store.scene, hostTheme());
@@ -170,8 +183,10 @@ export class Fold {
       fold: this.fold,
       ribbons: this.ribbons ?? [],
       time: this.store.time,
+      work: this.store.time === null ? -1 : workAt(this.store.sceneIndex, this.store.time),
       hovered: this.hovered ?? this.chosen,
       lit: this.lit,
+      planned: this.store.scene.budget_plans[this.store.plan]?.modules ?? [],
       theme: hostTheme(),
     });
   }

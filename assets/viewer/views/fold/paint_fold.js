@@ -19,8 +19,10 @@ import { extentAt, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.j
  * @property {import("../../types.js").SceneFold} fold
  * @property {Ribbon[]} ribbons of the fold
  * @property {number | null} time
+ * @property {number} work node at work at that time, -1 without one
  * @property {Ribbon | null} hovered
  * @property {Set<Ribbon>} lit
+ * @property {string[]} planned modules that the budget on display would checkpoint
  * @property {string} theme
  */
 
@@ -61,7 +63,8 @@ export function paintFold({ pen, width, height }, picture) {
     const faded = some && !picture.lit.has(ribbon);
     paintRibbon(pen, area, ribbon, colors[ribbon.kind] ?? palette.edge, {
       share: faded ? share * 0.25 : share,
-      hovered: ribbon === picture.hovered,
+      planned: picture.planned.some((name) => `${ribbon.module}.`.startsWith(`${name}.`)),
+      hovered: ribbon === picture.hovered || (picture.work >= 0 && ribbon.node === picture.work),
     });
   }
   paintBlocks(pen, area, ribbons, fold, width);
@@ -103,9 +106,9 @@ function shareOf(scene, ribbon, time) {
  * @param {Area} area
  * @param {Ribbon} ribbon
  * @param {string} hue
- * @param {{share: number, hovered: boolean}} now
+ * @param {{share: number, hovered: boolean, planned: boolean}} now
  */
-function paintRibbon(pen, area, ribbon, hue, { share, hovered }) {
+function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned }) {
   const { ctx, palette } = pen;
   const whole = { ...area, left: area.left - 1, right: area.right + 1 };
   const strength = 0.1 + (hovered ? 0.9 : 0.78) * share;
@@ -128,8 +131,8 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered }) {
     line(mix(hue, palette.surface, 0.7), [4, 3]);
     return;
   }
-  if (ribbon.recomputed) {
-    const start = startOf(area, ribbon);
+  if (ribbon.recomputed || planned) {
+    const start = startOf(area, { ...ribbon, recomputed: 1 });
     paint(mix(palette.recompute, palette.surface, 0.05));
     clipped(pen, { ...whole, top: area.top, bottom: start }, () =>
       line(mix(palette.recompute, palette.surface, 0.4), [3, 3]),
@@ -317,7 +320,7 @@ function paintWaists(pen, area, ribbons) {
  * @param {FoldPicture} picture
  * @param {number} time
  */
-function paintNow(pen, area, { scene, fold, ribbons }, time) {
+function paintNow(pen, area, { scene, fold, ribbons, work }, time) {
   const { ctx, palette } = pen;
   const inBackward = fold.turn_ns >= 0 && time >= fold.turn_ns;
   let at = inBackward ? SCALE : 0;
@@ -335,8 +338,18 @@ function paintNow(pen, area, { scene, fold, ribbons }, time) {
   ctx.lineTo(x + 6, y + size * 1.4);
   ctx.closePath();
   ctx.fill();
+  const node = scene.nodes[work];
+  if (node && area.bottom - area.top > 150) {
+    const words = [inBackward ? node.name : node.op || node.name, node.module];
+    const text = words.filter(Boolean).join(" · ");
+    const half = widthOf(pen, text, 11, 600) / 2;
+    const room = inBackward ? area.right - 130 : area.right;
+    const center = Math.max(area.left + half + (inBackward ? 0 : 130), Math.min(room - half, x));
+    const at = inBackward ? area.bottom + BAR + 13 : area.top - BAR - 11;
+    write(pen, text, center, at, { size: 11, weight: 600, color: palette.path, align: "center" });
+  }
   const held = ribbons.reduce((sum, ribbon) => sum + heldBytes(scene, ribbon, time), 0);
-  const text = `${formatBytes(held)} held now`;
+  const text = `${formatBytes(held)} held now${scene.folds.length > 1 ? ", for this backward" : ""}`;
   const width = widthOf(pen, text, 12, 700) + 20;
   const left = Math.max(area.left, Math.min(area.right - width, x - width / 2));
   const top = area.top + (area.bottom - area.top) * 0.56;

@@ -2,6 +2,8 @@
 /** Source lines with the bytes that each keeps, by kind. */
 
 import { button, h, listHead } from "../../dom.js";
+import { workAt } from "../../scene/film.js";
+import { isHeldAt } from "../../scene/steps.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
 
 /** @typedef {Map<string, number>} Kinds bytes by kind */
@@ -11,12 +13,14 @@ const BAR = 34;
 
 /**
  * @param {import("../../store.js").Store} store
- * @returns {{element: HTMLElement, paint: (colors: Record<string, string>) => void}}
+ * @returns {{element: HTMLElement, paint: (colors: Record<string, string>) => void, play: () => void}}
  */
 export function makeSourceHeat(store) {
   const { scene } = store;
   /** @type {Map<string, Map<number, Kinds>>} */
   const files = new Map();
+  /** @type {Map<string, number[]>} counted storages by line */
+  const membersOf = new Map();
   for (const { kind, members } of scene.ribbons) {
     for (const at of members) {
       const { filename, lineno, nbytes } = scene.counted_storages[at];
@@ -26,6 +30,10 @@ export function makeSourceHeat(store) {
       const kinds = lines.get(lineno) ?? new Map();
       lines.set(lineno, kinds);
       kinds.set(kind, (kinds.get(kind) ?? 0) + nbytes);
+      const place = `${filename}:${lineno}`;
+      const own = membersOf.get(place) ?? [];
+      membersOf.set(place, own);
+      own.push(at);
     }
   }
   const sumOf = (/** @type {Kinds} */ kinds) => [...kinds.values()].reduce((a, b) => a + b, 0);
@@ -35,6 +43,8 @@ export function makeSourceHeat(store) {
   const most = Math.max(1, ...sorted.flatMap(([, lines]) => [...lines.values()].map(sumOf)));
   /** @type {[HTMLElement, string][]} */
   const parts = [];
+  /** @type {{row: HTMLElement, place: string, bytes: HTMLElement, members: number[]}[]} */
+  const played = [];
   let left = MAX_LINES;
   const blocks = sorted.flatMap(([filename, lines]) => {
     if (left <= 0) return [];
@@ -56,16 +66,19 @@ export function makeSourceHeat(store) {
         parts.push([part, kind]);
         bar.append(part);
       }
+      const bytes = h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : "");
       const cells = [
         h("span", "agv-heat-number", String(line)),
         bar,
         h("code", { text: texts[at] || " ", title: texts[at].trim() }),
-        h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : ""),
+        bytes,
       ];
       const place = formatPlace(filename, line);
       const row = kinds
         ? button(`Open ${place}`, "agv-heat-row", () => store.showLine(filename, line), ...cells)
         : h("div", "agv-heat-row agv-muted", ...cells);
+      const key = `${filename}:${line}`;
+      played.push({ row, place: key, bytes, members: membersOf.get(key) ?? [] });
       return gap ? [h("div", "agv-heat-gap"), row] : [row];
     });
     return [
@@ -75,17 +88,38 @@ export function makeSourceHeat(store) {
   });
   const hidden = sorted.reduce((sum, [, lines]) => sum + lines.size, 0);
   const note = left <= 0 ? `the first of ${formatCount(hidden)} lines that keep bytes` : "";
+  const kept = h("span", "agv-muted", "bytes kept");
   const element = h(
     "aside",
     { class: "agv-heat agv-side", attrs: { "aria-label": "Bytes by line", tabindex: 0 } },
-    listHead("Lines", h("span", "agv-muted", "bytes kept")),
+    listHead("Lines", kept),
     h("div", "agv-heat-lines", ...blocks, note && h("p", "agv-muted", note)),
   );
   element.hidden = !parts.length;
   const paint = (/** @type {Record<string, string>} */ colors) => {
     for (const [part, kind] of parts) part.style.background = colors[kind];
   };
-  return { element, paint };
+  /** Show the line at work, and the bytes that each line holds at the replayed time. */
+  const play = () => {
+    const { time, sceneIndex } = store;
+    const node = time === null ? undefined : scene.nodes[workAt(sceneIndex, time)];
+    kept.textContent = time === null ? "bytes kept" : "bytes held now";
+    const now = node ? `${node.filename}:${node.lineno}` : "";
+    for (const { row, place, bytes, members } of played) {
+      row.classList.toggle("agv-heat-now", place === now);
+      if (!members.length) continue;
+      let [held, all] = [0, 0];
+      for (const at of members) {
+        const storage = scene.counted_storages[at];
+        all += storage.nbytes;
+        if (time === null || isHeldAt(storage, time)) held += storage.nbytes;
+      }
+      bytes.textContent = formatBytes(held);
+      const bar = /** @type {HTMLElement} */ (row.querySelector(".agv-heat-bar"));
+      bar.style.opacity = String(0.15 + (0.85 * held) / all);
+    }
+  };
+  return { element, paint, play };
 }
 
 /**

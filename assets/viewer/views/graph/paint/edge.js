@@ -57,6 +57,29 @@ export function paintLine({ ctx, scale }, line, style) {
 }
 
 /**
+ * Paint a gradient on its way along a line.
+ *
+ * @param {Pen} pen
+ * @param {Line} line
+ * @param {number} way from 0 to 1
+ * @param {string} color
+ */
+export function paintPulse({ ctx, scale }, { points }, way, color) {
+  const lengths = points
+    .slice(1)
+    .map(([x, y], at) => Math.hypot(x - points[at][0], y - points[at][1]));
+  let rest = way * lengths.reduce((sum, length) => sum + length, 0);
+  let at = 0;
+  while (at < lengths.length - 1 && rest > lengths[at]) rest -= lengths[at++];
+  const share = lengths[at] ? Math.min(1, rest / lengths[at]) : 0;
+  const [[x, y], [nextX, nextY]] = [points[at], points[at + 1]];
+  ctx.fillStyle = color;
+  ctx.beginPath();
+  ctx.arc(x + (nextX - x) * share, y + (nextY - y) * share, Math.max(4.5, 2.5 / scale), 0, 7);
+  ctx.fill();
+}
+
+/**
  * @param {CanvasRenderingContext2D} ctx
  * @param {import("../../../layout/coordinates.js").Point} from
  * @param {import("../../../layout/coordinates.js").Point} to

@@ -6,7 +6,8 @@ import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
 import { paintBlame } from "./blame.js";
 import { paintStations } from "./stations.js";
-import { lineStyle, paintLine, paintViews } from "./edge.js";
+import { lineStyle, paintLine, paintPulse, paintViews } from "./edge.js";
+import { doneAt, onItsWay } from "../../../scene/film.js";
 import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text.js";
 import { isHeldAt, nodeAt, phaseOf, phaseOfLifetime } from "../../../scene/replay.js";
@@ -128,7 +129,9 @@ function paintBox(pen, look, box) {
   if (box.kind === "group") {
     const group = sceneIndex.scene.groups[box.ref];
     const tint = look.coloring?.group(box.ref) ?? null;
-    return paintClosed(pen, box, time === null ? group : groupAt(look, box, group, time), tint);
+    if (time === null) return paintClosed(pen, box, group, tint);
+    const done = doneAt(sceneIndex, box.ref, time);
+    return paintClosed(pen, box, groupAt(look, box, group, time), tint, done);
   }
   const node = sceneIndex.scene.nodes[box.ref];
   if (sceneIndex.scene.groups[node.group].picture_width) {
@@ -227,12 +230,15 @@ function paintLines(pen, look, seen, highlighted) {
       gradientPath ? gradientPath.edges.has(e) : scene.edges[e].on_path,
     );
     const touches = touchesItem(look, link.edges);
-    drawn.push({ line, link, style: lineStyle(pen, onPath, touches), rank: touches ? 2 : +onPath });
+    const way = look.time === null ? -1 : onItsWay(look.sceneIndex, link.edges, look.time);
+    const style = lineStyle(pen, onPath || way >= 0, touches);
+    drawn.push({ line, link, style, way, rank: touches ? 2 : +(onPath || way >= 0) });
   }
   drawn.sort((a, b) => a.rank - b.rank);
-  for (const { line, style, rank } of drawn) {
+  for (const { line, style, rank, way } of drawn) {
     pen.ctx.globalAlpha = look.linesAlpha * (highlighted && rank < 2 ? 0.35 : 1);
     paintLine(pen, line, style);
+    if (way >= 0) paintPulse(pen, line, way, style.color);
   }
   pen.ctx.globalAlpha = 1;
   // Those of the selection come last on the lines, and first where labels overlap.

@@ -160,8 +160,9 @@ function paintPill(pen, x, middle, text, isRecompute) {
  * @param {Box} box
  * @param {SceneGroup} group
  * @param {import("../../../scene/colors.js").Tint | null} tint
+ * @param {{share: number, backward: boolean}} [done] at a replayed time
  */
-export function paintClosed(pen, box, group, tint) {
+export function paintClosed(pen, box, group, tint, done) {
   const { ctx, palette } = pen;
   const stacked = group.repeat > 1;
   const height = box.height - (stacked ? STACK_HEIGHT : 0);
@@ -181,6 +182,15 @@ export function paintClosed(pen, box, group, tint) {
     ctx.fill();
     ctx.stroke();
     ctx.setLineDash([]);
+  }
+  if (done?.share) {
+    const hue = done.backward ? palette.backward : palette.edge;
+    ctx.save();
+    roundRect(ctx, box.x, box.y, box.width, height, 7);
+    ctx.clip();
+    ctx.fillStyle = `${hue}${done.backward ? "38" : "1c"}`;
+    ctx.fillRect(box.x, box.y, box.width * done.share, height);
+    ctx.restore();
   }
   if (height * pen.scale >= MIN_HEADER - 1) paintClosedText(pen, box, height, group);
   if (group.error) {

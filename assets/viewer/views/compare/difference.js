@@ -1,0 +1,189 @@
+// @ts-check
+/**
+ * The difference of two executions, of two recordings or of two steps: one sentence, both folds on
+ * one scale of bytes, and source lines in two columns with the values that differ.
+ */
+
+import { startDrawing } from "../../canvas/chart_parts.js";
+import { hostTheme } from "../../canvas/theme.js";
+import { h } from "../../dom.js";
+import { formatBytes, formatCount } from "../../scene/format.js";
+import { largestFold } from "../../scene/fold.js";
+import { paintFold } from "../fold/paint_fold.js";
+
+/** @typedef {import("../../types.js").Scene} Scene */
+/** @typedef {import("../../types.js").SceneComparisonRow} Row */
+/** @typedef {{title: string, scene: Scene, fold: number, step: number}} Side one execution */
+
+/**
+ * @param {string} title
+ * @param {Scene} scene
+ * @param {number} [step] index of the only step that counts, -1 for all
+ * @returns {Side} with the fold that holds most
+ */
+export function sideOf(title, scene, step = -1) {
+  if (step < 0) return { title, scene, fold: largestFold(scene), step };
+  let fold = -1;
+  for (const each of scene.folds) {
+    const isLarger = fold < 0 || each.peak_nbytes > scene.folds[fold].peak_nbytes;
+    if (each.drawn && each.step === step && isLarger) fold = each.index;
+  }
+  return { title, scene, fold, step };
+}
+
+/**
+ * Return both folds side by side; the widths of their ribbons have the same scale.
+ *
+ * @param {() => import("../../canvas/theme.js").Palette} palette
+ * @returns {{element: HTMLElement, show: (sides: Side[]) => void}}
+ */
+export function makeFolds(palette) {
+  const panes = [0, 1].map(() => {
+    const canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
+    return { canvas, title: h("div", "agv-muted") };
+  });
+  const cells = panes.map(({ canvas, title }) =>
+    h("div", "agv-two-fold", title, h("div", "agv-two-fold-canvas", canvas)),
+  );
+  const element = h("div", "agv-two-folds", ...cells);
+  element.hidden = true;
+  /** @type {Side[]} */
+  let shown = [];
+  const draw = () => {
+    const totals = shown.map(({ scene, fold }) => scene.folds[fold]?.nbytes ?? 0);
+    const most = Math.max(1, ...totals);
+    shown.forEach(({ scene, fold: at }, place) => {
+      const { canvas } = panes[place];
+      const drawing = startDrawing(canvas, palette());
+      const fold = scene.folds[at];
+      if (!drawing || !fold) return;
+      const width = Math.max(60, (drawing.width * totals[place]) / most);
+      const ribbons = scene.ribbons.filter((each) => each.fold === at);
+      const nothing = { time: null, work: -1, hovered: null, lit: new Set(), planned: [] };
+      const picture = { scene, fold, ribbons, theme: hostTheme(), ...nothing };
+      paintFold({ ...drawing, width }, picture);
+    });
+  };
+  new ResizeObserver(draw).observe(element);
+  const show = (/** @type {Side[]} */ sides) => {
+    shown = sides;
+    element.hidden = !sides.some(({ fold }) => fold >= 0);
+    sides.forEach(({ title, scene, fold: at, step }, place) => {
+      const fold = scene.folds[at];
+      const own = step < 0 && scene.folds.length === 1 ? "" : " for its largest backward";
+      const held = fold && `${formatBytes(fold.peak_nbytes)} at the peak${own}`;
+      const peak = held ?? "no saved tensor";
+      panes[place].title.replaceChildren(h("b", "", title), ` · ${peak}`);
+      panes[place].canvas.setAttribute("aria-label", `${title}: ${fold?.sentence ?? peak}`);
+    });
+    draw();
+  };
+  return { element, show };
+}
+
+/**
+ * Return the sentence on two recordings: until where they ran the same ops.
+ *
+ * @param {Scene} scene of one of them, with the comparison
+ * @returns {string}
+ */
+export function sentenceOfRuns({ compared_texts, comparison_rows }) {
+  const total = [...comparison_rows].find(({ kind }) => kind === "total");
+  const first = [...compared_texts].find(
+    ({ aspect, what }) => aspect === "ops" && what === "first difference",
+  );
+  const opAt = (/** @type {string | undefined} */ text) =>
+    / *(\S+).* at (\S+)$/.exec(text ?? "")?.slice(1) ?? [];
+  const [[op, place], [old, oldPlace]] = [opAt(first?.after), opAt(first?.before)];
+  const start =
+    place && oldPlace
+      ? `The same ops until ${place} ran ${op}, where ${oldPlace} ran ${old} before.`
+      : first
+        ? "The ops differ."
+        : "The same ops in both.";
+  return `${start} ${peaks(total)}`;
+}
+
+/**
+ * @param {Row[]} rows of a comparison of two steps
+ * @returns {string}
+ */
+export function sentenceOfSteps(rows) {
+  const total = rows.find(({ kind }) => kind === "total");
+  const line = rows.find(
+    ({ kind, merged, status }) => kind === "line" && merged && status !== "same",
+  );
+  const start = line
+    ? `${line.lines.filter(Boolean).length ? `Line ${line.lines.find(Boolean)} differs: ` : ""}${line.label}.`
+    : "Each line has the same nodes and bytes in both steps.";
+  return `${start} ${peaks(total)}`;
+}
+
+/**
+ * @param {Row | undefined} total
+ * @returns {string}
+ */
+function peaks(total) {
+  const [before, after] = (total?.at_peak ?? []).map((value) => formatBytes(value));
+  if (before === undefined) return "";
+  return before === after ? `${after} at the peak.` : `${before} → ${after} at the peak.`;
+}
+
+/**
+ * Return the lines that differ in two columns, each with its values there.
+ *
+ * @param {Row[]} rows
+ * @returns {HTMLElement}
+ */
+export function sourceColumns(rows) {
+  /** @type {Map<string, {label: string, lines: number[], sums: Map<string, number[]>}>} */
+  const lines = new Map();
+  for (const row of rows) {
+    if (row.kind !== "line" || !row.merged) continue;
+    const numbers = row.lines.length > 1 ? row.lines : [row.lines[0], row.lines[0]];
+    const key = `${numbers} ${row.label}`;
+    const line = lines.get(key) ?? { label: row.label, lines: [...numbers], sums: new Map() };
+    lines.set(key, line);
+    for (const [name, pair] of /** @type {[string, number[]][]} */ ([
+      ["saved", row.saved],
+      ["recomputed", row.recomputed],
+      ["nodes", row.nodes],
+    ])) {
+      const sum = line.sums.get(name) ?? [0, 0];
+      line.sums.set(name, [sum[0] + pair[0], sum[1] + pair[1]]);
+    }
+  }
+  const differing = [...lines.values()]
+    .filter(
+      ({ lines: [first, second], sums }) =>
+        !first !== !second || [...sums.values()].some(([before, after]) => before !== after),
+    )
+    .sort((a, b) => (a.lines[1] || a.lines[0]) - (b.lines[1] || b.lines[0]));
+  const cell = (
+    /** @type {typeof differing[number]} */ { label, lines: numbers, sums },
+    /** @type {0 | 1} */ side,
+  ) => {
+    const values = [...sums]
+      .filter(([, pair]) => pair[0] !== pair[1])
+      .map(([name, pair]) =>
+        name === "nodes"
+          ? `${formatCount(pair[side])} nodes`
+          : `${name} ${formatBytes(pair[side])}`,
+      );
+    const isThere = numbers[side] > 0;
+    return h(
+      "div",
+      `agv-two-line ${isThere ? (numbers[1 - side] ? "" : "agv-two-only") : "agv-absent"}`,
+      h("span", "agv-muted", isThere ? String(numbers[side]) : ""),
+      h("code", { text: isThere ? label : "", title: label }),
+      h("span", "agv-two-value", isThere ? values.join(" · ") : ""),
+    );
+  };
+  const none = h("p", "agv-empty-text", "No nodes or bytes differ.");
+  return h(
+    "div",
+    { class: "agv-two-lines", attrs: { tabindex: 0 } },
+    ...(differing.length ? [] : [none]),
+    ...differing.flatMap((line) => [cell(line, 0), cell(line, 1)]),
+  );
+}

@@ -1,0 +1,74 @@
+"""Plans of the budget agree with predictions and with ``fit``."""
+
+from __future__ import annotations
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+
+import autogradviz
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 64), nn.Linear(64, 16)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+
+class Model(nn.Module):
+    def __init__(self, count=4):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(count))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def record(**options):
+    model = Model()
+    with autogradviz.record(model, **options) as trace:
+        model(torch.rand(512, 16)).sum().backward()
+    return trace
+
+
+def test_plans_are_predictions_and_each_holds_less_than_the_one_before():
+    trace = record()
+    plans = trace._viewer_scene.budget_plans
+    assert plans
+    before = max(trace.analysis.memory.nbytes)
+    computed = 0
+    for plan in plans:
+        prediction = trace.predict_memory(checkpoint=plan.modules)
+        assert plan.peak_nbytes == prediction.predicted_peak < before
+        assert plan.added_ns == prediction.recompute_ns
+        assert plan.recomputed_nbytes >= computed
+        before, computed = plan.peak_nbytes, plan.recomputed_nbytes
+    whole = [plan for plan in plans if plan.modules[0] == "blocks.0"]
+    assert 3 <= len(whole[-1].modules) <= whole[-1].of == 4
+    assert whole[-1].before.strip() == "x = block(x)"
+    assert whole[-1].after.strip() == "x = checkpoint(block, x, use_reentrant=False)"
+
+
+def test_plan_names_the_modules_and_the_line_that_fit_names():
+    trace = record(memory=True)
+    peak = trace.memory_by_kind().peak.total
+    fitted = trace.fit(0.7 * peak)
+    assert fitted.checkpoint
+    plans = {plan.modules: plan for plan in trace._viewer_scene.budget_plans}
+    plan = plans[fitted.checkpoint]
+    assert (plan.before, plan.after, plan.of) == (fitted.before, fitted.after, fitted.of)
+    assert plan.recomputed_nbytes == fitted.recomputed
+
+
+def test_recording_that_checkpoints_all_of_it_has_no_plan():
+    model = Model()
+    with autogradviz.record(model) as trace:
+        x = torch.rand(8, 16, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).sum().backward()
+    peak = max(trace.analysis.memory.nbytes)
+    assert all(plan.peak_nbytes < peak for plan in trace._viewer_scene.budget_plans)
