@@ -355,6 +355,59 @@ def test_fix_detaches_a_tensor_or_the_parts_of_a_tuple(program, fix):
     assert trace.diagnose()[0].fix.startswith(fix)
 
 
+class KeptHidden:
+    """A state that makes a new one of the tensors that it is given."""
+
+    def __init__(self, hidden):
+        self.hidden = hidden
+
+    def updated(self, hidden):
+        return type(self)(hidden)
+
+
+class IdleState(KeptHidden):
+    """A state whose method to detach it was never written."""
+
+    def detach(self):
+        pass  # <-- should detach
+
+
+def idle_detach():
+    model, optimizer = setup("own")
+    state = IdleState(torch.zeros(2, 4))
+    for _ in range(STEPS):
+        loss, hidden = model(tokens(), state.hidden)
+        state = state.updated(hidden)
+        update(loss.sum(), optimizer)
+        state.detach()
+
+
+def kept_by_a_call():
+    model, optimizer = setup("own")
+    state = KeptHidden(torch.zeros(2, 4))
+    for _ in range(STEPS):
+        loss, hidden = model(tokens(), state.hidden)
+        state = state.updated(hidden)
+        update(loss.sum(), optimizer)
+
+
+def test_method_that_should_detach_and_ran_no_op_is_named():
+    trace, raised = recorded(idle_detach)
+    (first, *_) = trace.diagnose()
+    assert raised is not None
+    assert (first.slug, first.confidence) == ("graph-freed", "likely")
+    lines, start = inspect.getsourcelines(IdleState)
+    expected = next(n for n, line in enumerate(lines, start) if "should detach" in line)
+    assert (first.culprit.filename, first.culprit.lineno) == (__file__, expected)
+
+
+def test_statement_that_stores_what_a_call_returned_is_not_certain():
+    trace, _ = recorded(kept_by_a_call)
+    (first, *_) = trace.diagnose()
+    assert (first.slug, first.confidence) == ("graph-freed", "likely")
+    assert "state.updated(hidden)" in first.culprit.text
+
+
 # --- it is not --------------------------------------------------------------------------------
 
 

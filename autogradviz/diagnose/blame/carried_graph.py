@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.blame.carried_tensor import Carrier, find_carrier
 from autogradviz.diagnose.evidence.earlier_graph import Reuse, find_reuse
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.assignments import function_of
+from autogradviz.events import FrameSeen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Node, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
+_DETACHING: Final = frozenset({"detach", "detach_"})
 _AFTER: Final = "  # after backward(), before the next step uses it"
 
 
@@ -21,16 +26,20 @@ class CarriedGraph(NamedTuple):
 
     reuse: Reuse
     carrier: Carrier | None
+    idle: SourceLocation | None = None  # in a method ``detach`` of what carried it, without an op
 
     @property
     def culprit(self) -> SourceLocation | None:
         """The line that carried the tensor, else the one that took it."""
+        if self.idle is not None:
+            return self.idle
         return self.carrier.location if self.carrier is not None else self.reuse.after.location
 
     @property
     def sure(self) -> bool:
         """True if the tensor was recorded on both sides, and only one line can have carried it."""
-        return self.reuse.seen and self.carrier is not None and self.carrier.sure
+        known = self.carrier is not None and self.carrier.sure and self.idle is None
+        return self.reuse.seen and known
 
     def lines(self) -> list[str | SourceLocation | None]:
         """Return paragraphs for an explanation: where it was made, taken, and kept between."""
@@ -51,14 +60,20 @@ class CarriedGraph(NamedTuple):
                 else f"It was kept in {names}:",
                 carrier.location,
             ]
+        if self.idle is not None:
+            found += ["Its method that should detach it is called, and ran no operator:", self.idle]
         return found
 
     @property
     def fix(self) -> str:
         """A statement that detaches what was carried."""
         carrier = self.carrier
-        if carrier is None:
-            return "hidden = hidden.detach()  # the tensor that is kept from one step to the next"
+        if carrier is None or self.idle is not None:
+            return (
+                "hidden = hidden.detach()  # the tensor that is kept from one step to the next"
+                if self.idle is None
+                else "# detach each tensor of the state here, and store it: self.h = self.h.detach()"
+            )
         if carrier.location.function.endswith("__init__"):
             name = carrier.texts[0].rpartition(".")[2]
             return f"# compute {name} in forward, from the parameters, not once in __init__"
@@ -101,7 +116,38 @@ def find_carried_graph(
         return None
     stack = evidence.analysis.user_stack
     made, used = stack(reuse.before.stack_id), stack(reuse.after.stack_id)
-    return CarriedGraph(reuse, find_carrier(evidence, made[::-1], between[::-1], used[::-1]))
+    carrier = find_carrier(evidence, made[::-1], between[::-1], used[::-1])
+    return CarriedGraph(reuse, carrier, _idle_detach(evidence, carrier) if carrier else None)
+
+
+def _idle_detach(evidence: Evidence, carrier: Carrier) -> SourceLocation | None:
+    """Return the body of the user's only method ``detach``, if it ran no op.
+
+    And if the function that carries an object calls it on the object, as ``state.detach()``.
+    """
+    place = carrier.location
+    names = {text.rpartition(".")[2] for text in carrier.texts}
+    called = any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _DETACHING
+        and source.last_name(node.func.value) in names
+        for function, node in source.nodes(place.filename)
+        if function == function_of(place)
+    )
+    methods = [
+        (filename, name, owner)
+        for filename in (evidence.user_files if called else ())
+        for name, owner in source.functions(filename)
+        if name.rpartition(".")[2] in _DETACHING and isinstance(owner, ast.FunctionDef)
+    ]
+    if len(methods) != 1:
+        return None
+    filename, name, owner = methods[0]
+    frames = evidence.analysis.log.of(FrameSeen)
+    if any(frame.filename == filename and frame.function == name for frame in frames):
+        return None
+    return source.location(filename, owner.body[-1].lineno, name)
 
 
 class SharedTensor(NamedTuple):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from autogradviz.diagnose.evidence.facts import once_per_recording
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import Assignments, function_of
 
 if TYPE_CHECKING:
@@ -63,7 +65,20 @@ def find_carrier(evidence: Evidence, made: Frames, between: Frames, used: Frames
         grows=first.grows,
         has_parts=first.has_parts,
         one_of_several=first.key_varies,
-        sure=not others or (first.location.filename, first.location.lineno) in on_stack,
+        sure=(first.location.filename, first.location.lineno) in on_stack
+        or not (others or _is_returned(first)),
+    )
+
+
+def _is_returned(assignment: Assignment) -> bool:
+    """Return whether a statement fills a name with what a call made of its sources.
+
+    It is an object that may keep them, or another tensor.
+    """
+    return not assignment.grows and any(
+        isinstance(statement.value, ast.Call)
+        for statement in source.simple_statements(assignment.location)
+        if isinstance(statement, (ast.Assign, ast.AnnAssign))
     )
 
 
