@@ -84,7 +84,7 @@ def _interrupt_after(numbers: set[int], ended: list[bool]) -> None:
 
 
 def without_raising(work: Callable[[], _T], otherwise: _T) -> _T:
-    """Return what a function returns, or the other value if the handler of a signal raised in it.
+    """Return the result of a function, or the other value if a signal handler raised in it.
 
     For what C++ calls where it must drop exceptions; the signal is sent again afterwards.
     """

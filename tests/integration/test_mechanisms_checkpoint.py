@@ -182,3 +182,14 @@ def test_recorded_write_to_a_buffer_is_the_culprit_rather_than_an_assignment_of_
     finding = trace.diagnose()[0]
     assert "num_batches_tracked" in finding.title
     assert finding.culprit.text == "return super().forward(x)  # CULPRIT"
+
+
+def test_two_exec_groups_one_after_the_other_have_two_numbers():
+    w = torch.ones(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        for _ in range(2):
+            loss = checkpoint(torch.exp, w, use_reentrant=False).sum()
+            with GraphExecGroup():
+                loss.backward()
+    groups = [event.exec_group for event in trace.log.of(RecomputeStarted)]
+    assert groups == [0, 1]
