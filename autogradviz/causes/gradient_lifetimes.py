@@ -1,28 +1,16 @@
-"""The life of each leaf's gradient: computed, added to, cleared, used by a step.
-
-A gradient that is cleared before any step used it is dropped. One that a step used, and to which
-the next backward adds, is mixed with that of another step.
-"""
+"""Facts about the lives of gradients: dropped, mixed with those of other steps, uneven."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
-from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
-    gradient_adds,
-    gradient_storages,
-    gradients_in_use,
-)
+from autogradviz.diagnose.evidence.gradient_lives import gradient_lives, leaves_in_use
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names, short_location
-from autogradviz.events import GradAccumulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,26 +18,9 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.gradient_lives import GradientPart
 
 _OPTIMIZERS: Final = "/torch/optim/"
-
-
-class _Part(NamedTuple):
-    """A gradient that one backward gave a leaf."""
-
-    seq: int
-    backward_id: int
-    added: bool  # to the gradient that the leaf had
-
-
-@dataclass(slots=True)
-class _Life:
-    """The gradients of one leaf: computed, cleared, used."""
-
-    dropped: list[tuple[_Part, int | None]] = field(default_factory=list)  # with what cleared it
-    stale: list[_Part] = field(default_factory=list)  # added to one that a step had used
-    windows: list[list[_Part]] = field(default_factory=list)  # what each step used
-    open: list[_Part] = field(default_factory=list)  # what no later step used, and nothing cleared
 
 
 def find_lifetimes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -68,57 +39,7 @@ class _Lives:
         self._graph = graph
         self._evidence = evidence
         self.steps, self._starts = graph.steps, graph.backwards
-        self._memory = gradient_storages(evidence) if self.steps else {}
-        self._by_leaf = self._read() if self.steps else {}
-
-    def _read(self) -> dict[int, _Life]:
-        """Replay the events of each leaf that an optimizer has."""
-        events: dict[int, list[tuple[int, str, _Part | None]]] = defaultdict(list)
-        adds = self._adds()
-        for seq, backward_id, node_id, leaf in self._evidence.analysis.log.fields(
-            GradAccumulated, "seq", "backward_id", "node_id", "tensor_id"
-        ):
-            if leaf in self._graph.held:
-                start = self._starts.get(backward_id)
-                first = start.seq if start is not None else 0
-                added = any(first < each < seq for each in adds.get(node_id, ()))
-                events[leaf].append((seq, "part", _Part(seq, backward_id, added)))
-        for step in self.steps:
-            lost = step.gradient_count == 0
-            for leaf in step.tensor_ids:
-                if leaf in events:
-                    events[leaf].append((step.seq, "empty" if lost else "step", None))
-        for leaf, seqs in self._zeroed().items():
-            if leaf in events:
-                events[leaf] += [(seq, "zero", None) for seq in seqs]
-        return {leaf: _replay(sorted(each, key=lambda e: e[0])) for leaf, each in events.items()}
-
-    def _adds(self) -> dict[int, list[int]]:
-        """Return the events of the ops by which each node adds to the gradient of its leaf."""
-        return {
-            node_id: [op.seq for op in ops if not self._evidence.in_optimizer(op)]
-            for node_id, ops in gradient_adds(self._evidence).items()
-        }
-
-    def _zeroed(self) -> dict[int, list[int]]:
-        """Return the events that zeroed the gradient of each leaf in place."""
-        graph = self._graph
-        leaf_of = {s: leaf for leaf, found in self._memory.items() for s in found}
-        found: dict[int, list[int]] = defaultdict(list)
-        for index, name in enumerate(graph.op_names):
-            if name in ZEROING and graph.phases[index] == "forward":
-                for tensor_id in graph.written[index]:
-                    leaf = leaf_of.get(graph.memory(tensor_id))
-                    if leaf is not None:
-                        found[leaf].append(graph.op_seqs[index])
-        return found
-
-    @cached_property
-    def _read_by_code(self) -> set[int]:
-        """The leaves whose gradients something else than an optimizer uses."""
-        every = {s for found in self._memory.values() for s in found}
-        used = gradients_in_use(self._evidence, every)
-        return {leaf for leaf, found in self._memory.items() if found & used}
+        self._by_leaf = gradient_lives(evidence) if self.steps else {}
 
     def _line(self, backward_id: int) -> SourceLocation | None:
         start = self._starts.get(backward_id)
@@ -133,22 +54,25 @@ class _Lives:
 
     def dropped(self) -> Iterator[Fact]:
         """Yield a fact for each backward line whose gradients are cleared before a step."""
-        groups: dict[tuple[SourceLocation, int | None], list[tuple[int, _Part]]] = defaultdict(list)
+        groups: dict[tuple[SourceLocation, int | None], list[tuple[int, GradientPart]]] = (
+            defaultdict(list)
+        )
+        in_use = leaves_in_use(self._evidence) if self._by_leaf else ()
         for leaf, life in self._by_leaf.items():
-            if leaf in self._read_by_code:
+            if leaf in in_use:
                 continue
             for part, cause in life.dropped:
                 line = self._line(part.backward_id)
                 if line is not None and not self._is_in_closure(part.backward_id):
                     stack = self._stack_after(part, cause)
                     groups[line, stack].append((leaf, part))
-        merged: dict[SourceLocation, list[tuple[int, _Part, int | None]]] = defaultdict(list)
+        merged: dict[SourceLocation, list[tuple[int, GradientPart, int | None]]] = defaultdict(list)
         for (line, stack), found in groups.items():
             merged[line] += [(leaf, part, stack) for leaf, part in found]
         for line, parts in merged.items():
             yield self._dropped(line, parts)
 
-    def _stack_after(self, part: _Part, cause: int | None) -> int | None:
+    def _stack_after(self, part: GradientPart, cause: int | None) -> int | None:
         """Return the stack of the step, or next backward, before which a gradient was cleared."""
         if cause is None:
             return None
@@ -158,7 +82,9 @@ class _Lives:
         later = [s for s in self._starts.values() if part.seq < s.seq <= cause]
         return later[-1].stack_id if later else None
 
-    def _dropped(self, line: SourceLocation, parts: list[tuple[int, _Part, int | None]]) -> Fact:
+    def _dropped(
+        self, line: SourceLocation, parts: list[tuple[int, GradientPart, int | None]]
+    ) -> Fact:
         graph, analysis = self._graph, self._evidence.analysis
         leaves = {leaf for leaf, _, _ in parts}
         # Gradients of other lines reach the same leaves and are used: a part is dropped.
@@ -225,7 +151,7 @@ class _Lives:
 
     def stale(self) -> Iterator[Fact]:
         """Yield a fact for each step whose gradients the next backward adds to."""
-        groups: dict[SourceLocation | None, list[tuple[int, _Part]]] = defaultdict(list)
+        groups: dict[SourceLocation | None, list[tuple[int, GradientPart]]] = defaultdict(list)
         for leaf, life in self._by_leaf.items():
             for part in life.stale:
                 groups[self._line(part.backward_id)].append((leaf, part))
@@ -258,7 +184,7 @@ class _Lives:
     def mixed(self) -> Iterator[Fact]:
         """Yield a fact for each set of backward lines whose gradients one step uses as a sum."""
         groups: dict[tuple[SourceLocation, ...], set[int]] = defaultdict(set)
-        examples: dict[tuple[SourceLocation, ...], list[_Part]] = {}
+        examples: dict[tuple[SourceLocation, ...], list[GradientPart]] = {}
         for leaf, life in self._by_leaf.items():
             for window in life.windows:
                 lines = tuple(
@@ -391,46 +317,10 @@ class _Lives:
                 fix="loss.backward()\noptimizer.step()",
             )
 
-    def _parts(self, leaf: int) -> list[_Part]:
+    def _parts(self, leaf: int) -> list[GradientPart]:
         life = self._by_leaf[leaf]
         return (
             [p for window in life.windows for p in window]
             + [p for p, _ in life.dropped]
             + (life.open)
         )
-
-
-def _replay(events: list[tuple[int, str, _Part | None]]) -> _Life:
-    """Return the life that a leaf's events describe."""
-    life = _Life()
-    used = False
-    for place, (seq, kind, part) in enumerate(events):
-        if part is not None:
-            used = _add(life, part, used=used)
-        elif kind == "step":
-            if life.open and not used:
-                life.windows.append(list(life.open))
-                life.stale += life.open[:1] if life.open[0].added else []
-            used = bool(life.open)
-        else:  # cleared: in place, or before a step that found nothing
-            later = (s for s, k, _ in events[place + 1 :] if k != "zero")
-            cause = seq if kind == "empty" else next(later, None)
-            if not used:
-                life.dropped += [(each, cause) for each in life.open]
-            life.open, used = [], False
-    if used:
-        life.open = []
-    return life
-
-
-def _add(life: _Life, part: _Part, *, used: bool) -> bool:
-    """Add a gradient to a life; return False: no step has used it."""
-    if not part.added:  # the one before it had been cleared
-        if not used:
-            life.dropped += [(each, part.seq) for each in life.open]
-        life.open = [part]
-    elif used:
-        life.open = [part]  # it contains what a step has used
-    else:
-        life.open.append(part)
-    return False

@@ -7,8 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ParametersResharded, ParametersUnsharded, WholeParameterSeen
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.parameter_groups_of_fsdp import (
+from autogradviz.recorder.torch_internals.distributed import (
     TRANSITIONS,
     is_unsharded,
     modules_of,
@@ -16,6 +15,7 @@ from autogradviz.recorder.torch_internals.parameter_groups_of_fsdp import (
     parameters_of,
     whole_parameters,
 )
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 

@@ -13,15 +13,15 @@ import torch
 from autogradviz.events import GradientPlacementsChanged, PlacementsChanged
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
 from autogradviz.recorder.ops.output_norms import sum_and_norm
-from autogradviz.recorder.torch_internals.distributed_tensor_functions import (
+from autogradviz.recorder.torch_internals.distributed import (
     conversion_functions,
     declared_gradient,
     distribute_function,
+    infers_shapes,
     ranks_of_mesh,
 )
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
-from autogradviz.recorder.torch_internals.pipeline_shape_inference import infers_shapes
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_LAYOUT,

@@ -18,18 +18,16 @@ from autogradviz.events import (
     StepUnfinished,
 )
 from autogradviz.recorder.ops.fingerprints import below_autograd
-from autogradviz.recorder.torch_internals.data_parallel_buckets import (
+from autogradviz.recorder.torch_internals.distributed import (
     bucket_cap_nbytes,
-    is_data_parallel,
-    rebuilt_buckets,
-)
-from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.recorder.torch_internals.process_group_list import (
     coordinates_in_mesh,
     device_meshes,
     initialized_distributed,
+    is_data_parallel,
     process_groups,
+    rebuilt_buckets,
 )
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.support.process_rank import current_rank
 
 if TYPE_CHECKING:

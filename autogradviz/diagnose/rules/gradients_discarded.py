@@ -7,14 +7,11 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.blame.gradients_cleared import gradients_cleared_at
+from autogradviz.diagnose.evidence.gradient_lives import gradient_lives, leaves_in_use
 from autogradviz.diagnose.evidence.gradient_storages_and_steps import (
-    gradient_adds,
     gradient_storages,
-    gradients_in_use,
 )
-from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted, GradAccumulated
 
@@ -54,10 +51,12 @@ def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
     pairs = [pair for window in windows for pair in pairwise(window)]
     if len(windows) < _WINDOWS or not all(len(window) > 1 for window in windows):
         return
-    memory = gradient_storages(evidence)
-    used = gradients_in_use(evidence, {each for found in memory.values() for each in found})
-    held = set(steps[0].tensor_ids)
-    if all(_discarded(evidence, *pair, held, memory, used) for pair in pairs):
+    known = {leaf for leaf, memory in gradient_storages(evidence).items() if memory}
+    known -= leaves_in_use(evidence)
+    lives = gradient_lives(evidence)
+    dropped = {(each, part.backward_id) for each in known & lives.keys()
+               for part, _ in lives[each].dropped}  # fmt: skip
+    if all(_discarded(evidence, *pair, dropped) for pair in pairs):
         yield _draft(evidence, *pairs[0], steps[0], len(windows[0]))
 
 
@@ -78,38 +77,21 @@ def _discarded(
     evidence: Evidence,
     earlier: _Backward,
     later: _Backward,
-    held: set[int],
-    memory: dict[int, set[int]],
-    used: set[int],
+    dropped: set[tuple[int, int]],
 ) -> bool:
     """Return whether the gradients of a backward were cleared, unused, before the next one.
 
     If it reached other leaves, it may have run for their gradients: an adversarial input.
     """
-    if not earlier.reached.keys() <= held & later.reached.keys():
+    if not earlier.reached.keys() <= later.reached.keys():
         return False
     tensors = evidence.analysis.tensors
     for tensor_id, event in earlier.reached.items():
-        kept, again = memory.get(tensor_id, set()), later.reached[tensor_id]
+        again = later.reached[tensor_id]
         written = evidence.writes_between(tensors[tensor_id].storage_id, event.seq, again.seq)
-        if not kept or kept & used or written:
-            return False
-        zeroed = any(
-            op.name in ZEROING
-            for storage_id in kept
-            for op in evidence.writes_between(storage_id, event.seq, again.seq)
-        )
-        if not zeroed and _added(evidence, later, again, kept):
+        if written or (tensor_id, event.backward_id) not in dropped:
             return False
     return True
-
-
-def _added(evidence: Evidence, later: _Backward, event: GradAccumulated, kept: set[int]) -> bool:
-    """Return whether a backward added its gradient to the one that the leaf had."""
-    return any(
-        later.started.seq < op.seq < event.seq and storages(op.inputs) & kept
-        for op in gradient_adds(evidence).get(event.node_id, ())
-    )
 
 
 def _draft(

@@ -32,7 +32,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.ops.fingerprints import below_autograd, is_plain, readable
 from autogradviz.recorder.ops.output_norms import sum_and_norm
-from autogradviz.recorder.torch_internals.pipeline_shape_inference import infers_shapes
+from autogradviz.recorder.torch_internals.distributed import infers_shapes
 from autogradviz.recorder.torch_internals.plain_tensors_and_versions import version_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
 from autogradviz.recorder.torch_internals.wrapper_tensors import (

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.events import CollectiveWaited
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched
-from autogradviz.recorder.torch_internals.process_group_list import (
+from autogradviz.recorder.torch_internals.distributed import (
     collective_methods,
     name_of_group,
     process_group_classes,
 )
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

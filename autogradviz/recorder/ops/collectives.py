@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autogradviz.events import CollectiveCalled
-from autogradviz.recorder.torch_internals.process_group_list import name_of_group
+from autogradviz.recorder.torch_internals.distributed import name_of_group
 
 if TYPE_CHECKING:
     from autogradviz.recorder.session import Session

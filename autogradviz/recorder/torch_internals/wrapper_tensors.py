@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from autogradviz.recorder.torch_internals.process_group_list import coordinates_in_mesh
+from autogradviz.recorder.torch_internals.distributed import coordinates_in_mesh
 
 _DTENSOR: Final = ("torch.distributed.tensor", "DTensor")
 _INNER: Final = {
