@@ -14,6 +14,7 @@ from autogradviz.experiments.program import NotApplicableError, dense, largest_d
 from autogradviz.experiments.statement import NotUndoneError
 from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import relative_error
 
 if TYPE_CHECKING:
@@ -114,7 +115,9 @@ class _Observed:
         model, outcome = self._program.model, self._outcome
         outcome.gradients = self._program.read_gradients()
         tensors = (*model.named_parameters(), *model.named_buffers())
-        outcome.state = {name: tensor.detach().clone() for name, tensor in tensors}
+        outcome.state = {
+            name: tensor.detach().clone() for name, tensor in tensors if not why_unreadable(tensor)
+        }
         outcome.numbers = {
             f"{name}.{key}": value
             for name, module in model.named_modules()

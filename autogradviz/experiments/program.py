@@ -373,7 +373,10 @@ def largest_difference(
         a, b = got.get(name), want.get(name)
         if a is None and b is None:
             continue
-        error = 1.0 if a is None or b is None else relative_error(dense(a), dense(b))
+        if a is None or b is None or a.shape != b.shape:
+            error = 1.0
+        else:
+            error = relative_error(dense(a), dense(b))
         absent = a if b is None else b
         if (a is None or b is None) and absent is not None and not bool(dense(absent).any()):
             continue

@@ -122,12 +122,16 @@ class _State:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.data = tensor.data
         self.copy = tensor.detach().clone()
+        self._nbytes = 0 if dispatches(type(tensor)) else tensor.untyped_storage().nbytes()
         self._versions = None if tensor.is_inference() else preserve_version_counter(tensor)
         self.requires_grad = tensor.requires_grad
         self.grad = tensor.grad if tensor.is_leaf else None
         self.grad_copy = None if self.grad is None else self.grad.detach().clone()
 
     def restore(self, tensor: torch.Tensor) -> None:
+        if why_unreadable(tensor) == FREED:
+            self.data.untyped_storage().resize_(self._nbytes)
+            tensor.untyped_storage().resize_(self._nbytes)
         wraps = dispatches(type(tensor))  # it may have no address, and no comparison
         moved = not wraps and tensor.data_ptr() != self.data.data_ptr()
         if tensor.dtype != self.copy.dtype or moved:

@@ -32,9 +32,11 @@ from autogradviz.experiments.undo import (
     Detached,
     FactorLeftOut,
     FreedGraphsDetached,
+    GradientGraphRecorded,
     GradientPassed,
     GradientsCleared,
     GraphKept,
+    HooksNotRegistered,
     HookWithoutEffect,
     LeftOut,
     StillWrittenError,
@@ -61,12 +63,12 @@ def _any_write(statement: Statement) -> WritesUnseen:
 
 _UNDONE: Final[dict[Mechanism, tuple[Callable[[Statement], Undo], ...]]] = {
     "write": (WritesUnseen, _any_write, StateOfForward, LeftOut),
-    "cut": (GradientPassed, NotRecomputed, LeftOut),
+    "cut": (GradientPassed, GradientGraphRecorded, NotRecomputed, LeftOut),
     "drop": (LeftOut,),
     "mix": (GradientsCleared, LeftOut),
     "keep": (Detached, LeftOut),
     "free": (GraphKept, FreedGraphsDetached, Detached),
-    "change": (HookWithoutEffect, FactorLeftOut, WritesUnseen, LeftOut),
+    "change": (HooksNotRegistered, HookWithoutEffect, FactorLeftOut, WritesUnseen, LeftOut),
     "diverge": (StateOfForward, RandomStateOfForward, RepeatedAsInForward, LeftOut, NotRecomputed),
     "refuse": (GradientPassed, WritesUnseen, LeftOut),
     "order": (LeftOut,),
@@ -167,9 +169,13 @@ class _Experiments:
 
     def _is_refuted(self, undo: Undo) -> bool:
         """Return whether a symptom that stays shows that the line is not its cause."""
+        if not undo.is_whole:
+            return False
         if self._baseline.error is None:
             return "" in undo.undoes and self._mechanism != "diverge"
         message = str(self._baseline.error)
+        if isinstance(undo, WritesUnseen):  # if it wrote a saved tensor, another line may as well
+            return not undo.count
         return any(part and part in message for part in undo.undoes)
 
     def _shows_again(self) -> bool:
@@ -183,7 +189,7 @@ class _Experiments:
         """Return the answer of one experiment; None if nothing was undone in it."""
         base, how = self._baseline, str(undo)
         if not undo.count:
-            return None
+            return self._judge_line_without_effect(undo)
         if got.error is not None:
             return self._judge_error(got, how)
         if got.finished < base.finished or got.backwards < base.backwards:
@@ -193,6 +199,13 @@ class _Experiments:
         if self._mechanism == "diverge":
             return self._judge_recomputation(undo, got, how)
         return self._judge_silent(undo, got, how)
+
+    def _judge_line_without_effect(self, undo: Undo) -> tuple[ProofAnswer, str] | None:
+        """Judge a run in which there was nothing to undo."""
+        is_refuted = isinstance(undo, WritesUnseen) and undo.runs
+        if is_refuted and "modified by an inplace operation" in str(self._baseline.error):
+            return "not cured", f"{undo.line} writes no tensor that is saved for backward"
+        return None
 
     def _judge_error(self, got: Outcome, how: str) -> tuple[ProofAnswer, str]:
         """Judge a run that raised."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from autogradviz.analysis.formatting import short_path
 from autogradviz.experiments.statement import TracedLine, left_out
@@ -46,11 +47,13 @@ class Undo:
         undoes: parts of the messages of exceptions that are not raised again if the statement is
             their cause; "" stands for gradients without an exception. With other symptoms, the
             statement may be the cause although the symptom stays.
+        is_whole: all that the statement did of this kind could be undone.
     """
 
     words = ""
     keeps_values = False
     undoes: tuple[str, ...] = ()
+    is_whole = True
 
     def __init__(self, statement: Statement) -> None:
         self.statement = statement
@@ -114,13 +117,15 @@ class WritesUnseen(Undo):
 
     words = "if tensors saved for backward do not see the write of {}"
     keeps_values = True
-    undoes = ("", "modified by an inplace operation")
+    undoes = ("",)
 
     def __init__(self, statement: Statement, *, any_write: bool = False) -> None:
         super().__init__(statement)
         self._any_write = any_write
         self._saved: weakref.WeakSet[_Saved] = weakref.WeakSet()
         self._before: list[tuple[_Saved, int, torch.Tensor]] = []
+        self.runs = 0
+        """The executions of the line; if no operator writes there, any write is looked for."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -160,18 +165,20 @@ class WritesUnseen(Undo):
             self._compare()
 
     def _copy_all(self) -> None:
+        self.runs += 1
         self._copy(list(self._saved))
 
     def _copy(self, saved: Iterable[_Saved]) -> None:
         self._before = [
             (each, each.tensor._version, each.tensor.detach().clone())  # noqa: SLF001
             for each in saved
-            if each.copy is None
+            if each.copy is None and not why_unreadable(each.tensor)  # its memory may be freed
         ]
 
     def _compare(self) -> None:
         for saved, version, content in self._before:
             is_written = saved.tensor._version != version  # noqa: SLF001
+            is_written = is_written or bool(why_unreadable(saved.tensor))
             if is_written or not torch.equal(saved.tensor.detach(), content):
                 saved.copy = content
                 self.count += 1
@@ -181,7 +188,14 @@ class WritesUnseen(Undo):
 _PASSED: Final = frozenset({
     torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__, torch.Tensor.item,  # type: ignore[attr-defined]
 })  # fmt: skip
-_MADE: Final = frozenset({torch.tensor, torch.as_tensor, torch.Tensor.new_tensor})
+_LEAVES_TORCH: Final = frozenset({torch.Tensor.numpy, torch.Tensor.tolist})
+_MADE: Final = frozenset({
+    torch.tensor, torch.as_tensor, torch.from_numpy, torch.Tensor.new_tensor,
+})  # fmt: skip
+_ROUNDS: Final = frozenset({
+    getattr(owner, name) for owner in (torch, torch.Tensor)
+    for name in ("round", "floor", "ceil", "trunc", "sign", "sgn")
+})  # fmt: skip
 _FREEZES: Final = frozenset({
     torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__,  # type: ignore[attr-defined]
     torch.Tensor.detach_,
@@ -194,6 +208,11 @@ class GradientPassed(Undo):
     words = "if {} passes its gradient on"
     undoes = ("", "does not require grad")
 
+    def __init__(self, statement: Statement) -> None:
+        super().__init__(statement)
+        self._left: torch.Tensor | None = None
+        """The last tensor that the statement made a list or an array of."""
+
     @contextmanager
     def active(self) -> Iterator[None]:
         """Pass gradients on."""
@@ -205,6 +224,7 @@ class GradientPassed(Undo):
             stack.enter_context(
                 patched(torch.set_grad_enabled, __init__=self._set(torch.set_grad_enabled))
             )
+            stack.enter_context(patched(torch.nn.Parameter, __new__=self._new_parameter()))
             yield
 
     def _entered(self, mode: Any) -> Callable[[Any], None]:
@@ -224,6 +244,17 @@ class GradientPassed(Undo):
 
         return enter
 
+    def _new_parameter(self) -> Any:
+        original = torch.nn.Parameter.__new__
+
+        def make(cls: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if needs_gradient(data) and not data.is_leaf and self.statement.is_running():
+                self.count += 1
+                return data.view_as(data)
+            return original(cls, data, *args, **kwargs)
+
+        return staticmethod(make)
+
     def _set(self, mode: Any) -> Callable[[Any, bool], None]:
         original = mode.__init__
 
@@ -236,11 +267,23 @@ class GradientPassed(Undo):
         return begin
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func in _PASSED and needs_gradient(args[0]):
+        first: Any = args[0] if args else None
+        if func in _PASSED and needs_gradient(first):
             self.count += 1
-            return args[0].view_as(args[0])
+            self.is_whole = self.is_whole and func is not torch.Tensor.item
+            return first.view_as(first)
+        if func in _LEAVES_TORCH and needs_gradient(first):
+            self._left, self.is_whole = first, False
+            return func(first.detach(), *args[1:], **kwargs)
+        if func in _ROUNDS and needs_gradient(first):
+            self.count += 1
+            return func(*args, **kwargs).detach() + first - first.detach()
         if func in _MADE:
-            made = _as_tensor(args[-1] if func is torch.Tensor.new_tensor else args[0])
+            made = as_tensor(args[-1] if func is torch.Tensor.new_tensor else first)
+            if made is None and self._left is not None:
+                found = func(*args, **kwargs)
+                is_same = found.shape == self._left.shape and found.is_floating_point()
+                made = found + self._left - self._left.detach() if is_same else None
             if made is not None:
                 self.count += 1
                 return made if kwargs.get("dtype") is None else made.to(kwargs["dtype"])
@@ -267,7 +310,7 @@ def needs_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _as_tensor(value: Any) -> torch.Tensor | None:
+def as_tensor(value: Any) -> torch.Tensor | None:
     """Return the tensor that a nested list of tensors is, None if none of them has a gradient."""
     if isinstance(value, torch.Tensor):
         return value.view_as(value) if value.requires_grad else None
@@ -275,7 +318,7 @@ def _as_tensor(value: Any) -> torch.Tensor | None:
         return None
     parts = []
     for each in value:
-        part = _as_tensor(each)
+        part = as_tensor(each)
         parts.append(torch.as_tensor(each) if part is None else part)
     return torch.stack([each.reshape(()) if each.numel() == 1 else each for each in parts])
 
@@ -449,6 +492,53 @@ class GraphKept(Undo):
 
         with patched_in_all_modules("_engine_run_backward", original, run_backward):
             yield
+
+
+class GradientGraphRecorded(Undo):
+    """The backward that the statement runs records its own graph."""
+
+    words = "if the backward of {} has create_graph=True"
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Record the graph."""
+        original = current("autograd.graph._engine_run_backward")
+
+        def run_backward(
+            tensors: Any, grads: Any, keep: Any, create: Any, *rest: Any, **kwargs: Any
+        ) -> Any:
+            if not create and self.statement.is_running():
+                self.count += 1
+                keep = create = True
+            return original(tensors, grads, keep, create, *rest, **kwargs)
+
+        with patched_in_all_modules("_engine_run_backward", original, run_backward):
+            yield
+
+
+class HooksNotRegistered(Undo):
+    """The statement registers no hooks."""
+
+    words = "without the hook of {}"
+    keeps_values = True
+    undoes = ("",)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Register none."""
+        with _CallsAtLine(self.statement, self._call):
+            yield
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func in _REGISTER:
+            self.count += 1
+            return RemovableHandle({})
+        return func(*args, **kwargs)
+
+
+_REGISTER: Final = frozenset({
+    torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook,
+})  # fmt: skip
 
 
 class GradientsCleared(Undo):

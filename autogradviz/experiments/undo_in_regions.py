@@ -19,6 +19,7 @@ from autogradviz.experiments.program_state import RandomState
 from autogradviz.experiments.regions import followed, uncheckpointed
 from autogradviz.experiments.statement import NotUndoneError
 from autogradviz.experiments.undo import Rewritten, Undo, call_of, needs_gradient, tensors_of
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -234,10 +235,16 @@ def _keep_container(value: Any) -> Callable[[], None]:
 
 
 def _keep_tensors(tensors: list[torch.Tensor]) -> Callable[[], None]:
-    kept = [(each, each._version, each.detach().clone()) for each in tensors]  # noqa: SLF001
+    kept = [
+        (each, each._version, each.detach().clone())  # noqa: SLF001
+        for each in tensors
+        if not why_unreadable(each)
+    ]
 
     def restore() -> None:
         for tensor, version, content in kept:
+            if why_unreadable(tensor):
+                continue
             if tensor._version != version or not torch.equal(tensor.detach(), content):  # noqa: SLF001
                 tensor.data.copy_(content)
 

@@ -133,49 +133,61 @@ def test_line_that_writes_something_else_is_not_cured_and_steps_back():
         assert proof.finding.confidence == "likely"
 
 
-@pytest.mark.parametrize("how", ["detach", "data", "no_grad", "tensor", "requires_grad"])
-def test_cut_is_proved_by_the_gradient_that_arrives(how):
+def without_grad(hidden):
+    with torch.no_grad():
+        return hidden * 1
+
+
+CUTS = {
+    "hidden.detach()": lambda hidden: hidden.detach(),
+    "hidden.data": lambda hidden: hidden.data,
+    "with torch.no_grad():": without_grad,
+    "torch.tensor([each.sum()])": lambda hidden: torch.stack(
+        [torch.tensor([each.sum()]) for each in hidden]
+    ),
+    "torch.round(hidden + 0)": lambda hidden: torch.round(hidden + 0),
+    "nn.Parameter(hidden * 1)": lambda hidden: nn.Parameter(hidden * 1),
+    "torch.tensor(hidden.tolist())": lambda hidden: torch.tensor(hidden.tolist()),
+}
+
+
+def cut_finding(place):
+    """Return a hint that a line cuts a gradient."""
+    [finding, *_] = recorded(lambda: X.sum().backward()).diagnose()
+    return dataclasses.replace(
+        finding, slug="gradient-cut", mechanism="cut", confidence="hint", culprit=place
+    )
+
+
+@pytest.mark.parametrize("text", CUTS)
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+def test_cut_is_proved_by_the_gradient_that_arrives(text):
     model = net()
 
-    def cut(hidden):
-        if how == "detach":
-            return hidden.detach()
-        if how == "data":
-            return hidden.data
-        if how == "tensor":
-            return torch.stack([torch.tensor([each.sum()]) for each in hidden])
-        return hidden
-
     def step():
-        hidden = model[0](X)
-        if how == "no_grad":
-            with torch.no_grad():
-                hidden = model[0](X)
-        if how == "requires_grad":
-            model[0].weight.requires_grad_(False)  # the freeze
-            hidden = model[0](X)
-        hidden = cut(hidden)
-        (hidden.sum() + model[2].weight.sum()).backward()
+        (CUTS[text](model[0](X)).sum() + model[2].weight.sum()).backward()
 
-    trace = recorded(step, model)
-    places = {
-        "detach": "return hidden.detach()", "data": "return hidden.data",
-        "no_grad": "with torch.no_grad():", "tensor": "return torch.stack([torch.tensor",
-        "requires_grad": "model[0].weight.requires_grad_(False)  # the freeze",
-    }  # fmt: skip
-    model[0].weight.requires_grad_()
-    [finding, *_] = recorded(lambda: X.sum().backward()).diagnose()
-    cut_finding = dataclasses.replace(
-        finding,
-        slug="gradient-cut",
-        mechanism="cut",
-        confidence="hint",
-        culprit=line_with(places[how]),
-    )
-    proof = trace.prove(cut_finding, step=step, model=model)
+    number = CUTS[text].__code__.co_firstlineno
+    place = line_of_file(HERE, number + (text == "with torch.no_grad():" or "each" in text), "")
+    assert text in place.text
+    proof = autogradviz.prove(step, model, cut_finding(place))
     assert proof.answer == "proved", proof.reason
     assert "the gradient of 0." in proof.reason
+    assert "where there was none" in proof.reason or "where it was 0" in proof.reason
     assert proof.finding.confidence == "hint"
+
+
+def test_parameter_that_the_step_freezes_is_proved_and_stays_trained():
+    model = net()
+
+    def step():
+        model[0].weight.requires_grad_(False)  # the freeze
+        model(X).sum().backward()
+
+    place = line_with("model[0].weight.requires_grad_(False)  # the freeze")
+    proof = autogradviz.prove(step, model, cut_finding(place))
+    assert proof.answer == "proved", proof.reason
+    assert "the gradient of 0.weight" in proof.reason
     assert all(p.requires_grad for p in model.parameters())
 
 
@@ -365,8 +377,31 @@ def test_leaving_out_the_backward_proves_nothing():
     [finding, *_] = trace.diagnose()
     other = dataclasses.replace(finding, culprit=line_with("out.backward()  # that needs it"))
     proof = trace.prove(other, step=step, model=model)
-    assert proof.answer == "cannot tell"
-    assert proof.finding == other
+    assert proof.answer == "not cured"
+    assert proof.reason.endswith("writes no tensor that is saved for backward")
+    assert (other.confidence, proof.finding.confidence) == ("certain", "likely")
+    lost = dataclasses.replace(other, mechanism="drop")
+    proof = trace.prove(lost, step=step, model=model)
+    assert (proof.answer, proof.finding) == ("cannot tell", lost)
+    assert proof.reason.endswith("the step runs fewer backwards")
+
+
+def test_freed_memory_of_a_parameter_is_restored():
+    model = net()
+    before = model[2].weight.detach().clone()
+
+    def step():
+        out = model(X).sum()
+        storage = model[2].weight.untyped_storage()
+        storage.resize_(0)  # frees it
+        out.backward()
+
+    [finding, *_] = recorded(lambda: X.sum().backward()).diagnose()
+    finding = dataclasses.replace(
+        finding, slug="saved-memory-freed", mechanism="write", culprit=line_with("# frees it")
+    )
+    assert autogradviz.prove(step, model, finding).answer == "proved"
+    assert torch.equal(model[2].weight, before)
 
 
 def test_line_that_decides_the_loss_is_not_proved_by_another_gradient():
