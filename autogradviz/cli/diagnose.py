@@ -67,7 +67,7 @@ def _diagnose(options: argparse.Namespace) -> None:
     elif options.json:
         sys.stdout.write(json.dumps([each.as_json(root) for each in reported], indent=2) + "\n")
     else:
-        _print(reported, options.trace)
+        _print(reported, options)
     if options.write_baseline:
         path = options.write_baseline
         count = write_baseline(reported, path, root, overwrite=False)
@@ -83,7 +83,7 @@ def _headed(found: Trace | Run) -> list[tuple[str, Finding]]:
     return [("", finding) for finding in found.diagnose()]
 
 
-def _print(reported: Sequence[ReportedFinding], trace: Path) -> None:
+def _print(reported: Sequence[ReportedFinding], options: argparse.Namespace) -> None:
     parts: list[RenderableType] = []
     for each in reported:
         if each.heading:
@@ -92,9 +92,11 @@ def _print(reported: Sequence[ReportedFinding], trace: Path) -> None:
             parts.append(Text("in the baseline", style="dim"))
         parts.append(render_findings([each.finding]))
         if each.query:
-            command = f"  autogradviz sql {trace} {each.query}\n"
+            command = f"  autogradviz sql {options.trace} {each.query}\n"
             parts.append(Text(command, style="dim", no_wrap=True, overflow="ignore"))
-    if not reported:
+    if not reported and getattr(options, "is_incomplete", False):
+        parts.append(Text("No findings in what is left of the file."))
+    elif not reported:
         parts.append(render_findings([]))
     if counts := describe_states(reported):
         parts.append(Text(counts))

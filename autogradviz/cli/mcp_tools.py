@@ -38,7 +38,8 @@ _ARGUMENTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "findings": {"first": _FIRST},
     "why": {
         "target": {
-            **_TEXT, "description": 'a parameter, a node, "error", "loss" or "memory"',
+            **_TEXT,
+            "description": 'a parameter, module, variable or node, "error", "loss" or "memory"',
         },
     },
     "audit": {"first": _FIRST},

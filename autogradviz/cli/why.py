@@ -18,7 +18,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser("why", help=text, description=text)
     add_trace(parser)
     parser.add_argument(
-        "name", metavar="NAME", help='a parameter, a module, a node, "error", "loss" or "memory"'
+        "name",
+        metavar="NAME",
+        help='a parameter, module, variable or node, "error", "loss" or "memory"',
     )
     parser.add_argument("--json", action="store_true", help="print the explanation as JSON")
     parser.set_defaults(run=_why)

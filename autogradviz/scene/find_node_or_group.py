@@ -27,7 +27,7 @@ def find_item(scene: Scene, query: str | int) -> dict[str, Any]:
     if isinstance(query, int):
         found = next((node for node in scene.nodes if node.node_id == query), None)
         if found is None:
-            message = f"there is no node {query} in this scene"
+            message = f"there is no node {query} in this trace"
             raise ValueError(message)
         return _node_selection(found)
     group = next((g for g in scene.groups[1:] if g.path == query and g.kind != "repeat"), None)
@@ -96,4 +96,4 @@ def _no_match(scene: Scene, query: str) -> str:
     names |= {name for name, _ in (*_parameter_names(scene), *_node_names(scene))}
     similar = get_close_matches(query, names - {""}, n=3)
     hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-    return f"nothing in this scene is named {query!r}{hint}"
+    return f"nothing in this trace is named {query!r}{hint}"

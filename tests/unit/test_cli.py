@@ -476,6 +476,13 @@ def test_every_command_says_that_a_file_is_torn(folder, capsys, command):
     assert error.count("\n") == 1
 
 
+def test_findings_of_a_torn_file_are_those_of_its_rest(folder, capsys):
+    content = Path(save("whole.agv")).read_bytes()
+    Path("torn.agv").write_bytes(content[: len(content) // 2])
+    assert run("diagnose", "torn.agv") == 1
+    assert capsys.readouterr().out == "No findings in what is left of the file.\n"
+
+
 @pytest.mark.parametrize("command", ["svg", "html"])
 def test_file_without_its_graph_is_not_drawn(folder, capsys, command):
     content = Path(save("whole.agv")).read_bytes()

@@ -88,11 +88,11 @@ def test_select_accepts_ops_ids_modules_lines_and_parameters():
 
 
 def test_unknown_name_raises_with_suggestions():
-    with pytest.raises(ValueError, match="nothing in this scene is named 'rellu'.*'relu'"):
+    with pytest.raises(ValueError, match="nothing in this trace is named 'rellu'.*'relu'"):
         tower_widget().select("rellu")
     with pytest.raises(ValueError, match="no node 999"):
         tower_widget().select(999)
-    with pytest.raises(ValueError, match="nothing in this scene is named 'h.7'"):
+    with pytest.raises(ValueError, match="nothing in this trace is named 'h.7'"):
         tower_widget().focus("h.7")
 
 
