@@ -108,6 +108,7 @@ function mountScene(root, scene, model, open, node) {
   }
   const store = new Store(indexScene(scene), VIEWS);
   store.openRecording = open;
+  store.isAlone = !!model.get("_link");
   store.otherScene = async () => {
     const packed = model.get(scene.summary.is_before ? "_payload" : "_before");
     return packed ? decodePayload(packed) : null;

@@ -101,6 +101,8 @@ export class Store {
     this.plan = -1;
     /** @type {State["matches"]} */
     this.matches = null;
+    /** True in a report: nothing else is on the page, which then need not scroll. */
+    this.isAlone = false;
     /** @type {(() => void) | null} makes a viewer of a single view as large as others */
     this.grow = null;
     /** @type {((subject: string) => void) | null} asks Python, if it is there */

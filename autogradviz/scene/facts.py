@@ -54,7 +54,7 @@ def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> 
     none = count - len(infinite) - len(got)
     cleared = _cleared_in_place(analysis, zero)
     zero_count = len(zero) - sum(cleared.values())
-    words = f"{len(got) - zero_count:,} of {plural(count, 'parameter')} got a gradient"
+    words = f"{len(got) - zero_count:,} of {count:,} parameters got a gradient"
     norms = [each.norm for each in got if each.norm]
     if norms and len(norms) > 1:
         words += f", norms {_norm(min(norms))} to {_norm(max(norms))}"
@@ -105,7 +105,7 @@ def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
     wrong = len({*blamed, *analysis.stale} & analysis.saved.keys())
     if count:
         yield SceneFact(
-            text=f"{wrong:,} of {plural(count, 'saved tensor')} were written after the save",
+            text=f"{wrong:,} of {count:,} saved tensors were written after the save",
             view="tensors",
             good=not wrong,
         )
@@ -131,5 +131,5 @@ def _recomputations(analysis: Analysis) -> Iterator[SceneFact]:
     if not runs:
         return
     same = sum(run.first_difference is None for run in runs)
-    text = f"{same:,} of {plural(len(runs), 'recomputation')} ran the same ops as the forward"
+    text = f"{same:,} of {len(runs):,} recomputations ran the same ops as the forward"
     yield SceneFact(text=text, view="checkpoint", good=same == len(runs))

@@ -52,6 +52,8 @@ MAX_KINDS_NAMED: Final = 2
 
 _BLOCK: Final = re.compile(r"^(?:.*?\.)??\d+(?=\.|$)")
 
+_CALL: Final = re.compile(r"([A-Za-z_][\w.]*)\.backward\(")
+
 _Edge: TypeAlias = "tuple[float, ...]"  # from and to, or nothing
 _make_ribbon = maker(SceneRibbon)
 
@@ -434,7 +436,7 @@ def _ribbon(
 def _fold(analysis: Analysis, turn: _Turn, at: int, count: int, *, drawn: bool) -> SceneFold:
     start_ns = min(each.begun_ns for each in turn.strands)
     span = turn.backward
-    label = f"backward {at + 1}" if span else "no backward"
+    label = _label(span, at)
     peak, by_kind = _peak(turn.strands)
     step = analysis.steps.at_ns(span.start_ns if span else start_ns) if analysis.steps else -1
     held = sum(each.nbytes for each in turn.strands if each.freed_ns < 0 and not each.elsewhere)
@@ -455,6 +457,14 @@ def _fold(analysis: Analysis, turn: _Turn, at: int, count: int, *, drawn: bool) 
         kind_nbytes=tuple(nbytes for _, nbytes in by_kind),
         drawn=drawn,
     )
+
+
+def _label(span: Span | None, at: int) -> str:
+    """Return the name of a backward: "loss_d (backward 1)" for the line ``loss_d.backward()``."""
+    if span is None:
+        return "no backward"
+    found = _CALL.match(span.location.text.strip()) if span.location else None
+    return f"{found[1]} (backward {at + 1})" if found else f"backward {at + 1}"
 
 
 def _last_save(turn: _Turn) -> int:

@@ -82,7 +82,7 @@ def test_keys_work_in_a_report_before_anything_has_the_focus(open_page, tmp_path
 def test_escape_closes_the_help(open_page):
     page = open_page()
     Stage(page, recordings.plain())
-    page.click("summary[aria-label='Keys and terms']")
+    page.click("summary[aria-label='Legend, keys and terms']")
     assert page.locator("text=fit the whole graph").is_visible()
     page.keyboard.press("Escape")
     assert not page.locator("text=fit the whole graph").is_visible()

@@ -84,4 +84,4 @@ def test_predicted_times_are_shares_of_a_step(open_page):
     stage.show("memory")
     panel = stage.page.locator(".agv-pane-memory section", has_text="What if").first
     assert "times of 1 step are unreliable" in panel.text_content()
-    assert "~" in panel.locator("tbody tr").first.text_content()
+    assert "about +" in panel.locator("tbody tr").first.text_content()

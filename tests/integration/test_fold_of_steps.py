@@ -181,6 +181,12 @@ def test_each_backward_has_its_fold():
         h.sum().backward(retain_graph=True)
         h.square().sum().backward()
 
+    def named_losses():
+        h = model(x)
+        loss_d, loss_g = h.sum(), h.square().sum()
+        loss_d.backward(retain_graph=True)
+        loss_g.backward()
+
     def double_backward():
         (grad,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
         grad.norm().backward()
@@ -194,6 +200,9 @@ def test_each_backward_has_its_fold():
 
     outputs = []
     assert [f.label for f in record(two_losses)._viewer_scene.folds] == ["backward 1", "backward 2"]
+    first, second = record(named_losses)._viewer_scene.folds
+    assert [first.label, second.label] == ["loss_d (backward 1)", "loss_g (backward 2)"]
+    assert "kept for loss_d (backward 1)" in first.sentence
     assert len(record(double_backward)._viewer_scene.folds) == 2
     assert len(record(micro_batches)._viewer_scene.folds) == 3
     with autogradviz.record(model) as trace:

@@ -1,14 +1,14 @@
 // @ts-check
 /** The replay: the node at work, the bytes held, the gradients on their way. */
 
+import { heldCurve, heldIn, lastAt } from "./held_curve.js";
 import { nodesWithin } from "./scene_index.js";
 
 /** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
 
 /**
  * @typedef {object} Film
- * @property {number[]} heldTimes at which the held bytes change
- * @property {number[]} held bytes from each of these times
+ * @property {import("./held_curve.js").HeldCurve} held of all storages
  * @property {number[]} workTimes at which a forward op or a node starts
  * @property {number[]} workNodes the node of each
  * @property {Float64Array} sent by edge, when its source has run
@@ -34,14 +34,6 @@ function filmOf(sceneIndex) {
  * @returns {Film}
  */
 function makeFilm({ counted_storages: storages, nodes, edges }) {
-  /** @type {[time: number, change: number][]} */
-  const changes = [];
-  for (const { holds, nbytes } of storages) {
-    holds.forEach((time, at) => time >= 0 && changes.push([time, at % 2 ? -nbytes : nbytes]));
-  }
-  changes.sort((a, b) => a[0] - b[0]);
-  let sum = 0;
-  const held = changes.map(([, change]) => (sum += change));
   /** @type {[time: number, node: number][]} */
   const work = [];
   for (const { index, born_ns, runs_ns } of nodes) {
@@ -57,8 +49,7 @@ function makeFilm({ counted_storages: storages, nodes, edges }) {
     received[at] = nodes[target].runs_ns[0] ?? Infinity;
   });
   return {
-    heldTimes: changes.map(([time]) => time),
-    held,
+    held: heldCurve(storages),
     workTimes: work.map(([time]) => time),
     workNodes: work.map(([, node]) => node),
     sent,
@@ -68,28 +59,12 @@ function makeFilm({ counted_storages: storages, nodes, edges }) {
 }
 
 /**
- * @param {number[]} sorted
- * @param {number} time
- * @returns {number} index of the last value that is not larger, -1 without one
- */
-function lastAt(sorted, time) {
-  let [low, high] = [0, sorted.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] <= time) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
-}
-
-/**
  * @param {SceneIndex} sceneIndex
  * @param {number} time
  * @returns {number} bytes that saved tensors hold, those of steps no longer shown included
  */
 export function heldAt(sceneIndex, time) {
-  const { heldTimes, held } = filmOf(sceneIndex);
-  return (held[lastAt(heldTimes, time)] ?? 0) + sceneIndex.scene.summary.older_nbytes;
+  return heldIn(filmOf(sceneIndex).held, time) + sceneIndex.scene.summary.older_nbytes;
 }
 
 /**

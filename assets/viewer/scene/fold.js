@@ -1,10 +1,13 @@
 // @ts-check
 /** Bytes that the ribbons of the fold hold, and the colors of kinds of saved tensors. */
 
-import { isHeldAt } from "./steps.js";
+import { heldCurve, heldIn } from "./held_curve.js";
 
 /** @typedef {import("../types.js").SceneRibbon} Ribbon */
 /** @typedef {import("../types.js").Scene} Scene */
+
+/** @type {WeakMap<Ribbon, import("./held_curve.js").HeldCurve>} */
+const curves = new WeakMap();
 
 /**
  * Return the bytes that a ribbon holds at a time.
@@ -14,10 +17,13 @@ import { isHeldAt } from "./steps.js";
  * @param {number} time
  * @returns {number}
  */
-export function heldBytes({ counted_storages: storages }, { members }, time) {
-  let nbytes = 0;
-  for (const at of members) if (isHeldAt(storages[at], time)) nbytes += storages[at].nbytes;
-  return nbytes;
+export function heldBytes({ counted_storages: storages }, ribbon, time) {
+  let curve = curves.get(ribbon);
+  if (!curve) {
+    curve = heldCurve(ribbon.members.map((at) => storages[at]));
+    curves.set(ribbon, curve);
+  }
+  return heldIn(curve, time);
 }
 
 /**

@@ -53,11 +53,16 @@ export function stackLayers({ scene }, times, grouping) {
     }
     for (let at = 0; at < storage.holds.length; at += 2) {
       const [start, end] = [storage.holds[at], storage.holds[at + 1]];
-      for (let i = firstAtOrAfter(times, start); i < times.length; i++) {
-        if (end >= 0 && times[i] >= end) break;
-        layer.values[i] += storage.nbytes;
-      }
+      // First the changes, which are added up below.
+      const from = firstAtOrAfter(times, start);
+      const to = end < 0 ? times.length : firstAtOrAfter(times, end);
+      if (from >= to) continue;
+      layer.values[from] += storage.nbytes;
+      if (to < times.length) layer.values[to] -= storage.nbytes;
     }
+  }
+  for (const { values } of layers.values()) {
+    for (let at = 1; at < values.length; at++) values[at] += values[at - 1];
   }
   for (const layer of layers.values()) layer.peak = Math.max(...layer.values);
   const sorted = [...layers.values()].filter((l) => l.peak).sort((a, b) => b.peak - a.peak);

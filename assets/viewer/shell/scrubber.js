@@ -26,6 +26,7 @@ const STILL_MS = 700;
 /** @type {Record<string, number>} */
 const SPEEDS = { "¼×": 0.25, "½×": 0.5, "1×": 1, "2×": 2, "4×": 4 };
 const SIDE = 12;
+const MANY_STORAGES = 5_000;
 const TORN_WIDTH = 46;
 
 export class Scrubber {
@@ -44,6 +45,8 @@ export class Scrubber {
     this.steps = null;
     /** @type {import("./scrubber_paint.js").Layers | null | undefined} made by the first picture */
     this.layers = undefined;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.later = undefined;
     this.failedAt = failureTime(store.scene);
     /** Width on the right; the time after the end of a torn file is hatched. */
     this.right = store.scene.summary.torn ? TORN_WIDTH : SIDE;
@@ -88,6 +91,7 @@ export class Scrubber {
 
   destroy() {
     this.#stop();
+    clearTimeout(this.later);
     this.resizer.disconnect();
   }
 
@@ -213,8 +217,8 @@ export class Scrubber {
     paintTimes(pen, x, [0, end], 8, grid, axis, this.failedAt);
     paintPhases(pen, x, this.store.scene);
     const failed = this.failedAt === null ? NaN : x(this.failedAt);
-    this.layers ??= this.#layers();
-    paintMemory(pen, x, height, this.store, failed, this.layers);
+    if (this.layers === undefined) this.#makeLayers();
+    paintMemory(pen, x, height, this.store, failed, this.layers ?? null);
     const plan = this.store.scene.budget_plans[this.store.plan];
     if (plan) paintBudget(pen, [x(0), x(end)], height, this.store.scene, plan.peak_nbytes);
     if (this.store.scene.summary.torn) {
@@ -226,11 +230,20 @@ export class Scrubber {
     if (this.store.time !== null) paintTime(pen, x(this.store.time), x(end), height);
   }
 
-  /** @returns {import("./scrubber_paint.js").Layers | null} null without kinds */
-  #layers() {
-    if (!this.store.scene.ribbons.length) return null;
-    const times = changeTimes(this.store);
-    return { times, layers: stackLayers(this.store, times, "kind") };
+  /** Divide the held bytes by kind; of many storages, after the first picture. */
+  #makeLayers() {
+    const { scene } = this.store;
+    this.layers = null;
+    if (!scene.ribbons.length) return;
+    const divide = () => {
+      const times = changeTimes(this.store);
+      this.layers = { times, layers: stackLayers(this.store, times, "kind") };
+    };
+    if (scene.counted_storages.length < MANY_STORAGES) return divide();
+    this.later = setTimeout(() => {
+      divide();
+      this.draw();
+    }, 100);
   }
 
   #updateText() {

@@ -97,7 +97,7 @@ export function sentenceOfRuns({ compared_texts, comparison_rows }) {
   const [[op, place], [old, oldPlace]] = [opAt(first?.after), opAt(first?.before)];
   const start =
     place && oldPlace
-      ? `The same ops until ${place} ran ${op}, where ${oldPlace} ran ${old} before.`
+      ? `The same ops until ${place} runs ${op}; before, ${oldPlace} ran ${old}.`
       : first
         ? "The ops differ."
         : "The same ops in both.";

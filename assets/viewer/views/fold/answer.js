@@ -98,8 +98,8 @@ function largest(store, ribbons) {
       `Open ${place}`,
       "agv-item agv-node-link",
       () => ribbon.lineno && store.showLine(ribbon.filename, ribbon.lineno),
-      h("span", "", text),
-      h("span", "agv-muted agv-mono", place),
+      h("span", { class: "agv-fold-line", text, title: text }),
+      h("span", "agv-muted agv-mono agv-fold-place", place),
       h("span", "agv-end", formatBytes(nbytes)),
     ),
   );

@@ -3,7 +3,7 @@
 
 import { button, h, listHead } from "../../dom.js";
 import { workAt } from "../../scene/film.js";
-import { isHeldAt } from "../../scene/steps.js";
+import { heldCurve, heldIn } from "../../scene/held_curve.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
 
 /** @typedef {Map<string, number>} Kinds bytes by kind */
@@ -43,7 +43,10 @@ export function makeSourceHeat(store) {
   const most = Math.max(1, ...sorted.flatMap(([, lines]) => [...lines.values()].map(sumOf)));
   /** @type {[HTMLElement, string][]} */
   const parts = [];
-  /** @type {{row: HTMLElement, place: string, bytes: HTMLElement, members: number[]}[]} */
+  /**
+   * @type {{row: HTMLElement, place: string, bytes: HTMLElement, all: number,
+   *   curve: import("../../scene/held_curve.js").HeldCurve}[]}
+   */
   const played = [];
   let left = MAX_LINES;
   const blocks = sorted.flatMap(([filename, lines]) => {
@@ -78,7 +81,9 @@ export function makeSourceHeat(store) {
         ? button(`Open ${place}`, "agv-heat-row", () => store.showLine(filename, line), ...cells)
         : h("div", "agv-heat-row agv-muted", ...cells);
       const key = `${filename}:${line}`;
-      played.push({ row, place: key, bytes, members: membersOf.get(key) ?? [] });
+      const members = (membersOf.get(key) ?? []).map((at) => scene.counted_storages[at]);
+      const all = members.reduce((sum, { nbytes }) => sum + nbytes, 0);
+      played.push({ row, place: key, bytes, all, curve: heldCurve(members) });
       return gap ? [h("div", "agv-heat-gap"), row] : [row];
     });
     return [
@@ -105,15 +110,10 @@ export function makeSourceHeat(store) {
     const node = time === null ? undefined : scene.nodes[workAt(sceneIndex, time)];
     kept.textContent = time === null ? "bytes kept" : "bytes held now";
     const now = node ? `${node.filename}:${node.lineno}` : "";
-    for (const { row, place, bytes, members } of played) {
+    for (const { row, place, bytes, all, curve } of played) {
       row.classList.toggle("agv-heat-now", place === now);
-      if (!members.length) continue;
-      let [held, all] = [0, 0];
-      for (const at of members) {
-        const storage = scene.counted_storages[at];
-        all += storage.nbytes;
-        if (time === null || isHeldAt(storage, time)) held += storage.nbytes;
-      }
+      if (!all) continue;
+      const held = time === null ? all : heldIn(curve, time);
       bytes.textContent = formatBytes(held);
       const bar = /** @type {HTMLElement} */ (row.querySelector(".agv-heat-bar"));
       bar.style.opacity = String(0.15 + (0.85 * held) / all);

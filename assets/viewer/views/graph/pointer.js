@@ -87,16 +87,14 @@ export function listenToPointer(graph, store) {
     "wheel",
     (event) => {
       // An unfocused graph does not stop the page around it from scrolling.
-      const focused = document.activeElement === canvas;
+      const focused = store.isAlone || document.activeElement === canvas;
       if (!focused && !event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       stopHover();
       const unit = event.deltaMode === 1 ? 16 : 1;
-      graph.zoom(
-        Math.exp(-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.0015)),
-        event.offsetX,
-        event.offsetY,
-      );
+      // A pinch comes with the key Ctrl and few pixels, a notch of a wheel with a hundred.
+      const power = event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.0015);
+      graph.zoom(Math.exp(-Math.max(-0.25, Math.min(0.25, power))), event.offsetX, event.offsetY);
     },
     { passive: false },
   );

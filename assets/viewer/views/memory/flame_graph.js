@@ -1,6 +1,8 @@
 // @ts-check
 /** A flame graph of saved memory or of time: module, line, then tensor or op. */
 
+import { hostTheme } from "../../canvas/theme.js";
+import { kindHue, kindOfStorage } from "../../scene/fold.js";
 import { choice, h } from "../../dom.js";
 import {
   formatBytes,
@@ -25,7 +27,7 @@ import { panel } from "../panel.js";
  * @property {Map<string, Frame>} children the earliest first
  */
 
-const ROW = 21;
+const ROW = 25;
 const HEAD_HEIGHT = 58;
 /** Share of the width below which a frame is not drawn. */
 const MIN_SHARE = 0.0012;
@@ -144,8 +146,13 @@ export class FlameGraph {
       h("span", "", name),
       h("span", "", value),
     );
+    if (this.kind === "memory" && frame.kind === "leaf") {
+      const kind = kindOfStorage(this.store.scene, frame.row.storage_id);
+      const color = kindHue(this.store.scene, kind, hostTheme());
+      if (color) box.style.setProperty("--hue", color);
+    }
     box.dataset.row = String(row);
-    box.style.cssText = `left: ${100 * x}%; width: calc(${100 * share}% - 1px); top: ${row * ROW}px`;
+    box.style.cssText += `; left: ${100 * x}%; width: calc(${100 * share}% - 1px); top: ${row * ROW}px`;
     return box;
   }
 

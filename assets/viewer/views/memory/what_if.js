@@ -12,7 +12,7 @@ import { predictMemory } from "../../scene/predict_memory.js";
 
 const MAX_ROWS = 40;
 const KINDS = ["checkpoint", "offload"];
-const HEAD = ["module", "saved at peak", "freed alone", "step time", "choose"];
+const HEAD = ["module", "saved at peak", "would free", "step time", "choose"];
 /** Recorded steps without which the time of a module is that of its warm-up. */
 const FEW_STEPS = 2;
 
@@ -160,7 +160,7 @@ export class WhatIf {
     const whole = Math.max(1, (end_ns - idle) / Math.max(1, this.store.scene.steps.length));
     const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
     const [low, high] = [percent(least), percent(most)];
-    if (steps < FEW_STEPS || low === high) return `+~${percent(recomputeNs)} %`;
+    if (steps < FEW_STEPS || low === high) return `about +${percent(recomputeNs)} %`;
     return `+${low}–${high} %`;
   }
 

@@ -32,7 +32,7 @@ export function costCells(cost, own = cost) {
     const text = value ? FORMATS[at](value) : "";
     const less = own[at] !== value && ` with its calls, ${FORMATS[at](own[at])} itself`;
     return h("span", {
-      class: `agv-cell agv-${HUES[at]}`,
+      class: `agv-cell agv-column-${at} agv-${HUES[at]}`,
       title: text && `${COLUMNS[at]}: ${text}${less || ""}`,
       text,
     });

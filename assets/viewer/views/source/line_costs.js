@@ -126,6 +126,10 @@ class SourcePage {
       placeKey({ filename, lineno });
     const made = makeMarks(store, keyOf, scroller);
     this.marks = made.marks;
+    // Columns without a number take no room.
+    this.costs.total.forEach((value, at) =>
+      scroller.classList.toggle(`agv-without-${at}`, value + this.costs.unknown[at] === 0),
+    );
     const parts = this.mode === "callers" ? [this.#callers()] : this.#files();
     const none = "This recording has no source lines. record(model, stacks=True) records them.";
     scroller.replaceChildren(
@@ -148,7 +152,7 @@ class SourcePage {
         "span",
         "agv-source-tag",
         h("span", "agv-source-bar"),
-        ...this.columns.map((text) => h("span", "agv-cell", text)),
+        ...this.columns.map((text, at) => h("span", `agv-cell agv-column-${at}`, text)),
       ),
     );
   }
@@ -165,7 +169,7 @@ class SourcePage {
         h("span", "agv-source-tag", ...costCells(cost), ...this.#spare()),
       );
     const block = h("div", "agv-source agv-source-wide", this.#head(), row("all lines", total));
-    if (unknown.some(Boolean)) block.append(row("of which no line is recorded", unknown));
+    if (unknown.some(Boolean)) block.append(row("without a recorded line", unknown));
     if (summary.older_nbytes) {
       const steps = plural(summary.older_steps, "step");
       const older = row(`${steps} no longer shown`, [0, summary.older_nbytes, 0, 0, 0, 0]);
@@ -211,7 +215,8 @@ class SourcePage {
       saved += this.costs.own[at][0] + this.costs.own[at][2];
       time += this.costs.own[at][3];
     });
-    const short = file.replace(/^.*[\\/](?:site|dist)-packages[\\/]/, "");
+    const inside = file.replace(/^.*[\\/](?:site|dist)-packages[\\/]/, "");
+    const short = inside === file ? file.split(/[\\/]/).slice(-3, -1).join("/") : inside;
     return [
       h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file }),
       h("span", "agv-muted agv-source-path", short),
@@ -278,6 +283,8 @@ class SourcePage {
     line.dataset["line"] = key;
     if (part) {
       const itself = ownCost(costs, part);
+      const heat = (itself[0] + itself[2]) / largest;
+      if (heat > 0) line.style.setProperty("--heat", `${Math.round(4 + 18 * heat)}%`);
       const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
       cells.append(costBar(shown, largest, itself), ...costCells(shown.cost, itself));
       const opens =

@@ -15,12 +15,12 @@ import { StackedMemory } from "./stacked_memory.js";
 
 /** @type {[glyph: import("../../canvas/glyph_shapes.js").GlyphName, label: string, color: string][]} */
 const LEGEND = [
-  ["pack", "pack", "agv-saved"],
-  ["pencil", "write", "agv-muted"],
-  ["clone", "clone", "agv-recompute"],
-  ["check", "unpack", "agv-saved"],
-  ["failed", "unpack failed", "agv-mutation"],
-  ["release", "release", "agv-muted"],
+  ["pack", "saved", "agv-saved"],
+  ["pencil", "written", "agv-muted"],
+  ["clone", "cloned", "agv-recompute"],
+  ["check", "used", "agv-saved"],
+  ["failed", "use failed", "agv-mutation"],
+  ["release", "released", "agv-muted"],
 ];
 
 const HEAD_HEIGHT = 46;

@@ -129,9 +129,11 @@ function paintBox(pen, look, box) {
   if (box.kind === "group") {
     const group = sceneIndex.scene.groups[box.ref];
     const tint = look.coloring?.group(box.ref) ?? null;
-    if (time === null) return paintClosed(pen, box, group, tint);
+    const { saved_nbytes, recomputed_nbytes } = sceneIndex.scene.summary;
+    const all = saved_nbytes + recomputed_nbytes;
+    if (time === null) return paintClosed(pen, box, group, tint, all);
     const done = doneAt(sceneIndex, box.ref, time);
-    return paintClosed(pen, box, groupAt(look, box, group, time), tint, done);
+    return paintClosed(pen, box, groupAt(look, box, group, time), tint, all, done);
   }
   const node = sceneIndex.scene.nodes[box.ref];
   if (sceneIndex.scene.groups[node.group].picture_width) {

@@ -44,6 +44,9 @@ export function frameFill(palette, group) {
   return mix(palette.text, palette.canvas, 0.025);
 }
 
+/** Width of the bar of a group that saves all bytes. */
+const BYTES_WIDTH = 160;
+
 /**
  * @param {Pen} pen
  * @param {Box} box
@@ -160,9 +163,10 @@ function paintPill(pen, x, middle, text, isRecompute) {
  * @param {Box} box
  * @param {SceneGroup} group
  * @param {import("../../../scene/colors.js").Tint | null} tint
+ * @param {number} all bytes that all nodes save, for the scale of its bar
  * @param {{share: number, backward: boolean}} [done] at a replayed time
  */
-export function paintClosed(pen, box, group, tint, done) {
+export function paintClosed(pen, box, group, tint, all, done) {
   const { ctx, palette } = pen;
   const stacked = group.repeat > 1;
   const height = box.height - (stacked ? STACK_HEIGHT : 0);
@@ -191,6 +195,15 @@ export function paintClosed(pen, box, group, tint, done) {
     ctx.fillStyle = `${hue}${done.backward ? "38" : "1c"}`;
     ctx.fillRect(box.x, box.y, box.width * done.share, height);
     ctx.restore();
+  }
+  const share = (group.nbytes + group.recomputed_nbytes) / (all || 1);
+  const bar = Math.min(box.width - 20, BYTES_WIDTH * share);
+  if (bar >= 1 && height * pen.scale >= MIN_HEADER - 1) {
+    const first = bar * (group.nbytes / (group.nbytes + group.recomputed_nbytes));
+    ctx.fillStyle = mix(palette.saved, palette.surface, 0.75);
+    ctx.fillRect(box.x + 10, box.y + height - 3.5, first, 2);
+    ctx.fillStyle = mix(palette.recompute, palette.surface, 0.75);
+    ctx.fillRect(box.x + 10 + first, box.y + height - 3.5, bar - first, 2);
   }
   if (height * pen.scale >= MIN_HEADER - 1) paintClosedText(pen, box, height, group);
   if (group.error) {
