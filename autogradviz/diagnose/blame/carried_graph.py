@@ -72,7 +72,7 @@ class CarriedGraph(NamedTuple):
             return (
                 "hidden = hidden.detach()  # the tensor that is kept from one step to the next"
                 if self.idle is None
-                else "# detach each tensor of the state here, and store it: self.h = self.h.detach()"
+                else "# detach each tensor of the state here: self.h = self.h.detach()"
             )
         if carrier.location.function.endswith("__init__"):
             name = carrier.texts[0].rpartition(".")[2]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import BackwardEnded, BackwardStarted
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.analysis.types import RaisedError
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _MAX_CHAIN: Final = 200
 _TORCH: Final = "/torch/"
+_RECORDER: Final = "/autogradviz/recorder/"
 _NOT_OF_TORCH: Final = ("AssertionError", "KeyboardInterrupt", "SystemExit", "StopIteration")
 
 
@@ -43,7 +47,23 @@ def raised_by_pytorch(evidence: Evidence, graph: CausalGraph) -> bool:
         begun = [graph.analysis.location(s.stack_id) for s in starts if s.backward_id == last]
         if error.location in begun:
             return True
-    return failed_op(graph) is not None
+    own = [frame for frame in stack if _RECORDER not in frame.filename.replace("\\", "/")]
+    return failed_op(graph) is not None or (
+        own[:1] == [error.location] and _is_runtime_error_of_call(error)
+    )
+
+
+def _is_runtime_error_of_call(error: RaisedError) -> bool:
+    """Return whether a ``RuntimeError`` left a statement of the user that raises nothing itself.
+
+    Methods of tensors that are no operators raise it, as ``requires_grad_`` and ``bool``. Python
+    itself raises it only for mistakes in its own protocols, with subclasses but for a few.
+    """
+    place = error.location
+    if place is None or error.type_name != "RuntimeError":
+        return False
+    here = [n for _, n in source.nodes(place.filename) if getattr(n, "lineno", 0) == place.lineno]
+    return bool(here) and not any(isinstance(node, (ast.Raise, ast.Assert)) for node in here)
 
 
 def operand_origins(graph: CausalGraph, index: int) -> list[Origin]:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import plural
+from autogradviz.diagnose.blame.gradient_is_none import (
+    end_of_gradient,
+    raised_by_grad_of_none,
+    without_gradient,
+)
 from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
     operand_origins,
@@ -11,7 +17,7 @@ from autogradviz.diagnose.evidence.operand_origins import (
     suspected,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
-from autogradviz.diagnose.text_formatting import describe_tensor
+from autogradviz.diagnose.text_formatting import describe_tensor, join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +37,9 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for an exception that an op, a backward or a function of PyTorch raised."""
     analysis, error = evidence.analysis, evidence.analysis.error
     if error is None:
+        return
+    if raised_by_grad_of_none(evidence):
+        yield _gradient_is_none(evidence)
         return
     graph = evidence.causal_graph
     failed = failed_op(graph)
@@ -55,5 +64,34 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
         fix="# give the operands the shapes, dtypes and graphs that the operator takes",
         confidence="hint",
+        evidence=(error,),
+    )
+
+
+def _gradient_is_none(evidence: Evidence) -> Draft:
+    """Return the draft of an exception of Python about a ``.grad`` that is None."""
+    error = evidence.analysis.error
+    place = error.location if error is not None else None
+    missing = without_gradient(evidence)
+    end = end_of_gradient(evidence, missing) if missing else None
+    names = [evidence.analysis.leaf_name(each) for each in missing]
+    what = f"{plural(len(names), 'parameter')} got no gradient: {join_names(names)}."
+    return Draft(
+        title="A statement reads a gradient that is None",
+        culprit=end or place,
+        victim=place,
+        explanation=[
+            f"This line raised {error.message.strip()!r}:" if error is not None else "",
+            place,
+            what if names else "No backward had run.",
+            "Their way to the loss ends here:" if end is not None else "",
+            end,
+            "A parameter that takes no part in the loss has no gradient, and neither has one whose "
+            "gradient was cleared.",
+        ],
+        fix="# use the parameter in the loss, or skip it: if p.grad is not None"
+        if end is None
+        else "# let the gradient pass here, or skip the parameter: if p.grad is not None",
+        confidence="likely",
         evidence=(error,),
     )
