@@ -132,6 +132,27 @@ def test_freezing_all_parameters_is_reported():
     assert first(work, net) == ("graph-lost", "net.requires_grad_(False)", "likely")
 
 
+class Shifted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x + 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def test_detach_of_the_result_of_a_custom_function_is_the_end():
+    below, above = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def work():
+        h = Shifted.apply(below(X)).data
+        above(h).sum().backward()
+
+    line = "h = Shifted.apply(below(X)).data"
+    assert first(work, nn.Sequential(below, above)) == ("gradient-missing", line, "hint")
+
+
 class Halves(nn.Module):
     def __init__(self):
         super().__init__()

@@ -79,7 +79,7 @@ class CutSearch:
         self._lines: dict[tuple[str, SourceLocation], Cut] = {}
         self._explored: set[tuple[int, int, bool, frozenset[int]]] = set()
         self._integers = False  # whether the path that is followed leads through integers
-        self._detached = False  # or through a detach
+        self._detached = NO_OP  # the last detach on it
 
     def all(self) -> list[Cut]:
         """Return all cuts."""
@@ -199,13 +199,13 @@ class CutSearch:
 
     def _explore(self, index: int, position: int, reader: int) -> None:
         """Follow a value without a gradient path to the ops at which the path ends."""
-        waiting = [(index, position, False, False)]
+        waiting = [(index, position, False, NO_OP)]
         known = self._graph.differentiable
         updated = self._graph.updated_after(reader)
         while waiting:
             at, place, integers, detached = waiting.pop()
             self._integers = integers or self._graph.inputs[at][place] not in known
-            self._detached = detached or self._graph.op_names[at] == "detach"
+            self._detached = at if self._graph.op_names[at] == "detach" else detached
             key = (at, place, self._integers, updated)
             if key not in self._explored:
                 self._explored.add(key)
@@ -238,8 +238,8 @@ class CutSearch:
         key = graph.inputs_memory[index][position]
         if key in graph.registered_memory or producer == NO_OP:
             self.sources[NO_OP] = None
-            if not in_slice and key in graph.parameter_memory:
-                self._end(index, reader)
+            if not in_slice and key in graph.parameter_memory and not self._end(index, reader):
+                self._end_at_detach(reader)
         elif graph.numbers[producer] is None:
             return self._inputs_of(producer, reader)
         elif not in_slice:
@@ -325,8 +325,28 @@ class CutSearch:
             self._add("integers", producer, reader, self._place(producer))
         elif op is not None and self._flow.writes_via_data(op, set()):
             self._add("detach", producer, reader, op.location)
-        elif index is not None:
+        elif not self._end_at_detach(reader) and index is not None:
             self.unexplained[index] = None
+
+    def _end_at_detach(self, reader: int) -> bool:
+        """Record that the path ends at a detach of what a custom Function returned.
+
+        The ops inside of a Function have no nodes, whether or not its result has one. A Function
+        may detach what it keeps for its backward.
+        """
+        at = self._detached
+        frames = () if at == NO_OP else self._evidence.analysis.stack(self._graph.stacks[at])
+        if at == NO_OP or any(_method(each) in self._forwards for each in frames):
+            return False
+        self._add("detach", at, reader, self._place(at))
+        return True
+
+    @cached_property
+    def _forwards(self) -> set[str]:
+        """The forwards of custom Functions, as "Class.forward"."""
+        nodes = self._evidence.analysis.graph.nodes
+        names = (nodes[each].name for each in self._evidence.custom_function_nodes)
+        return {f"{name.removesuffix('Backward')}.forward" for name in names}
 
     @cached_property
     def _regions(self) -> dict[int | None, Region]:
@@ -359,7 +379,7 @@ class CutSearch:
         line.readers[reader] = None
         line.effective |= not self._integers and not graph.outlived(cut, reader)
         line.passed &= kind == "detach" and self._passes_through(cut, reader)
-        line.detached &= self._detached
+        line.detached &= self._detached != NO_OP
         line.single &= graph.size(graph.outputs[index]) <= len(graph.outputs[index])
         here = analysis.location(stack_id) if kind == "mode" else None
         if here is not None and here not in line.others and here != location:
@@ -472,6 +492,10 @@ class CutSearch:
                 if (same and in_statement) or (not same and names & read[where]):
                     self._add("numbers", index, at, place)
                     break
+
+
+def _method(place: SourceLocation) -> str:
+    return ".".join(place.function.split(".")[-2:])
 
 
 def _converted(place: SourceLocation) -> tuple[frozenset[str], bool]:
