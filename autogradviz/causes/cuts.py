@@ -20,6 +20,7 @@ from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.source_index import assigned_names
 from autogradviz.diagnose.source.statement_names import names_assigned, names_read
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import NO_ID, BackwardStarted, NormRead
@@ -453,8 +454,21 @@ class _Cuts:
             share=max(lost, share if not without else lost),
             others=tuple(line.others),
             events=tuple(seqs),
-            fix=_FIXES[line.kind],
+            fix=self._fix(line),
             slug="gradient-zero" if line.kind == "zero" and without else "",
+        )
+
+    def _fix(self, line: _Line) -> str:
+        """Return the change; a detached value that two losses read is detached for one of them."""
+        analysis, stacks = self._evidence.analysis, self._graph.stacks
+        places = {analysis.user_stack(stacks[each]) for each in line.readers} - {()}
+        names = assigned_names(line.location.text)
+        if line.kind != "detach" or len(places) < 2 or len(names) != 1:  # noqa: PLR2004
+            return _FIXES[line.kind]
+        (name,) = names
+        return (
+            "# leave the detach out here, if one of the losses wants the gradient,\n"
+            f"# and write {name}.detach() where the others read it"
         )
 
     def _weight(self, line: _Line, behind: set[int], share: float, lost: float) -> float:
