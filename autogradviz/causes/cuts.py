@@ -10,6 +10,7 @@ from autogradviz.causes.weights import weight
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import FIXES, REASONS
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source.source_index import assigned_names
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import BackwardStarted
 
@@ -81,8 +82,21 @@ class _Effects:
             share=max(lost, share if not without else lost),
             others=tuple(line.others),
             events=tuple(seqs),
-            fix=FIXES[line.kind],
+            fix=self._fix(line),
             slug="gradient-zero" if line.kind == "zero" and without else "",
+        )
+
+    def _fix(self, line: Cut) -> str:
+        """Return the change; a detached value that two losses read is detached for one of them."""
+        analysis, stacks = self._evidence.analysis, self._graph.stacks
+        places = {analysis.user_stack(stacks[each]) for each in line.readers} - {()}
+        names = assigned_names(line.location.text)
+        if line.kind != "detach" or len(places) < 2 or len(names) != 1:  # noqa: PLR2004
+            return FIXES[line.kind]
+        (name,) = names
+        return (
+            "# leave the detach out here, if one of the losses wants the gradient,\n"
+            f"# and write {name}.detach() where the others read it"
         )
 
     def _weight(self, line: Cut, behind: set[int], share: float, lost: float) -> float:

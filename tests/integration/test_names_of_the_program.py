@@ -147,3 +147,21 @@ def test_a_trace_keeps_no_module_alive():
     gc.collect()
     assert reference() is None
     assert trace.why("weight").target == "weight"
+
+
+def test_a_value_that_two_losses_read_is_to_be_detached_for_one_of_them():
+    judge_step, generator_step = (
+        torch.optim.SGD(each.parameters(), lr=0.1) for each in (judge_net, generator_net)
+    )
+    with autogradviz.record(keep_steps=3) as trace:
+        for _ in range(4):
+            fake = generator_net(torch.rand(4, 2)).detach()
+            judge_step.zero_grad()
+            judge_net(fake).mean().backward()
+            judge_step.step()
+            generator_step.zero_grad()
+            judge_net(fake).square().mean().backward()
+            generator_step.step()
+    (cut,) = [each for each in trace.audit() if each.mechanism == "cut"]
+    assert cut.statement == "fake = generator_net(torch.rand(4, 2)).detach()"
+    assert cut.fix.splitlines()[-1] == "# and write fake.detach() where the others read it"
