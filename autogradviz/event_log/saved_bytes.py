@@ -101,9 +101,10 @@ def sum_bytes(
     for seq, change, time_ns, which in sorted((*changes, *moments)):
         if change:
             storage_id, size = storages[which]
+            # A save that is released by its own event counts, with a hold of no length.
+            begins = holders[storage_id] == 0
             holders[storage_id] += change
-            begins = change > 0 and holders[storage_id] == change
-            ends = holders[storage_id] == 0
+            ends = not begins and holders[storage_id] == 0
             size = sizes.get(storage_id, size)
             if begins:
                 first[storage_id] = which

@@ -267,7 +267,7 @@ def test_an_unknown_name_suggests_near_ones():
 
 
 def test_other_targets_and_questions_are_refused():
-    with pytest.raises(TypeError, match="takes the name"):
+    with pytest.raises(TypeError, match="takes a parameter, module or tensor, or the name of one"):
         trace().why(1.5)
     with pytest.raises(ValueError, match="is none of"):
         trace().why("net.weight", "how many")

@@ -173,6 +173,7 @@ def test_diagnose_prints_findings_as_json(folder, capsys):
         "explanation": expected.explanation,
         "fix": expected.fix,
         "confidence": "certain",
+        "mechanism": "write",
         "events": list(expected.events),
         "nodes": [1],
         "region_id": None,
