@@ -122,7 +122,7 @@ def symptom_shows(module, bug, fix):
     return not fix.error and bool(module.symptom(bug, fix)) and not module.symptom(fix, fix)
 
 
-def said(row):
+def first_finding(row):
     """Return the first finding of a row in a few words."""
     findings = list(row["recordings"].values())[-1]["findings"]
     if not findings:
@@ -173,7 +173,10 @@ def main() -> int:
         else:
             marks = ",".join(name for name in MEASURES if row[name]) or "-"
             seen = "" if row["counts"] else "NO SYMPTOM "
-            print(f"{row['case']:34s} {row['kind']:14s} {seen}{marks:16s} {said(row)}", flush=True)
+            print(
+                f"{row['case']:34s} {row['kind']:14s} {seen}{marks:16s} {first_finding(row)}",
+                flush=True,
+            )
         rows.append(row)
     if options.symptoms:
         return 0

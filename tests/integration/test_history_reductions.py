@@ -1,4 +1,4 @@
-"""Bugs from histories of public repositories, written anew as small programs."""
+"""Bugs from histories of public repositories, as small programs of our own."""
 
 from pathlib import Path
 
