@@ -195,7 +195,7 @@ planted-bugs: native $(VENV)/.developing ## plant bugs in correct programs and a
 # MIRROR=folder contains copies of public repositories; CASES="name name" selects some.
 MIRROR ?= $(AUTOGRADVIZ_HISTORY_MIRROR)
 history: native $(VENV)/.developing ## ask for the line of bugs in the histories of public repositories; MIRROR=
-	$(PIP) "einops>=0.8" "scipy>=1.11"
+	$(PIP) "einops>=0.8"
 	$(BIN)/python -m tests.history --mirror "$(MIRROR)" $(CASES)
 
 calibrate: $(VENV)/.developing ## measure how often each confidence level is right, into assets/calibration.md

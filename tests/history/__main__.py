@@ -122,7 +122,7 @@ def symptom_shows(module, bug, fix):
     return not fix.error and bool(module.symptom(bug, fix)) and not module.symptom(fix, fix)
 
 
-def first_words(row):
+def first_finding(row):
     """Return the first finding of a row in a few words."""
     findings = list(row["recordings"].values())[-1]["findings"]
     if not findings:
@@ -174,7 +174,7 @@ def main() -> int:
             marks = ",".join(name for name in MEASURES if row[name]) or "-"
             seen = "" if row["counts"] else "NO SYMPTOM "
             print(
-                f"{row['case']:34s} {row['kind']:14s} {seen}{marks:16s} {first_words(row)}",
+                f"{row['case']:34s} {row['kind']:14s} {seen}{marks:16s} {first_finding(row)}",
                 flush=True,
             )
         rows.append(row)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from tests.history.case import Case, Run, case_files, load
 from tests.history.excerpt import definitions, statement
 from tests.history.mirror import AbsentError, label, statements
 from tests.history.run_case import digest
+
+MIRROR = os.environ.get("AUTOGRADVIZ_HISTORY_MIRROR")
 
 BUG = """\
 import missing_package
@@ -153,3 +157,10 @@ def test_each_case_describes_itself(path):
 def test_no_repository_has_more_than_six_cases():
     repositories = [load(path).CASE.repository for path in case_files()]
     assert all(repositories.count(name) <= 6 for name in repositories)
+
+
+@pytest.mark.parametrize("path", case_files() if MIRROR else [], ids=lambda path: path.stem)
+def test_a_case_counts_and_its_fix_is_not_accused(path):
+    history.warm_up()
+    row = history.examine(Path(MIRROR), path)
+    assert (row["counts"], row["accused"], row["changed"]) == (True, False, False)

@@ -15,7 +15,7 @@ CASE = Case(
     what="`log_prob` of a target that is exactly 0 or 1 is infinite",
     paths=(FILE,),
     within={FILE: ((1048, 1056),)},
-    also={FILE: (880,)},
+    also={FILE: (879,)},
     options={"fingerprints": True},
 )
 

@@ -18,7 +18,6 @@ CASE = Case(
     kind="scale",
     what="each part is stepped and cleared by itself, with a quarter of its gradient",
     paths=(FILE,),
-    also={FILE: (247,)},
     options={"keep_steps": 3},
 )
 
