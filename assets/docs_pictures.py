@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from open_view import open_view
 from pictures import ARGUMENTS, BROWSERS
 from playwright.sync_api import sync_playwright
 
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 
 PICTURES = DOCS / "pictures"
 VIEWS = {
-    "nondeterministic": "Checkpoint",
-    "memory": "Tensors",
-    "plain": "Memory",
-    "comparison": "Compare",
-    "checkpointed": "Timeline",
+    "nondeterministic": "checkpoint",
+    "memory": "tensors",
+    "plain": "memory",
+    "comparison": "compare",
+    "checkpointed": "timeline",
     "run": "Ops of two ranks",
-    "audit": "Findings",
+    "audit": "findings",
 }
 """The view of a report that a guide writes, ``memory.html``, whose picture the guide shows."""
 CHOICES = {"plain": "checkpoint"}
@@ -94,7 +95,8 @@ def draw_guide(page: Path, browser_page: Page) -> None:
             for kind, original in zip(kinds, originals, strict=True):
                 kind.svg = original  # type: ignore[method-assign, assignment]
         assert all(result.is_as_expected for result in results), (
-            f"{page.name} prints something else"
+            f"{page.name} prints something else: "
+            f"{[result for result in results if not result.is_as_expected]}"
         )
         with changed_directory(folder):  # lines are named relative to it
             for path, view in views.items():
@@ -110,7 +112,7 @@ def shoot(page: Page, report: Path, view: str) -> None:
         page.emulate_media(color_scheme=theme)
         page.goto(report.as_uri())
         page.wait_for_selector(".agv-shell, .agv-run-bar")
-        page.get_by_role("button", name=view).first.click()
+        open_view(page, view)
         if report.stem in CHOICES:
             page.locator(".agv-table .agv-choice button").get_by_text(
                 CHOICES[report.stem]

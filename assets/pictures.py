@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from open_view import open_view
 from playwright.sync_api import sync_playwright
 from torch import nn
 
@@ -86,8 +87,8 @@ def shoot(
             page.emulate_media(color_scheme=theme)
             page.goto(report.as_uri())
             page.wait_for_selector(".agv-shell")
-            page.get_by_role("button", name=view).first.click()
-            if view == "Tensors":
+            open_view(page, view)
+            if view == "tensors":
                 page.locator(f".agv-pane-tensors button[aria-label={axis}]").click()
             page.wait_for_timeout(400)  # the picture waits for no event of its own
             page.screenshot(path=PICTURES / f"{name}-{theme}.png")
@@ -106,7 +107,7 @@ def shoot_replay_in_theme(page: Page, report: Path, theme: str) -> None:
     """Take a picture of the middle of a step in the page's current color scheme."""
     page.goto(report.as_uri())
     page.wait_for_selector(".agv-shell")
-    page.get_by_role("button", name="Graph").first.click()
+    open_view(page, "graph")
     page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first.click()
     page.select_option(".agv-menu:not(.agv-step-menu) select", "bytes")
     page.locator(".agv-canvas").focus()
@@ -145,10 +146,10 @@ def main() -> None:
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as name:
         chromium = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
         page = chromium.new_page(viewport={"width": 1280, "height": 760})
-        shoot(page, bug, Path(name), {"bug": "Graph", "checkpoint": "Checkpoint"})
-        shoot(page, step, Path(name), {"timeline": "Timeline", "tensors": "Tensors"})
+        shoot(page, bug, Path(name), {"bug": "graph", "checkpoint": "checkpoint"})
+        shoot(page, step, Path(name), {"timeline": "timeline", "tensors": "tensors"})
         page.set_viewport_size({"width": 1280, "height": 560})
-        shoot(page, mutation, Path(name), {"lifeline": "Tensors"}, axis="events")
+        shoot(page, mutation, Path(name), {"lifeline": "tensors"}, axis="events")
         page.set_viewport_size({"width": 1280, "height": 760})
         shoot_replay(page, step, Path(name))
         chromium.close()
