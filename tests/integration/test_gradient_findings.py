@@ -667,3 +667,15 @@ def test_penalty_of_gradients_without_a_graph_is_a_hint():
 )
 def test_gradients_used_as_weights_or_constants_are_not_reported(work):
     assert recorded(work, NET).diagnose() == []
+
+
+def test_backward_whose_error_is_caught_leaves_no_gradient_missing():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid(), nn.Linear(3, 3))
+
+    def work():
+        gate = model[1](model[0](X))
+        gate.mul_(2)
+        with pytest.raises(RuntimeError, match="inplace operation"):
+            model[2](gate).sum().backward()
+
+    assert "gradient-missing" not in {each.slug for each in recorded(work, model).diagnose()}

@@ -21,6 +21,7 @@ from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location
 from autogradviz.events import (
     NO_ID,
+    BackwardEnded,
     BackwardStarted,
     GradientFound,
     ModuleEntered,
@@ -81,6 +82,9 @@ def gradient_missing(evidence: Evidence) -> Iterator[Draft]:
     started = [event for event in evidence.analysis.log.of(BackwardStarted) if event.accumulate]
     if not started or any(event.input_tensor_ids for event in started):
         return
+    ended = evidence.analysis.log.fields(BackwardEnded, "backward_id", "failed")
+    if dict(ended).get(started[-1].backward_id):
+        return  # the program caught its error: what it had not reached got no gradient
     missing = _missing(evidence)
     groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, dict[int, str]]] = {}
     for cause, tensor_id in _Causes(evidence, missing).all():
