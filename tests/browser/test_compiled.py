@@ -203,5 +203,5 @@ def test_source_view_links_compiled_lines_to_their_region(open_page):
 
 def test_recording_without_a_compiler_has_no_view_of_compiled_regions(open_page):
     stage = Stage(open_page(), recordings.plain())
-    assert stage.page.locator(".agv-rail [data-view=compiled]").count() == 0
-    assert stage.page.locator(".agv-rail [data-view=source]").count() == 1
+    assert stage.page.locator("[data-view=compiled]").count() == 0
+    assert stage.page.locator(".agv-parts [data-view=source]").count() == 1

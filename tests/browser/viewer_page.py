@@ -85,6 +85,7 @@ class Stage:
 def show_view(page, view):
     """Show a view; those that are parts of the page of the step are behind its button."""
     own = f".agv-rail [data-view={view}]"
+    page.wait_for_selector(".agv-rail")
     if not page.locator(own).count():
         page.click(".agv-rail [data-view=fold]")
         own = f".agv-parts [data-view={view}]"

@@ -284,7 +284,7 @@ class SourcePage {
     if (part) {
       const itself = ownCost(costs, part);
       const heat = (itself[0] + itself[2]) / largest;
-      if (heat > 0) line.style.setProperty("--heat", `${Math.round(4 + 18 * heat)}%`);
+      if (heat > 0) line.style.setProperty("--heat", `${Math.round(4 + 10 * heat)}%`);
       const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
       cells.append(costBar(shown, largest, itself), ...costCells(shown.cost, itself));
       const opens =
