@@ -56,8 +56,8 @@ class CheckItem:
     Example:
         >>> step = lambda: model(x).sum()
         >>> [item] = autogradviz.check(step, model, relations=["repeatable"]).items
-        >>> item.answer
-        'right'
+        >>> print(item)
+        right: two runs have the same gradients, ...
     """
 
     answer: Answer
