@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     mechanism="diverge",
     when=Always(),
     group="region",
-    after="shared-gradient-written",
+    after="checkpoint-random-not-restored",
     needs={"ops"},
     only_new_lines=True,
 )

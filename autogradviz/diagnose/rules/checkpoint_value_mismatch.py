@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     mechanism="diverge",
     when=NoError(),
     group="region",
-    after="shared-gradient-written",
+    after="checkpoint_effect_repeated",
 )
 def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose recomputation computed other values."""

@@ -34,7 +34,7 @@ _DTYPE: Final = re.compile(r"\bdtype\b")
     mechanism="diverge",
     when=NoError(),
     group="region",
-    after="shared-gradient-written",
+    after="checkpoint_value_mismatch",
 )
 def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first custom Function whose recomputation returned other results."""

@@ -33,7 +33,10 @@ _ADDS: Final = ("AddBackward0", "AddBackward")
 _seq: Final = attrgetter("seq")
 
 
-@rule("shared-gradient-written", mechanism="write", when=Always(), group="region")
+@rule(
+    "shared-gradient-written", mechanism="write", when=Always(), group="region",
+    after="checkpoint-saves-shifted",
+)  # fmt: skip
 def shared_gradient_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first write, in backward, to a gradient that another node receives.
 
