@@ -49,7 +49,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_not_finite(graph, evidence),
         lambda: find_lost_precision(graph),
         lambda: find_kept(graph),
-        lambda: find_writes(graph),
+        lambda: find_writes(graph, evidence),
         lambda: find_unused_results(graph),
         lambda: find_wrong_shapes(graph),
     )
