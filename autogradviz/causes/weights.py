@@ -36,6 +36,8 @@ TABLE: Final[dict[str, Weight]] = {
     # values
     "NaN that raised": Weight(2.2, 0.1, "the exception says that the value is not finite"),
     "NaN": Weight(1.25, 0.1, "every later value depends on it"),
+    "zero factor": Weight(0.5, 0.4, "these parameters never change"),
+    "zero gradients": Weight(0.3, 0, "a symptom: the factor was not recorded"),
     "rounded sum": Weight(0.4, 0.2, "small differences are lost, which is rarely meant"),
     # gradients that do not arrive
     "lost gradient": Weight(1.0, 1.0, "parameters that stay as they are"),
