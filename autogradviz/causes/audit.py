@@ -18,6 +18,7 @@ from autogradviz.causes.transform_cuts import find_transform_cuts
 from autogradviz.causes.unused_results import find_unused_results
 from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, weight_of_rule
 from autogradviz.causes.writes import find_writes
+from autogradviz.causes.zero_gradients import find_zero_gradients
 from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.support.pause_gc import collector_paused
 
@@ -49,7 +50,8 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_not_finite(graph, evidence),
         lambda: find_lost_precision(graph),
         lambda: find_kept(graph),
-        lambda: find_writes(graph),
+        lambda: find_writes(graph, evidence),
+        lambda: find_zero_gradients(graph, evidence),
         lambda: find_unused_results(graph),
         lambda: find_wrong_shapes(graph),
     )

@@ -10,6 +10,7 @@ from autogradviz.causes.weights import weight
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import FIXES, REASONS
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source.import_graph import is_installed
 from autogradviz.diagnose.source.source_index import assigned_names
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import BackwardStarted
@@ -107,6 +108,8 @@ class _Effects:
             return weight(
                 "lost gradient of a leaf" if line.kind == "leaf" else "lost gradient", lost
             )
+        if is_installed(line.location.filename):
+            return weight("one way cut in an installed package", share)
         if line.kind in {"integers", "backward"}:
             return weight("one way cut by integers", share)
         if line.kind == "numbers" and line.single:

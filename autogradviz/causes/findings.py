@@ -32,9 +32,9 @@ _AT_MOST: Final = 3
 _AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
 """The mechanisms that explain an exception which no rule explains for certain."""
 
-_UNCHECKED: Final = frozenset({"change", "write"})
-"""Mechanisms by which a line decides on values or gradients in a way of its own: a formula of a
-custom Function, a write in place. Where nothing else was found, one such line is a hint."""
+_UNCHECKED: Final = frozenset({"change"})
+"""Mechanisms by which a line decides on gradients in a way of its own: a formula of a custom
+Function. Where nothing else was found, one such line is a hint."""
 
 SLUGS: Final[dict[Mechanism, str]] = {
     "cut": "gradient-cut",
@@ -48,9 +48,10 @@ SLUGS: Final[dict[Mechanism, str]] = {
 is found by rules, which know when it is meant."""
 
 OWN_SLUGS: Final = (
-    "accumulation-uneven", "gradient-changed", "gradient-cut", "gradient-zero", "gradients-mixed",
-    "incoming-gradient-ignored", "loss-broadcast", "precision-lost", "result-constant",
-    "result-discarded", "tensor-not-registered", "tensors-kept", "written-in-place",
+    "accumulation-uneven", "gradient-all-zero", "gradient-changed", "gradient-cut",
+    "gradient-zero", "gradients-mixed", "incoming-gradient-ignored", "loss-broadcast",
+    "precision-lost", "result-constant", "result-discarded", "tensor-not-registered",
+    "tensors-kept", "written-in-place",
 )  # fmt: skip
 """The kinds that no rule finds."""
 

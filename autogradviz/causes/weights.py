@@ -36,11 +36,14 @@ TABLE: Final[dict[str, Weight]] = {
     # values
     "NaN that raised": Weight(2.2, 0.1, "the exception says that the value is not finite"),
     "NaN": Weight(1.25, 0.1, "every later value depends on it"),
+    "zero factor": Weight(0.5, 0.4, "these parameters never change"),
+    "zero gradients": Weight(0.3, 0, "a symptom: the factor was not recorded"),
     "rounded sum": Weight(0.4, 0.2, "small differences are lost, which is rarely meant"),
     # gradients that do not arrive
     "lost gradient": Weight(1.0, 1.0, "parameters that stay as they are"),
     "lost gradient of a leaf": Weight(1.02, 1.0, "the new leaf is the statement to change"),
     "one way cut": Weight(0.03, 0.47, "other ways have a gradient: it may be meant"),
+    "one way cut in an installed package": Weight(0, 0.025, "its authors detach it on purpose"),
     "one way cut by a number": Weight(0, 0.1, "a coefficient"),
     "one way cut by a detached number": Weight(0, 0.02, "detach() says that it is meant"),
     "one way cut by integers": Weight(0, 0.025, "an index, a mask or a count"),
@@ -74,8 +77,8 @@ TABLE: Final[dict[str, Weight]] = {
     "kept with its graph": Weight(0.7, 0, "memory grows with each step"),
     "kept": Weight(0.25, 0, "results of earlier steps may be wanted"),
     "written after a read, in memory of others": Weight(0.5, 0, "what was read is gone"),
-    "written after a read": Weight(0.2, 0, "state, or a buffer that is used again"),
-    "written before any read": Weight(0.02, 0, "a way to compute a value"),
+    "written after a read": Weight(0.2, 0, "a view from before, or a save, sees the new values"),
+    "written, and unseen elsewhere": Weight(0.02, 0, "a way to compute a value"),
     "summed in place": Weight(0.01, 0, "the most common way to compute a sum"),
 }  # fmt: skip
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import plural
-from autogradviz.causes.weights import weight
+from autogradviz.causes.weights import LEAST_FINDING, weight
+from autogradviz.diagnose.evidence.judge_silent_write import reads_of_saves
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import BackwardStarted
@@ -16,27 +19,30 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
 
 _LIFE: Final = frozenset({"detach_", "requires_grad_", "set_", "resize_", "lift_fresh"})
 """Ops that count as writes and change no value."""
 
 
 _SUMS: Final = frozenset({"add_", "sub_"})
+_COMPREHENSIONS: Final = ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>")
 
 
 class _Write(NamedTuple):
     """A write, and the ops of the gradient slice that read the memory."""
 
     at: int
-    before: int  # ops that read the old values
+    before: int  # ops and saves of old values, which a loss needs as well as the new ones
     after: list[int]  # ops that read the new ones
-    foreign: bool  # the memory was created outside the call of a module that wrote it
+    foreign: bool  # the memory was created outside the function call that wrote it
+    seen: bool  # the new values are seen where the writer's name for the tensor is not read
 
 
-def find_writes(graph: CausalGraph) -> Iterator[Fact]:
+def find_writes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield a fact for each line of the user's code whose writes are read by what a loss needs."""
     groups: dict[SourceLocation, list[_Write]] = defaultdict(list)
-    for write in _writes(graph):
+    for write in _Writes(graph, evidence).all():
         location = graph.analysis.location(graph.stacks[write.at])
         if location is not None:
             groups[location].append(write)
@@ -46,48 +52,136 @@ def find_writes(graph: CausalGraph) -> Iterator[Fact]:
             yield fact
 
 
-def _writes(graph: CausalGraph) -> Iterator[_Write]:
-    writers = [
-        index
-        for index, written in enumerate(graph.written)
-        if written
-        and graph.phases[index] == "forward"
-        and not graph.failed[index]
-        and graph.op_names[index] not in _LIFE
-        and graph.is_users(index)
-    ]
-    keys = {graph.memory(t) for index in writers for t in graph.written[index]}
-    keys -= graph.registered_memory
-    keys -= {graph.memory(leaf) for leaf in graph.got_gradient}  # updated by hand
-    if not keys:
-        return
-    roots = {
-        graph.memory(each)
-        for ids in graph.analysis.log.column(BackwardStarted, "root_tensor_ids")
-        for each in ids
-    }
-    leaves = {graph.memory(each) for each in graph.leaves.values()}
-    created, readers = _creators_and_readers(graph, keys)
-    for index in writers:
-        for key in {graph.memory(t) for t in graph.written[index]} & keys:
-            found = [at for at in readers[key] if at != index]
-            after = [at for at in found if at > index]
-            if not after and key not in roots:
-                continue
-            if key in leaves and _is_update(graph, index, found):
-                continue
-            made_at = created.get(key, -1)
-            if made_at >= 0 and _is_of_op(graph, index, made_at):
-                continue
-            inside = made_at >= 0 and graph.inside_call(made_at, graph.call_ids[index])
-            yield _Write(index, sum(at < index for at in found), after, not inside)
+class _Writes:
+    def __init__(self, graph: CausalGraph, evidence: Evidence) -> None:
+        self._graph = graph
+        self._evidence = evidence
 
+    def all(self) -> Iterator[_Write]:
+        """Yield the writes of the user's code to memory that a loss is computed from."""
+        graph = self._graph
+        writers = [
+            index
+            for index, written in enumerate(graph.written)
+            if written
+            and graph.phases[index] == "forward"
+            and not graph.failed[index]
+            and graph.op_names[index] not in _LIFE
+            and graph.is_users(index)
+        ]
+        keys = {graph.memory(t) for index in writers for t in graph.written[index]}
+        keys -= graph.registered_memory
+        keys -= {graph.memory(leaf) for leaf in graph.got_gradient}  # updated by hand
+        if not keys:
+            return
+        roots = {
+            graph.memory(each)
+            for ids in graph.analysis.log.column(BackwardStarted, "root_tensor_ids")
+            for each in ids
+        }
+        created, readers = _creators_and_readers(graph, keys)
+        for index in writers:
+            for key in {graph.memory(t) for t in graph.written[index]} & keys:
+                found = [at for at in readers[key] if at != index]
+                after = [at for at in found if at > index]
+                if not after and key not in roots:
+                    continue
+                made_at = created.get(key, -1)
+                if made_at >= 0 and _is_of_op(graph, index, made_at):
+                    continue
+                before = [at for at in found if at < index and self._keeps_old(at, index, key)]
+                hidden = self._is_hidden_from_check(key, index)
+                foreign = made_at < 0 or not self._is_inside(made_at, index)
+                seen = hidden or any(self._sees_by_view(at, index, key) for at in after)
+                yield _Write(index, len(before) + hidden, after, foreign, seen)
 
-def _is_update(graph: CausalGraph, index: int, readers: list[int]) -> bool:
-    """Return whether a backward used the old values of a leaf up before a write to it."""
-    last = max((at for at in readers if at < index and graph.phases[at] == "forward"), default=0)
-    starts = graph.analysis.log.column(BackwardStarted, "seq")
-    return any(graph.op_seqs[last] < start < graph.op_seqs[index] for start in starts)
+    def _keeps_old(self, reader: int, write: int, key: int) -> bool:
+        """Return whether a loss needs what an op made of old values, other than the memory.
+
+        What a backward has used up before the write is needed no more.
+        """
+        graph = self._graph
+        if graph.backward_started(graph.op_seqs[reader], graph.op_seqs[write]):
+            return False
+        waiting, known = [reader], {reader}
+        while waiting:
+            consumers = self._consumers.get(waiting.pop(), ())
+            if not consumers:
+                return True  # a loss
+            for each in consumers:
+                if each in known or any(graph.memory(t) == key for t in graph.written[each]):
+                    continue
+                if each > write:
+                    return True
+                known.add(each)
+                waiting.append(each)
+        return False
+
+    @cached_property
+    def _consumers(self) -> dict[int, list[int]]:
+        """The ops that a loss needs, by the ops whose values they read."""
+        graph = self._graph
+        found: dict[int, list[int]] = defaultdict(list)
+        for index in graph.value_slice:
+            producers = graph.producers(index)
+            for position in graph.value_inputs(index):
+                if producers[position] != NO_OP:
+                    found[producers[position]].append(index)
+        return found
+
+    def _is_inside(self, made_at: int, write: int) -> bool:
+        """Return whether memory was created inside the function call that writes it."""
+        graph = self._graph
+        if not graph.inside_call(made_at, graph.call_ids[write]):
+            return False
+        made, wrote = (
+            [
+                place
+                for place in reversed(graph.analysis.user_stack(graph.stacks[each]))
+                if not place.function.endswith(_COMPREHENSIONS)
+            ]
+            for each in (made_at, write)
+        )
+        depth = len(wrote) - 1
+        return (
+            len(made) > depth >= 0
+            and made[:depth] == wrote[:depth]
+            and (made[depth].filename, made[depth].function)
+            == (wrote[depth].filename, wrote[depth].function)
+        )
+
+    def _is_hidden_from_check(self, key: int, write: int) -> bool:
+        """Return whether hooks hid a write from PyTorch's check: a save is unpacked after it."""
+        at = self._graph.op_seqs[write]
+        return any(saved < at < unpacked for saved, unpacked in self._hooked.get(key, ()))
+
+    @cached_property
+    def _hooked(self) -> dict[int, list[tuple[int, int]]]:
+        """The saves that user hooks packed, and their unpacks with the same version to compare."""
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for _, saved, unpack in reads_of_saves(self._evidence):
+            versions = (unpack.version, unpack.seen_version)
+            if saved.packed_by == "user" and None not in versions and versions[0] != versions[1]:
+                key = self._graph.memory(saved.tensor.tensor_id)
+                found[key].append((saved.saved_seq, unpack.seq))
+        return found
+
+    def _sees_by_view(self, reader: int, write: int, key: int) -> bool:
+        """Return whether an op reads new values through a view that was made before the write.
+
+        Readers of the tensor of which the written one is a view are meant to see them.
+        """
+        graph = self._graph
+        written = set(graph.written[write])
+        for tensor_id, memory, view in zip(
+            graph.inputs[reader], graph.inputs_memory[reader], graph.views(reader), strict=True
+        ):
+            at = view
+            while memory == key and tensor_id not in written and NO_OP < at < write:
+                if written & set(graph.inputs[at]):
+                    return True
+                at = max((each for each in graph.views(at) if each < at), default=NO_OP)
+        return False
 
 
 def _creators_and_readers(
@@ -103,7 +197,7 @@ def _creators_and_readers(
     memory = graph.memory
     for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
         read = [key for key in map(memory, given) if key in keys]
-        if read and index in needed and not graph.is_view(index):
+        if read and index in needed and graph.reads_values(index) and not graph.is_view(index):
             overwritten = {memory(each) for each in graph.written[index]}
             for key in read:
                 if key not in overwritten:
@@ -122,30 +216,33 @@ def _is_of_op(graph: CausalGraph, index: int, made_at: int) -> bool:
     return graph.stacks[made_at] == graph.stacks[index] and bool(text) and not shown
 
 
-def _weight(graph: CausalGraph, writes: list[_Write], *, before: bool, foreign: bool) -> float:
-    """Return the weight: a write to a value that nothing else has read is a way to compute.
+def _weight(graph: CausalGraph, writes: list[_Write]) -> float:
+    """Return the weight: that of a computation, if no loss needs the old values too.
 
     Most of all a sum, as ``out += x``.
     """
-    if before and foreign:
+    kept = [each for each in writes if each.before and (each.foreign or each.seen)]
+    if any(each.foreign for each in kept):
         return weight("written after a read, in memory of others")
-    if before or foreign:
+    if kept:
         return weight("written after a read")
     sums = all(graph.op_names[each.at] in _SUMS for each in writes)
-    return weight("summed in place" if sums else "written before any read")
+    return weight("summed in place" if sums else "written, and unseen elsewhere")
 
 
 def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) -> Fact | None:
-    first = writes[0]
-    before, foreign = any(w.before for w in writes), any(w.foreign for w in writes)
+    first = max(writes, key=lambda each: bool(each.before) and (each.foreign or each.seen))
+    foreign = any(w.foreign for w in writes)
+    weighs = _weight(graph, writes)
     behind = graph.parameters_behind(first.at)
-    if not (before or foreign or behind):
-        return None  # data, which nothing else has read
+    has_gradient = graph.differentiable.issuperset(graph.written[first.at])
+    if weighs < LEAST_FINDING and not (behind and has_gradient):
+        return None  # data, indices and counters, which nothing else needs
     share = graph.share(behind)
     reader = graph.analysis.location(graph.stacks[first.after[0]]) if first.after else None
     tensor = graph.analysis.tensors[graph.written[first.at][0]]
     old = f"{plural(first.before, 'op')} had read the old values, " if first.before else ""
-    whose = "a tensor from outside its module call" if foreign else "a tensor"
+    whose = "a tensor from outside its function call" if foreign else "a tensor"
     effect = f"writes {whose} ({describe_tensor(tensor)}): {old}"
     effect += (
         f"{plural(len(first.after), 'op')} {'reads' if len(first.after) == 1 else 'read'} the new "
@@ -159,7 +256,7 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
         mechanism="write",
         culprit=location,
         effect=effect,
-        weight=_weight(graph, writes, before=before, foreign=foreign),
+        weight=weighs,
         explanation=[
             "This line writes in place:",
             location,

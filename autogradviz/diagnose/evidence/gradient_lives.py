@@ -64,7 +64,7 @@ def gradient_lives(evidence: Evidence) -> dict[int, GradientLife]:
         for leaf in step.tensor_ids:
             if leaf in events:
                 events[leaf].append((step.seq, "empty" if lost else "step", None))
-    for leaf, seqs in _zeroed(evidence).items():
+    for leaf, seqs in zeroed_gradients(evidence).items():
         if leaf in events:
             events[leaf] += [(seq, "zero", None) for seq in seqs]
     return {leaf: _replay(sorted(each, key=lambda e: e[0])) for leaf, each in events.items()}
@@ -86,7 +86,8 @@ def _adds(evidence: Evidence) -> dict[int, list[int]]:
     }
 
 
-def _zeroed(evidence: Evidence) -> dict[int, list[int]]:
+@once_per_recording
+def zeroed_gradients(evidence: Evidence) -> dict[int, list[int]]:
     """Return the events that zeroed the gradient of each leaf in place."""
     graph = evidence.causal_graph
     leaf_of = {s: leaf for leaf, found in gradient_storages(evidence).items() for s in found}

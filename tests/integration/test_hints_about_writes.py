@@ -1,0 +1,115 @@
+"""Findings about writes in place: only those that other code than the writer sees."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import autogradviz
+
+
+def slugs(step, steps=1):
+    torch.manual_seed(0)
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with autogradviz.record(net) as trace:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            step(net, torch.rand(3, 4)).backward()
+            optimizer.step()
+    return [(each.slug, each.culprit.text) for each in trace.diagnose()]
+
+
+def normalized(net, x):
+    y = 1 + torch.relu(net(x))
+    y /= y.sum(-1, keepdim=True)
+    return y.square().sum()
+
+
+def normalized_by_name(net, x):
+    y = torch.sigmoid(net(x)) + 0
+    total = y.sum(-1, keepdim=True) + 1
+    y /= total
+    return (y * x).sum()
+
+
+def scaled_loss(net, x):
+    loss = net(x).square().mean()
+    loss /= 4
+    return loss
+
+
+def masked(net, x):
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    first = net(x) * mask.float()
+    mask[0] = False
+    return (first * mask.float()).sum()
+
+
+def filled(net, x):
+    out = torch.zeros(3, 4)
+    for row, value in enumerate(net(x)):
+        out[row] = value
+    return out.square().sum()
+
+
+def helper(y):
+    y /= 2
+    return y
+
+
+def rescaled_argument(net, x):
+    return helper(net(x) + 0).square().sum()
+
+
+@pytest.mark.parametrize(
+    "step", [normalized, normalized_by_name, scaled_loss, masked, filled, rescaled_argument]
+)
+def test_a_write_whose_new_values_are_what_the_line_says_is_no_finding(step):
+    assert slugs(step) == []
+
+
+def test_a_queue_that_is_written_after_its_backward_is_no_finding():
+    queue = torch.rand(4, 4)
+
+    def step(net, x):
+        queue[:3] = x  # the backward of the step before has used the old values
+        return (net(x) @ queue).square().mean()
+
+    assert slugs(step, steps=3) == []
+
+
+def doubled(y):
+    y *= 2
+    return y
+
+
+def test_a_function_that_writes_its_argument_which_the_caller_reads_is_named():
+    def step(net, x):
+        y = net(x) + 0
+        weights = y.sum(-1, keepdim=True)
+        return (weights * doubled(y)).sum()
+
+    assert slugs(step) == [("written-in-place", "y *= 2")]
+
+
+def test_a_write_that_a_view_from_before_sees_is_named():
+    def step(net, x):
+        y = net(x) + 0
+        head = y[:, :2]
+        before = head.sum()
+        y *= 2
+        return before + (head + 1).sum() + y.sum()
+
+    assert slugs(step) == [("written-in-place", "y *= 2")]
+
+
+def test_a_write_to_a_saved_tensor_that_hooks_hide_is_named():
+    def step(net, x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            y = torch.exp(net(x))
+            y.mul_(2.0)
+            return y.sum()
+
+    assert slugs(step) == [("written-in-place", "y.mul_(2.0)")]

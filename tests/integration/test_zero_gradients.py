@@ -1,0 +1,110 @@
+"""Gradients of exactly zero: the factor that is zero, and what is no finding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import autogradviz
+
+X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+def trained(model, loss, **options):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model, **options) as trace:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss(model).backward()
+            optimizer.step()
+    return trace
+
+
+def found(trace):
+    return [
+        (each.culprit.text, each.title)
+        for each in trace.diagnose()
+        if each.slug == "gradient-all-zero"
+    ]
+
+
+class LowRank(nn.Module):
+    def __init__(self, *, first=0.0):
+        super().__init__()
+        self.down = nn.Parameter(torch.full((4, 2), first))
+        self.up = nn.Parameter(torch.zeros(2, 4))
+
+    def forward(self, x):
+        hidden = x @ self.down
+        return x + hidden @ self.up
+
+
+def dead_relu():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    nn.init.constant_(model[0].bias, -100.0)
+    return model
+
+
+def of_equal_advantages(model):
+    reward = torch.ones(3)
+    advantage = reward - reward.mean()
+    return -(advantage * model(X).log_softmax(-1)[:, 0]).mean()
+
+
+def of_empty_mask(model):
+    mask = torch.zeros(3, 1)
+    return (model(X) * mask).sum()
+
+
+def squared(model):
+    return model(X).square().mean()
+
+
+def test_both_matrices_of_a_low_rank_update_are_zero():
+    [(line, title), *_] = found(trained(LowRank(), squared, norms=True))
+    assert line == "hidden = x @ self.down"
+    assert "2 parameters" in title or "up" in title
+
+
+def test_one_zero_matrix_of_a_low_rank_update_is_no_finding():
+    assert found(trained(LowRank(first=0.1), squared, norms=True)) == []
+
+
+def test_what_is_behind_a_dead_relu_is_named_and_the_bias_after_it_is_not():
+    trace = trained(dead_relu(), squared, norms=True)
+    [finding] = [each for each in trace.diagnose() if each.slug == "gradient-all-zero"]
+    assert "3 parameters" in finding.title
+    assert "2.bias" not in finding.title
+    assert trace.why("0.weight").question == "the gradient is zero"
+    assert trace.why("0.weight").steps[-1].location == finding.culprit
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        (of_equal_advantages, "advantage = reward - reward.mean()"),
+        (of_empty_mask, "mask = torch.zeros(3, 1)"),
+    ],
+)
+def test_the_line_that_makes_the_factor_is_named(loss, line):
+    assert [each for each, _ in found(trained(nn.Linear(4, 2), loss, norms=True))] == [line]
+
+
+def test_without_norms_of_ops_only_gradients_that_are_all_zero_are_named():
+    [(line, title)] = found(trained(nn.Linear(4, 2), of_empty_mask))
+    assert line == "return (model(X) * mask).sum()"
+    assert title == "all 2 parameters that got a gradient got exactly zero"
+    assert found(trained(dead_relu(), squared)) == []
+
+
+@pytest.mark.parametrize("norms", [False, True])
+def test_gradients_that_were_cleared_in_place_are_not_zero_gradients(norms):
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model, norms=norms) as trace:
+        for _ in range(2):
+            squared(model).backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+    assert found(trace) == []
