@@ -348,6 +348,35 @@ def test_tied_weights_stay_tied():
     assert plan.memory_by_kind().rows[-1].nbytes["gradients"] == expected
 
 
+@pytest.mark.parametrize("convert", [nn.Module.double, lambda each: each.to("cpu", torch.float32)])
+def test_step_converts_its_model(convert):
+    def step(runs_before):
+        model = nn.Linear(100, 200)
+        weight = model.weight
+        if runs_before:
+            model(torch.rand(8, 100)).sum().backward()
+        convert(model)
+        assert model.weight is weight
+        model(torch.rand(8, 100, dtype=weight.dtype)).sum().backward()
+        return model
+
+    for runs_before in (False, True):
+        trace = autogradviz.plan(partial(step, runs_before))
+        model = step(runs_before)
+        at_end = trace.memory_by_kind().rows[-1].nbytes
+        assert at_end["parameters"] == model.weight.nbytes + model.bias.nbytes
+        assert at_end["gradients"] == model.weight.nbytes + model.bias.nbytes
+
+
+def test_model_that_exists_is_converted_and_as_before():
+    model = nn.Linear(100, 200)
+    before = model.weight
+    plan = autogradviz.plan(lambda: model.double()(torch.rand(8, 100).double()).sum(), model)
+    assert plan.memory_by_kind().peak.nbytes["gradients"] == 8 * (100 * 200 + 200)
+    assert model.weight is before
+    assert before.dtype is torch.float32
+
+
 def test_model_on_the_meta_device():
     with torch.device("meta"):
         model = nn.Linear(100_000, 100_000, bias=False)
