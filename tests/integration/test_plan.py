@@ -418,7 +418,7 @@ def prints(x):
     ],
 )
 def test_step_that_needs_values_names_the_line(step, what):
-    x = torch.rand(3, requires_grad=True)
+    x = torch.rand(1_000_000, requires_grad=True)
     line = step.__code__.co_firstlineno + 1
     with pytest.raises(autogradviz.StepNeedsValuesError, match=what) as raised:
         autogradviz.plan(step, batch=[x])
@@ -426,15 +426,130 @@ def test_step_that_needs_values_names_the_line(step, what):
     assert raised.value.slug == "step-needs-values"
 
 
-def test_numbers_are_what_the_step_reads():
+def test_numbers_are_what_the_step_reads_where_values_are_not_known():
     def step(x):
         return reads_item(x) + asks_condition(x)
 
-    x = torch.rand(3, requires_grad=True)
+    x = torch.rand(1_000_000, requires_grad=True)
     trace = autogradviz.plan(step, batch=[x], numbers=1.0)
     assert "SumBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
     trace = autogradviz.plan(step, batch=[x], numbers=0.0)
     assert "MeanBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
+
+
+def constants():
+    rates = [rate.item() for rate in torch.linspace(0, 0.1, 5)]
+    width = int(sum(rates) * 40)
+    kept = torch.empty(6)
+    kept.fill_(2.0)
+    kept[1:3] *= 3
+    return nn.Linear(width, int(kept.sum()))(torch.rand(2, width)).sum()
+
+
+def labels_and_masks():
+    labels = torch.randint(3, 30, (8,))
+    if labels.max() >= 30 or not (labels > 2).all():
+        raise ValueError
+    x = torch.rand(8, 50_000, requires_grad=True)
+    chosen = x[labels > 2]
+    assert chosen.shape == (8, 50_000)
+    rows = torch.tensor([0, 1, 1, 5])
+    chosen = chosen[torch.unique(rows)].masked_select(torch.arange(50_000) < 7)
+    assert chosen.shape == (21,)
+    return x, chosen.sum() * x[:, torch.bincount(rows).nonzero().flatten()].mean()
+
+
+COUNT = torch.zeros((), dtype=torch.int64)
+
+
+def step_that_is_counted():
+    count = COUNT.add_(3)
+    return torch.rand(int(count), 100_000, requires_grad=True).sum()
+
+
+@pytest.mark.parametrize("step", [constants, labels_and_masks, step_that_is_counted])
+def test_values_of_small_tensors_are_known(step):
+    state = torch.get_rng_state()
+    plan = autogradviz.plan(step)
+    assert torch.equal(torch.get_rng_state(), state)
+    with autogradviz.record(engine="python") as real:
+        result = step()
+        (result[-1] if isinstance(result, tuple) else result).backward()
+    assert plan.saved_bytes() == real.saved_bytes()
+    assert saves(plan) == saves(real)
+
+
+def test_values_of_arguments_and_buffers_are_known_and_as_before():
+    class Counted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(300, 400))
+            self.register_buffer("calls", torch.tensor(2))
+
+        def forward(self, x, lengths):
+            self.calls += 1
+            lengths.clamp_(max=5)
+            return (x[: self.calls, : lengths.max()] @ self.weight[: lengths.max()]).sum()
+
+    model, lengths = Counted(), torch.tensor([1, 7])
+    plan = autogradviz.plan(model, model, batch=[torch.rand(9, 300), lengths])
+    assert "MmBackward0" in {node.name for node in plan.analysis.graph.nodes.values()}
+    assert {each.tensor.shape for each in plan.saved_tensors()} == {(3, 5)}
+    assert model.calls == 2
+    assert lengths.tolist() == [1, 7]
+
+
+def writes_what_is_not_known(x):
+    counts = torch.zeros(4, dtype=torch.int64)
+    counts += x[:4].long()
+    return x.sum() * counts.sum().item()
+
+
+def writes_a_view_of_what_is_not_known(x):
+    counts = torch.zeros(4)
+    counts[1:3].copy_(x[:2])
+    return x.sum() * counts[0].item()
+
+
+def reads_uninitialized_memory(x):
+    return x.sum() * torch.empty(3)[0].item()
+
+
+def reads_memory_that_is_initialized_in_part(x):
+    memory = torch.empty(3)
+    memory[0] = 1
+    return x.sum() * memory.sum().item()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        writes_what_is_not_known, writes_a_view_of_what_is_not_known, reads_uninitialized_memory,
+        reads_memory_that_is_initialized_in_part,
+    ],
+)  # fmt: skip
+def test_value_is_never_guessed(step):
+    x = torch.rand(1_000_000, requires_grad=True)
+    with pytest.raises(autogradviz.StepNeedsValuesError, match="item"):
+        autogradviz.plan(step, batch=[x])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_grouped_products_have_shapes_for_all_dtypes(dtype):
+    def step():
+        torch.manual_seed(0)
+        experts = nn.Parameter(torch.rand(4, 64, 48, dtype=dtype))
+        tokens = torch.rand(32, 64, dtype=dtype, requires_grad=True)
+        ends = torch.tensor([8, 8, 20, 32], dtype=torch.int32)
+        out = nn.functional.grouped_mm(tokens, experts, offs=ends)
+        (out * out).sum().backward()
+        return tokens, experts
+
+    plan = autogradviz.plan(step)
+    with autogradviz.record(engine="python", memory=True) as real:
+        step()
+    assert saves(plan) == saves(real)
+    assert plan.memory_by_kind().rows[-1].total == 2 * sum(each.nbytes for each in step())
 
 
 class Blocks(nn.Module):
