@@ -98,7 +98,8 @@ class PlanMode(TorchDispatchMode):
 
 def _refuse_real(tensor: torch.Tensor) -> None:
     """Raise if a leaf is real: its gradient would be a fake tensor, also after the plan."""
-    if tensor.is_leaf and not all(map(is_fake, inner_tensors(tensor))):
+    # To ask a view whether it is a leaf may run operators, and wait for itself.
+    if not all(map(is_fake, inner_tensors(tensor))) and tensor.is_leaf:
         line = user_line()
         where = "" if line is None else f"{short_location(line)}, in {line.function}: "
         message = (

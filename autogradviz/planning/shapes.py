@@ -20,7 +20,7 @@ _BOOLEAN: Final = (torch.bool, torch.uint8)
 
 
 def results_by_mask(func: Any, args: Any, values: KnownValues) -> Any:
-    """Return what an operator selects with masks that have values, from a tensor that has none.
+    """Return the entries that an operator selects with masks that have values, or None.
 
     Returns:
         None for other operators, and for masks without values.
@@ -77,7 +77,7 @@ def _grouped_mm(
 
 
 def shapes_of(func: Any, args: Any) -> Callable[..., Any] | None:
-    """Return what computes the results of an operator whose kernel for shapes raises, else None."""
+    """Return a function for the results of an operator whose kernel for shapes raises, or None."""
     if str(func) == "aten._grouped_mm.default" and args[0].dtype is not torch.bfloat16:
         return _grouped_mm
     return None

@@ -499,6 +499,19 @@ def test_values_of_arguments_and_buffers_are_known_and_as_before():
     assert lengths.tolist() == [1, 7]
 
 
+def view_that_becomes_a_leaf():
+    sound = torch.rand(2, 50)[:, None]
+    sound.requires_grad = True
+    return nn.Conv1d(1, 3, 2)(sound).sum()
+
+
+def test_view_that_becomes_a_leaf():
+    plan = autogradviz.plan(view_that_becomes_a_leaf)
+    with autogradviz.record(engine="python") as real:
+        view_that_becomes_a_leaf().backward()
+    assert plan.saved_bytes() == real.saved_bytes()
+
+
 def writes_what_is_not_known(x):
     counts = torch.zeros(4, dtype=torch.int64)
     counts += x[:4].long()
