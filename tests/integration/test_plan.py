@@ -14,14 +14,13 @@ import planned_steps
 import pytest
 import torch
 from allocated_peak import allocated_peak
+from storage_count import live_bytes
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.analysis.fit_budget import checkpointed
-from autogradviz.analysis.memory_by_kind import measure_memory, sums_in_place
+from autogradviz.analysis.memory_by_kind import sums_in_place
 from autogradviz.cli.entry_point import main
 
 HERE = Path(__file__).parent
@@ -75,43 +74,11 @@ def test_buffer_of_a_kernel_that_is_not_known_is_noted():
     assert "buffers of aten.mkldnn_rnn_layer.default" in str(trace)
 
 
-class StorageCount(TorchDispatchMode):
-    """Counts the bytes of the storages that are alive after each operator, by weak references."""
-
-    def __init__(self):
-        super().__init__()
-        self.storages = {}
-        self.totals = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.see((args, kwargs))
-        result = func(*args, **(kwargs or {}))
-        self.see(result)
-        alive = [nbytes for storage, nbytes in self.storages.values() if storage() is not None]
-        self.totals.append((str(func), sum(alive)))
-        return result
-
-    def see(self, values):
-        for tensor in tree_leaves(values):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                known = self.storages.get(id(storage))
-                if known is None or known[0]() is not storage:
-                    self.storages[id(storage)] = weakref.ref(storage), storage.nbytes()
-
-
 @pytest.mark.one_in(3, reason="records each step under a second mode", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
-    gc.collect()
-    count = StorageCount()
-    with autogradviz.record(memory=True) as trace, count:
-        kept = step()
-    del kept
-    memory = measure_memory(trace.analysis, as_plain=False)
-    before = memory.at(trace.analysis.ops[0].seq - 1).total
-    ours = [(op.overload, memory.at(op.seq).total - before) for op in trace.analysis.ops]
-    assert ours == count.totals
+    ours, counted = live_bytes(step)
+    assert ours == counted
 
 
 @pytest.mark.usefixtures("native")

@@ -18,6 +18,7 @@ import torch
 from make_scene import unpack
 
 import autogradviz
+from tests.zoo.budgets import fit_budgets
 from tests.zoo.plans import compare_plans
 from tests.zoo.training import outcome, start
 
@@ -147,6 +148,8 @@ def measure(name: str, variants: list[str], *, parts: str, path: str) -> None:
             found |= cost(name, variant) if parts in {"cost", "both"} else {}
             if parts == "plan":
                 found["plans"] = compare_plans(name, variant)
+            if parts == "fit" and variant == "plain":
+                found["budgets"] = fit_budgets(name)
         except Exception:
             found = {"failed": traceback.format_exc()}
         with Path(path).open("a", encoding="utf-8") as lines:
