@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
+from bisect import bisect_right
+from collections import Counter
+from itertools import accumulate
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,15 +44,28 @@ class StorageCount(TorchDispatchMode):
 def live_bytes(step):
     """Return the live bytes after each operator of a step: recorded, and counted.
 
-    Both are without what was alive before the first operator.
+    Storages that no operator takes or returns are left out of the recorded ones: numbers which
+    nodes save as tensors are shown to no mode.
     """
     gc.collect()
     count = StorageCount()
+    with torch._C.DisableTorchFunction():
+        before = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+        count.see(before)
+        del before
     with autogradviz.record(memory=True) as trace, count:
         kept = step()
     del kept
-    memory = measure_memory(trace.analysis, as_plain=False)
-    before = memory.at(trace.analysis.ops[0].seq - 1).total
-    return [
-        (op.overload, memory.at(op.seq).total - before) for op in trace.analysis.ops
-    ], count.totals
+    ops = trace.analysis.ops
+    lives = measure_memory(trace.analysis, as_plain=False)._lives
+    shown = {tensor.storage_id for op in ops for tensor in (*op.inputs, *op.outputs)}
+    changes = Counter()
+    for life in lives:
+        if life.storage_id in shown or life.born < ops[0].seq:
+            changes[life.born] += life.nbytes
+            if life.died is not None:
+                changes[life.died] -= life.nbytes
+    seqs = sorted(changes)
+    totals = [0, *accumulate(changes[seq] for seq in seqs)]
+    ours = [(op.overload, totals[bisect_right(seqs, op.seq)]) for op in ops]
+    return ours, count.totals

@@ -18,8 +18,8 @@ def fit_budgets(name: str) -> list[dict]:
     """Return the budgets of a model, and the peaks that are predicted and reached.
 
     A peak that is reached is that of PyTorch's CPU allocator; that of "tensors" is without what
-    kernels allocate inside of themselves, which no plan can know. Gradients are compared with those of
-    the step as it is, bit for bit.
+    kernels allocate inside of themselves, which no plan can know. Gradients are compared with those
+    of the step as it is, bit for bit.
     """
     before, models.BATCH = models.BATCH, BATCH
     try:
