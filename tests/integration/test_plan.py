@@ -587,6 +587,31 @@ def test_line_of_the_modules_is_shown():
     assert f"test_plan.py:{Blocks.forward.__code__.co_firstlineno + 3}" in str(fit)
 
 
+@pytest.mark.parametrize("share", [0.9, 0.6])
+def test_code_of_a_fit_meets_the_budget_and_changes_no_gradient(share):
+    def step(code=""):
+        torch.manual_seed(0)
+        model = Blocks()
+        exec(code, {"model": model})
+        model(torch.randint(0, 64, (8, 64))).backward()
+        return model
+
+    fit = autogradviz.plan(step).fit(share * allocated_peak(step))
+    assert fit.fits
+    assert fit.root == "Blocks"
+    assert allocated_peak(partial(step, fit.code)) <= fit.budget
+    plain, changed = step(), step(fit.code)
+    for before, after in zip(plain.parameters(), changed.parameters(), strict=True):
+        assert torch.equal(before.grad, after.grad)
+
+
+def test_code_has_names_below_the_model():
+    model, words = Blocks(), torch.randint(0, 64, (8, 64))
+    fit = autogradviz.plan(model, model, batch=[words]).fit(1)
+    assert "'blocks.0'" in fit.code
+    assert autogradviz.plan(model, model, batch=[words]).fit("1 GB").code == ""
+
+
 def test_budget_that_is_too_small():
     plan = plan_of_blocks()
     fit = plan.fit("1 kB")

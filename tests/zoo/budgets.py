@@ -1,4 +1,4 @@
-"""Whether models fit into budgets with what ``fit`` says, applied and run."""
+"""Budgets of models: the peaks with what ``fit`` says, applied and run."""
 
 from __future__ import annotations
 
