@@ -12,6 +12,7 @@ import ast
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_location
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.analysis.types import SourceLocation
 
+_CODE: Final = """\
+from functools import partial
+from torch.utils.checkpoint import checkpoint
+
+for name in {names}:{comment}
+    module = model.get_submodule(name)
+    module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+"""
 _NUMBERS: Final = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -41,6 +50,7 @@ class BudgetFit:
         before: that line, "" if it is not known.
         after: the line with ``checkpoint``, "" if it must be changed by hand.
         of: number of modules of this kind.
+        root: the class of the model if its name is the first part of the names, else "".
 
     Example:
         >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
@@ -57,6 +67,23 @@ class BudgetFit:
     before: str = ""
     after: str = ""
     of: int = 0
+    root: str = ""
+
+    @property
+    def code(self) -> str:
+        """Statements that checkpoint these modules of ``model``, to run once it is built.
+
+        Example:
+            >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
+            >>> planned.fit("1 GB").code
+            ''
+        """
+        if not self.checkpoint:
+            return ""
+        prefix = f"{self.root}." if self.root else ""
+        names = tuple(name.removeprefix(prefix) for name in self.checkpoint)
+        comment = f"  # model is the {self.root}" if self.root else ""
+        return _CODE.format(names=names, comment=comment)
 
     @property
     def fits(self) -> bool:
@@ -81,6 +108,8 @@ class BudgetFit:
             lines.append(f"+ {self.after or 'checkpoint(module, x, use_reentrant=False)'}")
             if some:
                 lines.append(f"  # for {names} only")
+        if not self.after or some:
+            lines += ["where the model is built:", *indent(self.code, "  ").splitlines()]
         return "\n".join(lines)
 
 
@@ -119,7 +148,15 @@ def fit_budget(
         before="" if location is None else location.text,
         after="" if location is None else checkpointed(location.text, chosen[0]),
         of=of,
+        root=_root(analysis, chosen[0]),
     )
+
+
+def _root(analysis: Analysis, name: str) -> str:
+    """Return the class of a model whose name begins those of its modules, "" if none does."""
+    first = name.partition(".")[0]
+    kinds = {module.name: module.type_name for module in analysis.modules.values()}
+    return first if kinds.get(first) == first else ""
 
 
 def _others(memory: MemoryByKind) -> list[tuple[int, int]]:

@@ -5,8 +5,9 @@ Below is PyTorch's mode for fake tensors: each operator runs its kernel for shap
 of our own sees the operators that need values, and says which line called them. The recorder's mode
 is above both, so that it sees what it sees in any step.
 
-PyTorch reads the numbers of an optimizer's state, such as its step, to compute with them in Python,
-and those that initialize parameters. They do not change sizes, so they are 1 here.
+Values of small tensors are known; see NOTE [ Values in a plan ]. PyTorch reads the numbers of an
+optimizer's state, such as its step, to compute with them in Python, and those that initialize
+parameters. They do not change sizes, so they are 1 here where they are not known.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from autogradviz.analysis.formatting import short_location
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.experiments.user_line import user_line
+from autogradviz.planning.shapes import results_by_mask, shapes_of
 from autogradviz.recorder.backward.training_steps import live_optimizers, parameters_of
 from autogradviz.recorder.torch_internals.private_api import (
     DataDependentOutput,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from autogradviz.analysis.types import SourceLocation
+    from autogradviz.planning.known_values import Call, KnownValues
 
 _READ_NUMBER: Final = "aten._local_scalar_dense.default"
 _OF_ANY_SIZE: Final = ("torch.optim.", "torch.nn.init")
@@ -49,15 +52,19 @@ class PlanMode(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, numbers: float | None, limit: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, numbers: float | None, limit: Callable[[str, str], None], values: KnownValues
+    ) -> None:
         """Prepare for a step.
 
         Args:
-            numbers: what ``item()`` returns; None to raise.
+            numbers: what ``item()`` returns where it is not known; None to raise.
             limit: called with the part of a recording that lacks something, and a sentence.
+            values: those that are known.
         """
         super().__init__()
         self._numbers = numbers
+        self._values = values
         self._limit = limit
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -67,21 +74,32 @@ class PlanMode(TorchDispatchMode):
                     _refuse_real(tensor)
         if str(func) in _WITHOUT_WORKSPACE:
             self._limit("plan", f"the buffers of {func} for backward are not known: they count 0 B")
+        values, kwargs = self._values, kwargs or {}
+        call = values.call(func, args, kwargs)
         try:
-            return func(*args, **(kwargs or {}))
-        except DataDependentOutput as error:
-            is_answered = self._numbers is not None or _sizes_are_independent()
-            if is_answered and str(func) == _READ_NUMBER:
-                number = 1 if self._numbers is None else self._numbers
-                return _as_dtype(number, args[0].dtype)
-            raise StepNeedsValuesError(_message(func, user_line())) from error
-        except DynamicOutputShape as error:
-            raise StepNeedsValuesError(_message(func, user_line())) from error
+            results = (shapes_of(func, args) or func)(*args, **kwargs)
+        except (DataDependentOutput, DynamicOutputShape) as error:
+            return self._results_by_values(func, args, call, error)
+        values.follow(func, args, kwargs, results, call)
+        return results
+
+    def _results_by_values(self, func: Any, args: Any, call: Call | None, error: Exception) -> Any:
+        """Return the results of an operator that needs values, if they are known."""
+        if call is not None:
+            return self._values.fake_results(call, args[0])
+        if isinstance(error, DynamicOutputShape):
+            results = results_by_mask(func, args, self._values)
+            if results is not None:
+                return results
+        elif str(func) == _READ_NUMBER and (self._numbers is not None or _sizes_are_independent()):
+            return _as_dtype(1 if self._numbers is None else self._numbers, args[0].dtype)
+        raise StepNeedsValuesError(_message(func, user_line())) from error
 
 
 def _refuse_real(tensor: torch.Tensor) -> None:
     """Raise if a leaf is real: its gradient would be a fake tensor, also after the plan."""
-    if tensor.is_leaf and not all(map(is_fake, inner_tensors(tensor))):
+    # To ask a view whether it is a leaf may run operators, and wait for itself.
+    if not all(map(is_fake, inner_tensors(tensor))) and tensor.is_leaf:
         line = user_line()
         where = "" if line is None else f"{short_location(line)}, in {line.function}: "
         message = (
@@ -122,7 +140,7 @@ def _message(func: Any, line: SourceLocation | None) -> str:
     where = "the step"
     if line is not None:
         where = f"{short_location(line)}, in {line.function}: {line.text!r}"
-    return f"a plan has no values; {where} {what}; {advice}"
+    return f"a plan does not know these values; {where} {what}; {advice}"
 
 
 def new_fake_mode() -> FakeTensorMode:
@@ -133,8 +151,9 @@ def new_fake_mode() -> FakeTensorMode:
 class FakeCopies:
     """Fake tensors for real ones, one for each; those of one storage share one."""
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeTensorMode, values: KnownValues) -> None:
         self._mode = mode
+        self._values = values
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def of(self, value: Any) -> Any:
@@ -151,7 +170,9 @@ class FakeCopies:
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_meta:
-            return self._mode.from_tensor(tensor, static_shapes=True)
+            made: torch.Tensor = self._mode.from_tensor(tensor, static_shapes=True)
+            self._values.add(made, tensor)
+            return made
         with torch.no_grad():
             made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
         if isinstance(tensor, torch.nn.Parameter):

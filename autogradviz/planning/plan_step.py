@@ -14,6 +14,7 @@ from autogradviz.errors import StepNeedsValuesError
 from autogradviz.events import BackwardStarted
 from autogradviz.experiments.program import loss_of
 from autogradviz.planning.fake_tensors import FakeCopies, PlanMode, fake_model, new_fake_mode
+from autogradviz.planning.known_values import KnownValues
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recording.lifecycle import Recording
 from autogradviz.recording.record_context import check_model
@@ -44,8 +45,9 @@ def plan(
 ) -> Trace:
     """Record a training step without computing it, and without its memory.
 
-    The step runs with fake tensors, which have shapes, dtypes and devices, but no values. The trace
-    has the graph, saved tensors, checkpoint regions and all memory of the step, in real sizes:
+    The step runs with fake tensors, which have shapes, dtypes and devices, but no values. Only
+    small tensors that come from small ones have some: labels, masks, constants. The trace has the
+    graph, saved tensors, checkpoint regions and all memory of the step, in real sizes:
     ``trace.saved_bytes()``, ``trace.memory_by_kind()``, ``trace.predict_memory()``. A step that
     builds its own model needs no memory for it, however large it is.
 
@@ -58,8 +60,8 @@ def plan(
             optimizers. Tensors on the meta device become tensors on the CPU.
         batch: the arguments of the step; fake tensors are passed in the place of tensors.
         optimizer: optimizers that the step uses. Those that have parameters of ``model`` are found.
-        numbers: what ``item()``, ``float()`` and conditions read from any tensor. By default, a
-            step that reads a number raises an error with its line.
+        numbers: what ``item()``, ``float()`` and conditions read from a tensor whose values are not
+            known. By default, a step that reads such a number raises an error with its line.
 
     Returns:
         The trace. Its times are those of planning. Buffers inside of operators are not known.
@@ -84,9 +86,11 @@ def plan(
     recording = Recording(RecordingOptions(memory=True, fake_mode=mode, engine="python"), model)
     given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else [*optimizer]
     with ExitStack() as stack:
+        values = KnownValues()
+        stack.enter_context(values.random_states_restored())
         stack.enter_context(mode)
-        stack.enter_context(PlanMode(numbers, recording.limit))
-        copies = FakeCopies(mode)
+        stack.enter_context(PlanMode(numbers, recording.limit, values))
+        copies = FakeCopies(mode, values)
         stack.enter_context(fake_model(copies, model, given))
         arguments = copies.tree(tuple(batch))
         trace = recording.begin(id(sys._getframe()))  # noqa: SLF001 - the documented way

@@ -55,7 +55,10 @@ from autogradviz.recorder.tensors.version_changes_without_op import (
     observe_increments,
     observe_restored_versions,
 )
-from autogradviz.recorder.torch_internals.allow_swap_tensors import released_before_swap
+from autogradviz.recorder.torch_internals.allow_swap_tensors import (
+    forget_fake_tensor,
+    released_before_swap,
+)
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_recorder_frames
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
@@ -185,6 +188,9 @@ class HookPoints:
         for table in (self.leaves, self.recent, self.saves):
             if weakref.getweakrefs(tensor):
                 self._session.always_guarded("swaps", table.release, tensor)
+        mode = self._session.fake_mode
+        if mode is not None:
+            self._session.always_guarded("swaps", forget_fake_tensor, mode, tensor)
 
     def can_remove(self) -> bool:
         """Return whether the hooks can be removed now: no dispatch mode was entered later."""

@@ -14,14 +14,13 @@ import planned_steps
 import pytest
 import torch
 from allocated_peak import allocated_peak
+from storage_count import live_bytes
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.analysis.fit_budget import checkpointed
-from autogradviz.analysis.memory_by_kind import measure_memory, sums_in_place
+from autogradviz.analysis.memory_by_kind import sums_in_place
 from autogradviz.cli.entry_point import main
 
 HERE = Path(__file__).parent
@@ -75,43 +74,11 @@ def test_buffer_of_a_kernel_that_is_not_known_is_noted():
     assert "buffers of aten.mkldnn_rnn_layer.default" in str(trace)
 
 
-class StorageCount(TorchDispatchMode):
-    """Counts the bytes of the storages that are alive after each operator, by weak references."""
-
-    def __init__(self):
-        super().__init__()
-        self.storages = {}
-        self.totals = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.see((args, kwargs))
-        result = func(*args, **(kwargs or {}))
-        self.see(result)
-        alive = [nbytes for storage, nbytes in self.storages.values() if storage() is not None]
-        self.totals.append((str(func), sum(alive)))
-        return result
-
-    def see(self, values):
-        for tensor in tree_leaves(values):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                known = self.storages.get(id(storage))
-                if known is None or known[0]() is not storage:
-                    self.storages[id(storage)] = weakref.ref(storage), storage.nbytes()
-
-
 @pytest.mark.one_in(3, reason="records each step under a second mode", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
-    gc.collect()
-    count = StorageCount()
-    with autogradviz.record(memory=True) as trace, count:
-        kept = step()
-    del kept
-    memory = measure_memory(trace.analysis, as_plain=False)
-    before = memory.at(trace.analysis.ops[0].seq - 1).total
-    ours = [(op.overload, memory.at(op.seq).total - before) for op in trace.analysis.ops]
-    assert ours == count.totals
+    ours, counted = live_bytes(step)
+    assert ours == counted
 
 
 @pytest.mark.usefixtures("native")
@@ -348,6 +315,35 @@ def test_tied_weights_stay_tied():
     assert plan.memory_by_kind().rows[-1].nbytes["gradients"] == expected
 
 
+@pytest.mark.parametrize("convert", [nn.Module.double, lambda each: each.to("cpu", torch.float32)])
+def test_step_converts_its_model(convert):
+    def step(runs_before):
+        model = nn.Linear(100, 200)
+        weight = model.weight
+        if runs_before:
+            model(torch.rand(8, 100)).sum().backward()
+        convert(model)
+        assert model.weight is weight
+        model(torch.rand(8, 100, dtype=weight.dtype)).sum().backward()
+        return model
+
+    for runs_before in (False, True):
+        trace = autogradviz.plan(partial(step, runs_before))
+        model = step(runs_before)
+        at_end = trace.memory_by_kind().rows[-1].nbytes
+        assert at_end["parameters"] == model.weight.nbytes + model.bias.nbytes
+        assert at_end["gradients"] == model.weight.nbytes + model.bias.nbytes
+
+
+def test_model_that_exists_is_converted_and_as_before():
+    model = nn.Linear(100, 200)
+    before = model.weight
+    plan = autogradviz.plan(lambda: model.double()(torch.rand(8, 100).double()).sum(), model)
+    assert plan.memory_by_kind().peak.nbytes["gradients"] == 8 * (100 * 200 + 200)
+    assert model.weight is before
+    assert before.dtype is torch.float32
+
+
 def test_model_on_the_meta_device():
     with torch.device("meta"):
         model = nn.Linear(100_000, 100_000, bias=False)
@@ -389,7 +385,7 @@ def prints(x):
     ],
 )
 def test_step_that_needs_values_names_the_line(step, what):
-    x = torch.rand(3, requires_grad=True)
+    x = torch.rand(1_000_000, requires_grad=True)
     line = step.__code__.co_firstlineno + 1
     with pytest.raises(autogradviz.StepNeedsValuesError, match=what) as raised:
         autogradviz.plan(step, batch=[x])
@@ -397,15 +393,143 @@ def test_step_that_needs_values_names_the_line(step, what):
     assert raised.value.slug == "step-needs-values"
 
 
-def test_numbers_are_what_the_step_reads():
+def test_numbers_are_what_the_step_reads_where_values_are_not_known():
     def step(x):
         return reads_item(x) + asks_condition(x)
 
-    x = torch.rand(3, requires_grad=True)
+    x = torch.rand(1_000_000, requires_grad=True)
     trace = autogradviz.plan(step, batch=[x], numbers=1.0)
     assert "SumBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
     trace = autogradviz.plan(step, batch=[x], numbers=0.0)
     assert "MeanBackward0" in {node.name for node in trace.analysis.graph.nodes.values()}
+
+
+def constants():
+    rates = [rate.item() for rate in torch.linspace(0, 0.1, 5)]
+    width = int(sum(rates) * 40)
+    kept = torch.empty(6)
+    kept.fill_(2.0)
+    kept[1:3] *= 3
+    return nn.Linear(width, int(kept.sum()))(torch.rand(2, width)).sum()
+
+
+def labels_and_masks():
+    labels = torch.randint(3, 30, (8,))
+    if labels.max() >= 30 or not (labels > 2).all():
+        raise ValueError
+    x = torch.rand(8, 50_000, requires_grad=True)
+    chosen = x[labels > 2]
+    assert chosen.shape == (8, 50_000)
+    rows = torch.tensor([0, 1, 1, 5])
+    chosen = chosen[torch.unique(rows)].masked_select(torch.arange(50_000) < 7)
+    assert chosen.shape == (21,)
+    return x, chosen.sum() * x[:, torch.bincount(rows).nonzero().flatten()].mean()
+
+
+COUNT = torch.zeros((), dtype=torch.int64)
+
+
+def step_that_is_counted():
+    count = COUNT.add_(3)
+    return torch.rand(int(count), 100_000, requires_grad=True).sum()
+
+
+@pytest.mark.parametrize("step", [constants, labels_and_masks, step_that_is_counted])
+def test_values_of_small_tensors_are_known(step):
+    state = torch.get_rng_state()
+    plan = autogradviz.plan(step)
+    assert torch.equal(torch.get_rng_state(), state)
+    with autogradviz.record(engine="python") as real:
+        result = step()
+        (result[-1] if isinstance(result, tuple) else result).backward()
+    assert plan.saved_bytes() == real.saved_bytes()
+    assert saves(plan) == saves(real)
+
+
+def test_values_of_arguments_and_buffers_are_known_and_as_before():
+    class Counted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(300, 400))
+            self.register_buffer("calls", torch.tensor(2))
+
+        def forward(self, x, lengths):
+            self.calls += 1
+            lengths.clamp_(max=5)
+            return (x[: self.calls, : lengths.max()] @ self.weight[: lengths.max()]).sum()
+
+    model, lengths = Counted(), torch.tensor([1, 7])
+    plan = autogradviz.plan(model, model, batch=[torch.rand(9, 300), lengths])
+    assert "MmBackward0" in {node.name for node in plan.analysis.graph.nodes.values()}
+    assert {each.tensor.shape for each in plan.saved_tensors()} == {(3, 5)}
+    assert model.calls == 2
+    assert lengths.tolist() == [1, 7]
+
+
+def view_that_becomes_a_leaf():
+    sound = torch.rand(2, 50)[:, None]
+    sound.requires_grad = True
+    return nn.Conv1d(1, 3, 2)(sound).sum()
+
+
+def test_view_that_becomes_a_leaf():
+    plan = autogradviz.plan(view_that_becomes_a_leaf)
+    with autogradviz.record(engine="python") as real:
+        view_that_becomes_a_leaf().backward()
+    assert plan.saved_bytes() == real.saved_bytes()
+
+
+def writes_what_is_not_known(x):
+    counts = torch.zeros(4, dtype=torch.int64)
+    counts += x[:4].long()
+    return x.sum() * counts.sum().item()
+
+
+def writes_a_view_of_what_is_not_known(x):
+    counts = torch.zeros(4)
+    counts[1:3].copy_(x[:2])
+    return x.sum() * counts[0].item()
+
+
+def reads_uninitialized_memory(x):
+    return x.sum() * torch.empty(3)[0].item()
+
+
+def reads_memory_that_is_initialized_in_part(x):
+    memory = torch.empty(3)
+    memory[0] = 1
+    return x.sum() * memory.sum().item()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        writes_what_is_not_known, writes_a_view_of_what_is_not_known, reads_uninitialized_memory,
+        reads_memory_that_is_initialized_in_part,
+    ],
+)  # fmt: skip
+def test_value_is_never_guessed(step):
+    x = torch.rand(1_000_000, requires_grad=True)
+    with pytest.raises(autogradviz.StepNeedsValuesError, match="item"):
+        autogradviz.plan(step, batch=[x])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_grouped_products_have_shapes_for_all_dtypes(dtype):
+    def step():
+        torch.manual_seed(0)
+        experts = nn.Parameter(torch.rand(4, 64, 48, dtype=dtype))
+        tokens = torch.rand(32, 64, dtype=dtype, requires_grad=True)
+        ends = torch.tensor([8, 8, 20, 32], dtype=torch.int32)
+        out = nn.functional.grouped_mm(tokens, experts, offs=ends)
+        (out * out).sum().backward()
+        return tokens, experts
+
+    plan = autogradviz.plan(step)
+    with autogradviz.record(engine="python", memory=True) as real:
+        step()
+    assert saves(plan) == saves(real)
+    assert plan.memory_by_kind().rows[-1].total == 2 * sum(each.nbytes for each in step())
 
 
 class Blocks(nn.Module):
@@ -461,6 +585,31 @@ def test_line_of_the_modules_is_shown():
     assert fit.before == "x = block(x)"
     assert fit.after == "x = checkpoint(block, x, use_reentrant=False)"
     assert f"test_plan.py:{Blocks.forward.__code__.co_firstlineno + 3}" in str(fit)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.6])
+def test_code_of_a_fit_meets_the_budget_and_changes_no_gradient(share):
+    def step(code=""):
+        torch.manual_seed(0)
+        model = Blocks()
+        exec(code, {"model": model})
+        model(torch.randint(0, 64, (8, 64))).backward()
+        return model
+
+    fit = autogradviz.plan(step).fit(share * allocated_peak(step))
+    assert fit.fits
+    assert fit.root == "Blocks"
+    assert allocated_peak(partial(step, fit.code)) <= fit.budget
+    plain, changed = step(), step(fit.code)
+    for before, after in zip(plain.parameters(), changed.parameters(), strict=True):
+        assert torch.equal(before.grad, after.grad)
+
+
+def test_code_has_names_below_the_model():
+    model, words = Blocks(), torch.randint(0, 64, (8, 64))
+    fit = autogradviz.plan(model, model, batch=[words]).fit(1)
+    assert "'blocks.0'" in fit.code
+    assert autogradviz.plan(model, model, batch=[words]).fit("1 GB").code == ""
 
 
 def test_budget_that_is_too_small():

@@ -75,7 +75,9 @@ def main() -> None:
     parser.add_argument("--variant", action="append", default=[], help="a way to train them")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--limit", type=int, default=240, help="seconds per model")
-    parser.add_argument("--parts", choices=("check", "cost", "both", "plan"), default="both")
+    parser.add_argument(
+        "--parts", choices=("check", "cost", "both", "plan", "fit", "memory"), default="both"
+    )
     options = parser.parse_args()
     unknown = set(options.names) - MODELS.keys()
     if unknown:
@@ -87,7 +89,7 @@ def main() -> None:
     for found in _measured(options):
         key = found["model"], found["variant"]
         before = rows.get(key, {})
-        if "failed" in found and options.parts in {"cost", "plan"} and before:
+        if "failed" in found and options.parts in {"cost", "plan", "fit", "memory"} and before:
             row = before | {"untimed": found["failed"]}
         else:
             row = ({} if "failed" in before else before) | found

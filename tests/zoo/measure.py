@@ -18,7 +18,8 @@ import torch
 from make_scene import unpack
 
 import autogradviz
-from tests.zoo.plans import compare_plans
+from tests.zoo.budgets import fit_budgets
+from tests.zoo.plans import TRAINED, compare_live_bytes, compare_plans
 from tests.zoo.training import outcome, start
 
 MODES = {"record()": {}, "ops=False": {"ops": False}, "keep_steps=3": {"keep_steps": 3}}
@@ -147,6 +148,10 @@ def measure(name: str, variants: list[str], *, parts: str, path: str) -> None:
             found |= cost(name, variant) if parts in {"cost", "both"} else {}
             if parts == "plan":
                 found["plans"] = compare_plans(name, variant)
+            if parts == "fit" and variant == "plain":
+                found["budgets"] = fit_budgets(name)
+            if parts == "memory" and variant in TRAINED:
+                found["live"] = compare_live_bytes(name, variant)
         except Exception:
             found = {"failed": traceback.format_exc()}
         with Path(path).open("a", encoding="utf-8") as lines:

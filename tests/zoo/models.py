@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+BATCH = 2
+"""Samples in the inputs of a step, for most models."""
 EAGER = ("plain", "bf16")
 CHECKPOINTED = ("plain", "checkpoint", "bf16")
 LORA = (*CHECKPOINTED, "lora")
@@ -59,20 +61,20 @@ def _loss(output):
 
 
 def _words():
-    words = torch.randint(4, 256, (2, 32))
+    words = torch.randint(4, 256, (BATCH, 32))
     return {"input_ids": words, "labels": words}
 
 
 def _image(**more):
-    return {"pixel_values": torch.randn(2, 3, 64, 64), **more}
+    return {"pixel_values": torch.randn(BATCH, 3, 64, 64), **more}
 
 
 def _labeled_image():
-    return _image(labels=torch.tensor([0, 1]))
+    return _image(labels=torch.arange(BATCH) % 2)
 
 
 def _sound():
-    return {"input_values": torch.randn(2, 4000), "labels": torch.randint(1, 30, (2, 5))}
+    return {"input_values": torch.randn(BATCH, 4000), "labels": torch.randint(1, 30, (BATCH, 5))}
 
 
 def _decoder(name: str, head: str = "ForCausalLM", **sizes):
@@ -105,12 +107,12 @@ def _speech(name: str):
 
 
 def _whisper():
-    sounds, words = torch.randn(2, 16, 100), torch.randint(4, 256, (2, 16))
+    sounds, words = torch.randn(BATCH, 16, 100), torch.randint(4, 256, (BATCH, 16))
     return {"input_features": sounds, "labels": words}
 
 
 def _clip():
-    return {**_image(), "input_ids": torch.randint(4, 256, (2, 16)), "return_loss": True}
+    return {**_image(), "input_ids": torch.randint(4, 256, (BATCH, 16)), "return_loss": True}
 
 
 def _detr():
@@ -174,7 +176,7 @@ def _timm(name: str, **sizes):
         import timm
 
         model = timm.create_model(name, num_classes=10, **sizes)
-        images, labels = torch.randn(2, 3, 64, 64), torch.tensor([1, 2])
+        images, labels = torch.randn(BATCH, 3, 64, 64), torch.arange(1, BATCH + 1) % 10
         return model, lambda: F.cross_entropy(model(images).float(), labels)
 
     return build

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import autogradviz
 from autogradviz.errors import StepNeedsValuesError
 from tests.allocated_peak import allocated_peak
+from tests.storage_count import live_bytes
 from tests.zoo.training import start
 
 STEPS = 2
@@ -22,6 +25,22 @@ def compare_plans(name: str, variant: str) -> list[dict]:
     if not hasattr(start(name, "plain").model, "gradient_checkpointing_enable"):
         trained = [each for each in trained if each[0] != "selective"]
     return [_compare(name, *each) for each in trained]
+
+
+def compare_live_bytes(name: str, variant: str) -> list[int]:
+    """Return the number of operators of a training, and after how many of them live bytes differ.
+
+    The live bytes are those of ``memory_by_kind``, and of a count by weak references.
+    """
+
+    def training():
+        model, step = start(name, variant)
+        for _ in range(STEPS):
+            step()
+        return model, step
+
+    ours, counted = live_bytes(training)
+    return [len(ours), sum(a != b for a, b in zip_longest(ours, counted))]
 
 
 def _compare(name: str, variant: str, optimizer: str) -> dict:

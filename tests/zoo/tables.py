@@ -51,6 +51,8 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
         "The ratios per model: `record()`, `ops=False` and `keep_steps=3`.",
         _by_model(rows),
         _plans(rows),
+        _budgets(rows),
+        _live_bytes(rows),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -128,6 +130,47 @@ def _plans(rows: list[dict]) -> str:
         ("Peak", far), ("Other saved bytes", saved), ("Needs values", values), ("Failed", failed),
     ):  # fmt: skip
         text += [f"* {what}: {'; '.join(found)}"] if found else []
+    return "\n".join(text)
+
+
+def _budgets(rows: list[dict]) -> str:
+    """Return how often a model met its budget with what ``fit`` says, and the exceptions."""
+    pairs = [(row["model"], each) for row in rows for each in row.get("budgets", ())]
+    if not pairs:
+        return "No budget was measured."
+    over = [
+        f"{model}: {each['reached'] / each['budget'] - 1:+.1%}"
+        for model, each in pairs if each["reached"] > each["budget"]
+    ]  # fmt: skip
+    as_tensors = sum(each["tensors"] <= each["budget"] for _, each in pairs)
+    equal = sum(each["gradients"] for _, each in pairs)
+    text = [
+        f"Budgets: {len(pairs)} pairs of a model and a budget that checkpointing like modules can "
+        f"meet, with the statements of `trace.fit(budget)` applied and run. The peak of PyTorch's "
+        f"CPU allocator is within the budget in {len(pairs) - len(over)}, that of all tensors in "
+        f"{as_tensors}; all gradients are bit for bit those of the step as it was in {equal}."
+    ]
+    text += [f"* Over: {'; '.join(over)}"] if over else []
+    return "\n".join(text)
+
+
+def _live_bytes(rows: list[dict]) -> str:
+    """Return how often live bytes are those of a count by weak references."""
+    counted = [row for row in rows if "live" in row]
+    if not counted:
+        return "Live bytes were not counted."
+    equal = sum(row["live"][1] == 0 for row in counted)
+    ops, models = sum(row["live"][0] for row in counted), len({row["model"] for row in counted})
+    text = [
+        f"Live bytes (`record(memory=True)`) after each of {ops:,} operators, in {len(counted)} "
+        f"trainings of {models} models, were compared with a count by weak references: in {equal} "
+        "trainings all are equal."
+    ]
+    different = [
+        f"{row['model']} ({row['variant']}): {row['live'][1]:,} of {row['live'][0]:,}"
+        for row in counted if row["live"][1]
+    ]  # fmt: skip
+    text += [f"* Different: {'; '.join(different)}"] if different else []
     return "\n".join(text)
 
 

@@ -3,6 +3,9 @@
 Modules swap their parameters for converted ones if these are of a subclass, or if
 ``torch.__future__.set_swap_module_params_on_conversion`` says so. The recorder's weak references
 are released just before PyTorch counts them; it meets the tensors again with their new contents.
+
+PyTorch swaps all parameters that are fake tensors, but its own mode for fake tensors refers weakly
+to each of them, by the tensor that it stands for. In a plan, that is released too.
 """
 
 from __future__ import annotations
@@ -41,3 +44,12 @@ def released_before_swap(release: Callable[[torch.Tensor], None]) -> Iterator[No
     finally:
         if vars(torch.utils).get("weakref") is ours:
             vars(torch.utils)["weakref"] = original
+
+
+def forget_fake_tensor(mode: Any, tensor: torch.Tensor) -> None:
+    """Drop the weak reference of a mode for fake tensors to one of them."""
+    known: weakref.WeakValueDictionary[Any, Any] = mode.fake_tensor_converter.tensor_memo
+    for reference in weakref.getweakrefs(tensor):
+        key = reference.key if isinstance(reference, weakref.KeyedRef) else None
+        if key is not None and known.get(key) is tensor:
+            del known[key]

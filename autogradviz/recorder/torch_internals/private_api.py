@@ -78,6 +78,7 @@ NEEDED: Final = (
     PrivateName("utils._pytree.tree_leaves", _WORKAROUNDS),
     PrivateName("utils._pytree.tree_map", _PLAN),
     PrivateName("_subclasses.fake_tensor.FakeTensorMode", _PLAN),
+    PrivateName("_subclasses.fake_tensor.FakeTensorConverter.tensor_memo", _PLAN),
     PrivateName("_subclasses.fake_tensor.DataDependentOutputException", _PLAN),
     PrivateName("_subclasses.fake_tensor.DynamicOutputShapeException", _PLAN),
     PrivateName("_C._lazy._get_default_device_type", "detecting lazy backends"),
