@@ -37,11 +37,13 @@ MAX_WIDTH: Final = 960.0
 MAX_HEIGHT: Final = 720.0
 """Size of the first picture in pixels, which a notebook cell shows with readable text."""
 
-MAX_HEIGHT_OF_RUN: Final = 840.0
+MAX_HEIGHT_OF_RUN: Final = 860.0
 """The same for a picture with the representative block of a run, which says the most."""
 
 MAX_WIDTH_OF_REGION: Final = 1_250.0
-"""The same for a picture with an opened compiled region, whose columns are lines."""
+"""The same for a picture with an opened compiled region, whose columns are lines, or with the only
+group that is open."""
+
 MAX_ADDED: Final = 40
 """Groups with more boxes are not opened initially."""
 
@@ -399,6 +401,7 @@ def _find_open(
         waiting = [each for each in waiting if each[0]]
         heapq.heapify(waiting)
     tries = MAX_TRIES
+    widest = max(MAX_WIDTH, 1.1 * width)
     while waiting and (tries := tries - 1):
         chosen = set(heapq.heappop(waiting)[2])
         if any(len(flat[i].tree.nodes) + len(flat[i].children) > MAX_ADDED for i in chosen):
@@ -408,8 +411,11 @@ def _find_open(
         chosen |= firsts
         now_wide, now_high = _size(drawing, opened | chosen)
         highest = MAX_HEIGHT_OF_RUN if firsts else MAX_HEIGHT
-        if now_wide <= max(MAX_WIDTH, 1.1 * width) and now_high <= highest:
+        # A closed model says nothing: it may be wider, as with several embeddings side by side.
+        limit = max(widest, MAX_WIDTH_OF_REGION) if opened == {0} else widest
+        if now_wide <= limit and now_high <= highest:
             opened |= chosen
+            widest = limit
             for i in sorted(chosen):
                 _push_siblings(waiting, flat, groups, i, opened)
         elif len(graphs) > 1:  # too many: the first one

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -113,6 +113,7 @@ def build_fold(
     turns = _turns(analysis, strands)
     largest = sorted(turns, key=lambda turn: -sum(each.nbytes for each in turn.strands))
     drawn = {id(turn) for turn in largest[:MAX_FOLDS]}
+    root = _shared_root({each.block for each in strands})
     names = name_storages(analysis, {each.storage_id for each in strands})
     busy = _busy_time(analysis)
     folds: list[SceneFold] = []
@@ -123,7 +124,15 @@ def build_fold(
         folds.append(_fold(analysis, turn, at, len(turns), drawn=id(turn) in drawn))
         if id(turn) in drawn:
             ribbons += _ribbons(turn, at, names, most)
-    return tuple(folds), tuple(ribbons)
+    short = (replace(each, block=each.block.replace(root, "")) for each in ribbons)
+    return tuple(folds), tuple(short if root else ribbons)
+
+
+def _shared_root(blocks: Collection[str]) -> str:
+    """Return the name of the model with its dot, if it begins the names of all blocks in it."""
+    roots = {block.partition(".")[0] for block in blocks if block}
+    root = f"{min(roots)}." if len(roots) == 1 else ""
+    return root if any(block.startswith(root) for block in blocks) else ""
 
 
 def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -> Iterable[_Strand]:

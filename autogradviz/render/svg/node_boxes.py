@@ -191,7 +191,8 @@ def draw_saved_tensors(
             parts.append(_badge_at(x, middle, _saved_tensor_tooltip(badge), body))
             x += badge.width + BADGE_GAP
     hidden = sum(not badge.width for badge in badges)
-    if hidden:
+    # The arrow of the write ends at a broken badge.
+    if hidden and not any(badge.width and badge.state == "broken" for badge in badges):
         parts.append(svg.text(x, middle + 4, f"+{hidden}", fill=theme.text2, size=BADGE_FONT_SIZE))
     return "".join(parts)
 

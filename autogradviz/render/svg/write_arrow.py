@@ -173,7 +173,10 @@ def _label_place(
     edge = placement.width + EDGE
     corner = max(x for x, _ in points) + BADGE_GAP
     start = min(_extent(scene, culprit).right + 4, edge - width)
+    middle = (points[0][0] + points[-1][0] - width) / 2
+    straight = len(points) == 2  # noqa: PLR2004
     places = [
+        *([(middle, y + 21), (middle, y - 21)] if straight else []),
         (corner, y),
         (corner, (y + victim_y) / 2),
         (max(corner, _extent(scene, victim).right + BADGE_GAP), victim_y),
@@ -190,4 +193,4 @@ def _label_place(
             for each in extents
         )  # fmt: skip
 
-    return next(filter(free, places), places[4])
+    return next(filter(free, places), places[-2])

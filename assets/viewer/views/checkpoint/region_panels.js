@@ -139,12 +139,26 @@ function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
 export function allRegions(store) {
   const regions = [...store.scene.regions];
   if (regions.length < 2 || !regions.some(({ recomputes }) => recomputes)) return null;
+  const most = {
+    freed: Math.max(1, ...regions.map((each) => each.freed_nbytes)),
+    time: Math.max(1, ...regions.map((each) => each.recompute_ns)),
+  };
+  const bar = (/** @type {string} */ hue, /** @type {number} */ share) => {
+    const element = h("span", `agv-region-bar ${hue}`);
+    element.style.width = `${share <= 1 ? 100 * share : 0}%`;
+    return element;
+  };
   const cells = (/** @type {[string, number, number, number, number]} */ values) => {
     const [name, freed, time, held, recomputes] = values;
     return [
       h("td", "agv-strong", name),
-      h("td", "agv-right agv-saved", formatBytes(freed)),
-      h("td", "agv-right agv-recompute", recomputes ? formatDuration(time) : "not reached"),
+      h("td", "agv-right agv-saved", formatBytes(freed), bar("agv-saved", freed / most.freed)),
+      h(
+        "td",
+        "agv-right agv-recompute",
+        recomputes ? formatDuration(time) : "not reached",
+        bar("agv-recompute", time / most.time),
+      ),
       h("td", "agv-right", time ? `${formatBytes(freed / (time / 1e6))}/ms` : ""),
       h("td", "agv-right", formatBytes(held)),
       h("td", "agv-right", `${formatCount(recomputes)}×`),

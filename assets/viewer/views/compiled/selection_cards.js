@@ -10,6 +10,13 @@ import { swatch } from "./svg_picture.js";
 const MOST = 60;
 
 /**
+ * @param {string} text
+ * @returns {HTMLElement} an item of a list, whose dotted names break at dots
+ */
+const breakable = (text) =>
+  h("li", "agv-text", ...text.split(/(?<=\w\.)/).flatMap((part) => [h("wbr"), part]));
+
+/**
  * @param {Store} store
  * @param {import("../../types.js").SceneCompiledRegion} region
  * @returns {HTMLElement[]}
@@ -66,6 +73,7 @@ function saved({ scene }, indices) {
   const groups = [...alike.values()].sort(
     (a, b) => kinds.indexOf(a[0].kind) - kinds.indexOf(b[0].kind) || sum(b) - sum(a),
   );
+  /** @type {HTMLElement[]} */
   const rows = groups.slice(0, MOST).map((group) => {
     const [slot] = group;
     const more = group.length > 1 ? ` and ${group.length - 1} like it` : "";
@@ -82,12 +90,20 @@ function saved({ scene }, indices) {
       ),
       h("p", "agv-muted agv-mono", [place, slot.description].filter(Boolean).join(" · ")),
       h("p", "agv-text", slot.reason),
-      slot.remedy !== "" && h("p", "agv-text agv-muted", `To compute it again: ${slot.remedy}`),
       slot.hook !== "" && h("p", "agv-text agv-muted", slot.hook),
     );
   });
   if (groups.length > MOST) {
     rows.push(h("p", "agv-muted", `and ${groups.length - MOST} smaller ones`));
+  }
+  const again = [...new Set(slots.flatMap(({ remedy }) => remedy.split(", or ")))]
+    .sort()
+    .filter(Boolean);
+  if (again.length) {
+    rows.push(
+      h("h4", "", "To compute values again instead"),
+      h("ul", "agv-slot-remedies", ...again.map(breakable)),
+    );
   }
   const total = `${plural(slots.length, "value")} · ${formatBytes(sum(slots))}`;
   return section("Why it is saved", total, ...rows);

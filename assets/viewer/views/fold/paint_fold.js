@@ -229,7 +229,11 @@ function paintBlocks(pen, area, ribbons, fold, width) {
     pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
     roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
     pen.ctx.fill();
-    const forms = [`${block} ${formatDuration(ns)}`, block, shortBlock(block)];
+    const forms = [
+      [block, formatDuration(ns)].filter(Boolean).join(" · "),
+      block,
+      shortBlock(block),
+    ];
     const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
     if (text) {
       const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };

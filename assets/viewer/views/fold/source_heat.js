@@ -52,9 +52,14 @@ export function makeSourceHeat(store) {
   const blocks = sorted.flatMap(([filename, lines]) => {
     if (left <= 0) return [];
     const source = store.sceneIndex.source.get(filename);
+    const indentOf = (/** @type {number} */ line) => source?.get(line)?.search(/\S/) ?? -1;
+    // The line behind the end of a block says nothing about it.
     const shown = new Set(
-      [...lines.keys()].flatMap((line) => [line - 1, line, line + 1]).filter((n) => source?.get(n)),
+      [...lines.keys()].flatMap((line) =>
+        indentOf(line + 1) < indentOf(line) ? [line - 1] : [line - 1, line + 1],
+      ),
     );
+    for (const line of [...shown]) if (!source?.get(line)) shown.delete(line);
     for (const line of lines.keys()) shown.add(line);
     const numbers = [...shown].sort((a, b) => a - b).slice(0, left);
     left -= numbers.length;

@@ -27,7 +27,10 @@ import { panel } from "../panel.js";
  * @property {Map<string, Frame>} children the earliest first
  */
 
-const ROW = 25;
+/** Heights of rows: few ones are higher, so that they fill the panel. */
+const MIN_ROW = 25;
+const MAX_ROW = 44;
+const ALL_ROWS = 270;
 const HEAD_HEIGHT = 58;
 /** Share of the width below which a frame is not drawn. */
 const MIN_SHARE = 0.0012;
@@ -97,10 +100,11 @@ export class FlameGraph {
     };
     lay(frame, depth, 0);
     const bottom = Math.max(...boxes.map((box) => Number(box.dataset.row))) + 1;
+    const row = Math.max(MIN_ROW, Math.min(MAX_ROW, Math.floor(ALL_ROWS / bottom)));
     const area = h("div", "agv-flame-rows", ...boxes);
-    area.style.height = `${bottom * ROW}px`;
+    area.style.cssText = `height: ${bottom * row}px; --agv-row: ${row}px`;
     // The panel is as high as its rows, if there is room.
-    const height = `${Math.max(5, bottom) * ROW + HEAD_HEIGHT}px`;
+    const height = `${Math.max(5, bottom) * row + HEAD_HEIGHT}px`;
     requestAnimationFrame(() =>
       this.element.parentElement?.style.setProperty("--agv-rows", height),
     );
@@ -152,7 +156,7 @@ export class FlameGraph {
       if (color) box.style.setProperty("--hue", color);
     }
     box.dataset.row = String(row);
-    box.style.cssText += `; left: ${100 * x}%; width: calc(${100 * share}% - 1px); top: ${row * ROW}px`;
+    box.style.cssText += `; left: ${100 * x}%; width: calc(${100 * share}% - 1px); top: calc(${row} * var(--agv-row))`;
     return box;
   }
 

@@ -52,7 +52,8 @@ export function paintSavedTensorBadges(pen, box, badges) {
     if (badge.width) paintSavedTensorBadge(pen, badge, badgeX(box, badges, badge), y);
   }
   const hidden = badges.filter((badge) => !badge.width).length;
-  if (hidden) {
+  // The arrow of the write ends at a broken badge.
+  if (hidden && !badges.some((badge) => badge.width && badge.state === "broken")) {
     const { text2 } = pen.palette;
     write(pen, `+${hidden}`, x + 1, box.y + box.height / 2, {
       size: BADGE_TEXT_SIZE,

@@ -93,8 +93,10 @@ export function paintBlame(pen, look, boxes, written) {
   const corner = Math.max(...points.map(([x]) => x)) + BADGE_GAP;
   const wide = widthOf(pen, `${op} writes ${slot} ${version}`, TEXT_SIZE, 600);
   const start = Math.min(rightOf(culprit) + 4, edge - wide);
+  const middle = (points[0][0] + points[points.length - 1][0] - wide) / 2;
   /** @type {[x: number, y: number][]} */
   const places = [
+    ...(points.length > 2 ? [] : middleOf(middle, y)),
     [corner, y],
     [corner, (y + badgeY) / 2],
     [Math.max(corner, rightOf(victim) + BADGE_GAP), badgeY],
@@ -138,6 +140,16 @@ export function paintBlame(pen, look, boxes, written) {
     return;
   }
 }
+
+/**
+ * @param {number} x
+ * @param {number} y of a straight arrow
+ * @returns {[x: number, y: number][]} places of its label below and above it
+ */
+const middleOf = (x, y) => [
+  [x, y + 21],
+  [x, y - 21],
+];
 
 /**
  * @param {import("../../../canvas/text.js").Pen} pen
