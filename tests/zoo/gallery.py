@@ -92,7 +92,7 @@ def record(name: str, folder: Path | None) -> dict:
 
 
 def described(trace, name: str, folder: Path | None) -> dict:
-    """Return what a trace shows, and write its report and fold into a folder."""
+    """Return the numbers and findings of a trace, and write its report and fold into a folder."""
     if folder is not None:
         trace.html(folder / f"{name}.html")
         trace.fold().svg(folder / f"{name}.svg")
@@ -161,16 +161,7 @@ def package_of(name: str) -> str:
 
 def main() -> None:
     """Record the models, compare or store what was recorded, and write the gallery."""
-    parser = argparse.ArgumentParser(prog="python -m tests.zoo.gallery", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="models, programs; default: all")
-    parser.add_argument("--output", type=Path, default=ROOT / "gallery-output" / "gallery")
-    parser.add_argument("--mirror", default=os.environ.get("AUTOGRADVIZ_HISTORY_MIRROR", ""))
-    parser.add_argument("--update", action="store_true", help="store what was recorded")
-    options = parser.parse_args()
-    unknown = set(options.names) - MODELS.keys() - PROGRAMS.keys()
-    if unknown:
-        names = ", ".join([*MODELS, *PROGRAMS])
-        parser.error(f"nothing is named {', '.join(sorted(unknown))}; names: {names}")
+    options = _read_options()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     torchvision_operators.define()
@@ -202,19 +193,37 @@ def main() -> None:
         where = options.mirror or "--mirror names the folder with their repositories"
         print(f"{len(absent)} programs were not run ({where}): {'; '.join(absent[:3])}")
     if options.update:
-        STORED.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-        PAGE.write_text(page(known), encoding="utf-8")
-        for name in SHOWN:
-            if name in rows:
-                picture = ROOT / "docs" / "pictures" / "gallery" / f"{name}.svg"
-                picture.parent.mkdir(parents=True, exist_ok=True)
-                picture.write_text((options.output / f"{name}.svg").read_text("utf-8"), "utf-8")
+        _store(known, options.output, [name for name in SHOWN if name in rows])
     elif differences:
         sys.exit("\n".join(["Other than in assets/gallery.json:", *differences]))
 
 
+def _store(rows: dict[str, dict], output: Path, shown: list[str]) -> None:
+    """Write results, page and pictures of the documentation."""
+    STORED.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(rows), encoding="utf-8")
+    for name in shown:
+        picture = ROOT / "docs" / "pictures" / "gallery" / f"{name}.svg"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        picture.write_text((output / f"{name}.svg").read_text("utf-8"), "utf-8")
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.zoo.gallery", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models, programs; default: all")
+    parser.add_argument("--output", type=Path, default=ROOT / "gallery-output" / "gallery")
+    parser.add_argument("--mirror", default=os.environ.get("AUTOGRADVIZ_HISTORY_MIRROR", ""))
+    parser.add_argument("--update", action="store_true", help="store what was recorded")
+    options = parser.parse_args()
+    unknown = set(options.names) - MODELS.keys() - PROGRAMS.keys()
+    if unknown:
+        names = ", ".join([*MODELS, *PROGRAMS])
+        parser.error(f"nothing is named {', '.join(sorted(unknown))}; names: {names}")
+    return options
+
+
 def _zoo(name: str) -> dict:
-    """Return what was measured of the plain training of a model."""
+    """Return the measured row of the plain training of a model."""
     rows = json.loads(ZOO.read_text(encoding="utf-8"))["rows"]
     return next((e for e in rows if (e["model"], e["variant"]) == (name, "plain")), {})
 

@@ -72,7 +72,7 @@ class Program:
 
 
 class Watch:
-    """What a program computes, and when: a hook after each step of an optimizer.
+    """A hook after each step of an optimizer, which keeps digests of what a program computed.
 
     Attributes:
         digests: of parameters, gradients and random states after each step, and at the end.
