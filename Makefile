@@ -168,8 +168,8 @@ zoo: .venv-zoo/.made ## record models of transformers, diffusers, timm and other
 	.venv-zoo/bin/python -m tests.zoo $(MODELS)
 	.venv-zoo/bin/python -m tests.zoo --parts plan --jobs 1 --limit 900 $(MODELS)
 
-gallery: .venv-zoo/.made ## write a report of each of these models into gallery-output/: ten minutes
-	.venv-zoo/bin/python -m tests.zoo.gallery $(MODELS)
+gallery: .venv-zoo/.made ## write a report of these models, and of public programs if MIRROR=, into gallery-output/
+	.venv-zoo/bin/python -m tests.zoo.gallery --mirror "$(MIRROR)" $(MODELS)
 
 .venv-zoo/.made: pyproject.toml | $(VENV)/.made
 	@[ -x .venv-zoo/bin/python ] || $(BIN)/python -m venv .venv-zoo

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.comparison.compare_traces import compare
@@ -19,8 +19,12 @@ from autogradviz.render.terminal_text import print_out
 if TYPE_CHECKING:
     import argparse
 
+    from rich.console import Console, ConsoleOptions, RenderResult
+
     from autogradviz.comparison.result import Comparison
     from autogradviz.trace import Trace
+
+_ANY_WIDTH: Final = 10_000
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,7 +46,20 @@ def _compare(options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.write(json.dumps([asdict(each) for each in comparison], indent=2) + "\n")
     else:
-        print_out(comparison)
+        print_out(_Unfolded(comparison))
+
+
+class _Unfolded:
+    """A comparison with one line for each difference, where no terminal limits its width."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not console.is_terminal:
+            needed = console.measure(self._comparison, options=options.update(width=_ANY_WIDTH))
+            options = options.update(width=max(options.max_width, needed.maximum))
+        yield from console.render(self._comparison, options)
 
 
 def _compared(before: Trace | Run, options: argparse.Namespace) -> Comparison:

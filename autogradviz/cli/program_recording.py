@@ -212,7 +212,7 @@ class ProgramRecording(OpenEndedRecording):
         found_steps = TrainingSteps(trace.log)
         kept, first = len(found_steps.ended), found_steps[0].number if found_steps else 0
         steps = self._progress.steps if first else kept
-        ran = plural(steps, "step") if steps else "no optimizer step"
+        ran = plural(steps, "optimizer step") if steps else "no optimizer step"
         where = "" if self._rank is None else f" on rank {self._rank.rank}"
         part = f" in the last {kept:,}" if 0 < kept < steps else ""
         if not found:

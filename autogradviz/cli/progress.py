@@ -30,7 +30,7 @@ class Progress:
         self.steps += 1
         if self._quiet or not is_open():
             return
-        line = f"autogradviz: {plural(self.steps, 'step')}, {plural(events, 'event')}"
+        line = f"autogradviz: {plural(self.steps, 'optimizer step')}, {plural(events, 'event')}"
         if not sys.stderr.isatty():
             if set(str(self.steps)[1:]) <= {"0"} and str(self.steps)[0] == "1":
                 write_stderr(f"{line}\n")

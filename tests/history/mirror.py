@@ -38,12 +38,20 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def extract(mirror: Path, case, commit: str, target: Path) -> None:
-    """Write the files of a case, as they are in a commit, below a folder."""
+    """Write the files of a case, as they are in a commit, below a folder.
+
+    A path that ends with "/" stands for all Python files below it.
+    """
     folder = repository(mirror, case.repository)
     for path in case.paths:
-        file = target / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(git(folder, "show", f"{commit}:{path}"), encoding="utf-8")
+        found = [path]
+        if path.endswith("/"):
+            listed = git(folder, "ls-tree", "-r", "--name-only", commit, "--", path)
+            found = [name for name in listed.splitlines() if name.endswith(".py")]
+        for name in found:
+            file = target / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(git(folder, "show", f"{commit}:{name}"), encoding="utf-8")
 
 
 def commits(case) -> tuple[str, str]:

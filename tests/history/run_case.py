@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import random
 import sys
 import types
@@ -29,7 +30,7 @@ def install(stubs) -> None:
         sys.modules[name] = module
         exec(compile(source, f"<stub of {name}>", "exec"), module.__dict__)
         if parent:
-            setattr(sys.modules[parent], attribute, module)
+            setattr(importlib.import_module(parent), attribute, module)
 
 
 def forget(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 import formula_corpus
 import pytest
+import torch
 
 import autogradviz
 
@@ -51,3 +52,34 @@ def test_gradient_that_is_no_larger_than_rounding_is_not_called_wrong():
     assert [each.reason for each in found.unverified] == [
         "rounding inside its forward is as large as its gradient"
     ]
+
+
+@pytest.mark.parametrize(("seed", "chunk"), [(0, 11), (2, 12)])
+def test_gradient_below_the_smallest_number_of_its_dtype_is_not_called_wrong(seed, chunk):
+    """A formula in float32 returns 1e-8 to a float16 input, for which PyTorch rounds it to zero."""
+    cases = formula_corpus.right_cases(seed, chunk)
+    (case,) = [each for each in cases if each.name.startswith("normalize")]
+    assert case.name == "normalize, extra output, float16 in float32"
+    result = autogradviz.check(case.step, relations=["certificate", "functions"])
+    assert [each.reason for each in result.wrong] == []
+
+
+class Halves(torch.autograd.Function):
+    """Returns a part of its gradient, in float32 for a float16 input."""
+
+    @staticmethod
+    def forward(ctx, x, part):
+        ctx.part = part
+        return x.float() * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.part, None
+
+
+@pytest.mark.parametrize(("scale", "is_seen"), [(2e-8, False), (1e-5, True), (1.0, True)])
+def test_errors_above_the_smallest_number_of_float16_are_seen(scale, is_seen):
+    x = torch.ones(64, dtype=torch.float16, requires_grad=True)
+    result = autogradviz.check(lambda: Halves.apply(x, 0.5).sum() * scale,
+                               relations=["certificate"])  # fmt: skip
+    assert bool(result.wrong) == is_seen

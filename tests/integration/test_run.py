@@ -314,7 +314,7 @@ def test_run_ends_with_what_it_found_and_where_the_trace_is(tmp_path, run):
     assert autogradviz.load(tmp_path / "trains.agv").log.problem is None
     (tmp_path / "train.py").write_text(TRAINING)
     *_, result, place = run("train.py", cwd=tmp_path).stderr.splitlines()
-    assert result == "autogradviz: 12 steps, nothing found in the last 3"
+    assert result == "autogradviz: 12 optimizer steps, nothing found in the last 3"
     assert place.startswith("autogradviz: train.agv (")
 
 
@@ -399,7 +399,7 @@ def test_only_selected_steps_are_recorded(tmp_path, options, steps, events_repor
     assert [event.step for event in trace.log.of(StepEnded)] == steps
     assert trace.log.problem is None
     assert trace.diagnose() == []
-    assert ("autogradviz: 1 step, " in done.stderr) == events_reported
+    assert ("autogradviz: 1 optimizer step, " in done.stderr) == events_reported
 
 
 def test_missing_steps_are_reported(tmp_path, run):

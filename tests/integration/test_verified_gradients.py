@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.events import RecorderFailed, RequiresGradChanged
+from autogradviz.events import OpCalled, RecorderFailed, RequiresGradChanged
 
 
 def verify(step, *, module=True):
@@ -241,6 +241,16 @@ def test_gradients_that_are_changed_on_purpose_are_no_errors():
         "hook", "straight-through", "gradient function"
     }  # fmt: skip
     assert found.ok
+
+
+def test_ops_that_verify_gradients_are_not_in_the_recording():
+    def ops(**options):
+        x = torch.ones(3, requires_grad=True)
+        with autogradviz.record(engine="python", **options) as trace:
+            Cube.apply(x).sum().backward()
+        return [event.op for event in trace.log.of(OpCalled)]
+
+    assert ops(verify=True) == ops()
 
 
 def test_function_computed_outside_of_pytorch_is_named_as_not_verified():

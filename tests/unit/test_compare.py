@@ -200,6 +200,16 @@ def test_compare_command_prints_differences(tmp_path, capsys):
     assert peak["what"] == "bytes at the peak"
 
 
+def test_piped_differences_are_on_one_line_each(tmp_path, capsys):
+    for name in ("before", "after"):
+        line = f"a_long_name_of_a_folder_and_a_file_of_the_program_{name}.py:4"
+        facts = (m.tensor(1), m.op(name, (1,), nr=0, at=line))
+        event_log.save(trace(*facts).log, tmp_path / f"{name}.agv")
+    assert main(["compare", str(tmp_path / "before.agv"), str(tmp_path / "after.agv")]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "first difference" in each]
+    assert line.count("a_long_name_of_a_folder_and_a_file_of_the_program_") == 2
+
+
 def test_compare_is_public():
     assert autogradviz.compare is compare
 

@@ -28,13 +28,17 @@ def difference(
         want: the right one.
         inside: the narrowest dtype in which it was computed, if not its own.
 
-    An absent gradient is zero. NaN and infinity equal themselves. Call it with function overrides
+    An absent gradient is zero. NaN and infinity equal themselves, and so do entries that are no
+    farther apart than the numbers around zero are in the narrowest dtype: float16 has none below
+    6e-8, so that a cast to it leaves nothing of smaller gradients. Call it with function overrides
     and dispatch modes disabled, and without gradients.
     """
     if got is None or want is None:
         given = want if got is None else got
         return None if given is None or not bool(_dense(given).any()) else 1.0
-    tolerance = max(TOLERANCES.get(each, 2e-4) for each in (got.dtype, want.dtype, inside))
+    dtypes = (got.dtype, want.dtype, inside)
+    tolerance = max(TOLERANCES.get(each, 2e-4) for each in dtypes)
+    spacing = max(torch.finfo(each).tiny * torch.finfo(each).eps for each in dtypes)
     got, want = _dense(got), _dense(want)
     if got.shape != want.shape:
         try:
@@ -43,16 +47,20 @@ def difference(
             return inf
     if torch.equal(got, want):
         return None
-    error = relative_error(got, want)
+    error = relative_error(got, want, spacing)
     return error if error > tolerance else None
 
 
-def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    """Return the norm of a difference, relative to the larger norm of both; 0 if it is tiny."""
+def relative_error(got: torch.Tensor, want: torch.Tensor, spacing: float = 0.0) -> float:
+    """Return the norm of a difference, relative to the larger norm of both; 0 if it is tiny.
+
+    Entries that differ by no more than ``spacing`` count as equal.
+    """
     wide = torch.complex128 if got.is_complex() or want.is_complex() else torch.float64
     got, want = got.detach().to(wide), want.detach().to(wide)
     same = (got == want) | (got.isnan() & want.isnan())
     apart = torch.where(same, torch.zeros_like(got), got - want)
+    apart = torch.where(apart.abs() <= spacing, torch.zeros_like(apart), apart)
     largest = max(_finite_norm(got), _finite_norm(want))
     norm = float(torch.linalg.vector_norm(apart))
     if isnan(norm):

@@ -100,7 +100,9 @@ class KeptTensors:
         """
         with DisableTorchFunction():
             check_plain(tensor)
-        return Kept(tensor, self.row(tensor), written=False).tensor()
+        kept = Kept(tensor, self.row(tensor), written=False)
+        with below_autograd():  # or its view would be recorded as an op of the program
+            return kept.tensor()
 
     def row(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of a tensor's content in the order of its memory.
