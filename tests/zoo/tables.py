@@ -134,7 +134,7 @@ def _plans(rows: list[dict]) -> str:
 
 
 def _budgets(rows: list[dict]) -> str:
-    """Return how often a model met its budget with what ``fit`` says, and the exceptions."""
+    """Return the numbers of budgets that models met with what ``fit`` says, and the exceptions."""
     pairs = [(row["model"], each) for row in rows for each in row.get("budgets", ())]
     if not pairs:
         return "No budget was measured."
@@ -155,7 +155,7 @@ def _budgets(rows: list[dict]) -> str:
 
 
 def _live_bytes(rows: list[dict]) -> str:
-    """Return how often live bytes are those of a count by weak references."""
+    """Return the share of trainings whose live bytes equal a count by weak references."""
     counted = [row for row in rows if "live" in row]
     if not counted:
         return "Live bytes were not counted."
