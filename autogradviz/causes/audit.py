@@ -117,4 +117,6 @@ def _merged(fact: Fact, own: Fact) -> Fact:
     )
     if fact.confidence != "hint":
         return merged
+    if fact.mechanism == "keep":  # both say that it is kept
+        return replace(merged, effect=own.effect, title=fact.effect)
     return replace(merged, effect=own.effect, title=fact.effect, weight=own.weight)

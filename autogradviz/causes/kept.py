@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.causes.stored_tensors import stored_at, stores_without_graph
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import TensorsAlive
 
 if TYPE_CHECKING:
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
 
-_STORING: Final = frozenset(
-    {"append", "extend", "add", "insert", "appendleft", "setdefault", "update"}
-)
 _STEPS: Final = 2  # earlier steps from which tensors are alive; one may be a last state
 
 
@@ -74,8 +70,9 @@ def _fact(
     ops = [index for found in steps.values() for index in found]
     tensors = {graph.memory(t): t for index in ops for t in graph.outputs[index]}
     nbytes = sum(graph.analysis.tensors[t].storage_nbytes for t in tensors.values())
-    stored = _stored_at(graph, graph.stacks[ops[0]])
-    detached = stored is not None and "detach(" in stored.text
+    frames = graph.analysis.user_stack(graph.stacks[ops[0]])
+    stored = stored_at(frames)
+    detached = "detach(" in stored.text if stored is not None else stores_without_graph(frames)
     with_graph = not detached and any(graph.numbers[index] is not None for index in ops)
     is_log = not with_graph and graph.size(tensors.values()) == len(tensors)
     fact = Fact(
@@ -98,53 +95,3 @@ def _fact(
         fix="kept.append(tensor.detach())  # or .item(); and drop what is not needed",
     )
     return fact, is_log
-
-
-def _stored_at(graph: CausalGraph, stack_id: int | None) -> SourceLocation | None:
-    """Return the first statement that stores a result, in the functions that were running."""
-    for frame in graph.analysis.user_stack(stack_id):
-        lines = storing_lines(frame)
-        if lines:
-            return lines[0]
-    return None
-
-
-def storing_lines(place: SourceLocation) -> list[SourceLocation]:
-    """Return the statements of a function that store what a line assigns in something lasting.
-
-    Args:
-        place: a line that assigns a variable, or stores its result itself.
-    """
-    own = source.simple_statements(place)
-    names = {
-        part.id
-        for statement in own
-        for part in ast.walk(statement)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    }
-    if any(_is_storing_call(part) for statement in own for part in ast.walk(statement)):
-        return [place]
-    found = sorted(
-        getattr(node, "lineno", 0)
-        for function, node in source.nodes(place.filename)
-        if function == place.function.replace("<module>", "") and _stores(node, names)
-    )
-    return [source.location(place.filename, line, place.function) for line in found]
-
-
-def _is_storing_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _STORING
-
-
-def _stores(node: ast.AST, names: set[str]) -> bool:
-    if isinstance(node, ast.Call):
-        return _is_storing_call(node) and any(_is_name(arg, names) for arg in node.args)
-    if isinstance(node, ast.Assign) and any(
-        isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets
-    ):
-        return _is_name(node.value, names)
-    return False
-
-
-def _is_name(node: ast.AST, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names

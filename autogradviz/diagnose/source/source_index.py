@@ -101,13 +101,23 @@ def nodes(filename: str) -> tuple[tuple[str, ast.AST], ...]:
     )
 
 
+def nodes_around(place: SourceLocation) -> tuple[ast.AST, ...]:
+    """Return the nodes of the innermost function around a line, by position in the file."""
+    around = [
+        owner
+        for _, owner in functions(place.filename)
+        if getattr(owner, "lineno", 0) <= place.lineno <= getattr(owner, "end_lineno", place.lineno)
+    ]
+    return own_nodes(max(around, key=lambda owner: getattr(owner, "lineno", 0))) if around else ()
+
+
 def simple_statements(place: SourceLocation) -> list[ast.stmt]:
     """Return the statements without a body, as assignments, on a line of a function."""
     return [
         node
         for function, node in nodes(place.filename)
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return))
-        and function == place.function.replace("<module>", "")
+        and function.rpartition(".")[2] == place.function.replace("<module>", "").rpartition(".")[2]
         and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
     ]
 
