@@ -134,7 +134,7 @@ def _plans(rows: list[dict]) -> str:
 
 
 def _budgets(rows: list[dict]) -> str:
-    """Return the numbers of budgets that models met with what ``fit`` says, and the exceptions."""
+    """Return the number of budgets that were met with what ``fit`` says, and the exceptions."""
     pairs = [(row["model"], each) for row in rows for each in row.get("budgets", ())]
     if not pairs:
         return "No budget was measured."
@@ -142,20 +142,22 @@ def _budgets(rows: list[dict]) -> str:
         f"{model}: {each['reached'] / each['budget'] - 1:+.1%}"
         for model, each in pairs if each["reached"] > each["budget"]
     ]  # fmt: skip
-    as_tensors = sum(each["tensors"] <= each["budget"] for _, each in pairs)
+    planned = [each for _, each in pairs if "tensors" in each]
+    as_tensors = sum(each["tensors"] <= each["budget"] for each in planned)
     equal = sum(each["gradients"] for _, each in pairs)
     text = [
         f"Budgets: {len(pairs)} pairs of a model and a budget that checkpointing like modules can "
         f"meet, with the statements of `trace.fit(budget)` applied and run. The peak of PyTorch's "
-        f"CPU allocator is within the budget in {len(pairs) - len(over)}, that of all tensors in "
-        f"{as_tensors}; all gradients are bit for bit those of the step as it was in {equal}."
+        f"CPU allocator is within the budget in {len(pairs) - len(over)}; that of all tensors, "
+        f"planned for {len(planned)} of them, in {as_tensors}. All gradients are bit for bit those "
+        f"of the step as it was in {equal}."
     ]
     text += [f"* Over: {'; '.join(over)}"] if over else []
     return "\n".join(text)
 
 
 def _live_bytes(rows: list[dict]) -> str:
-    """Return the share of trainings whose live bytes equal a count by weak references."""
+    """Return the number of trainings whose live bytes are those of a count by weak references."""
     counted = [row for row in rows if "live" in row]
     if not counted:
         return "Live bytes were not counted."
