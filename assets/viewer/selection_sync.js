@@ -100,6 +100,7 @@ export function connectAddress(store) {
   let reading = false;
   let goes = false;
   let waiting = false;
+  let later = 0;
   const read = () => {
     reading = true;
     readState(store, location.hash.slice(1));
@@ -107,6 +108,8 @@ export function connectAddress(store) {
   };
   const write = () => {
     waiting = false;
+    clearTimeout(later);
+    later = 0;
     const address = `#${describeState(store)}`;
     // A report inside of another page has no address of its own.
     if (address !== location.hash && location.protocol !== "about:") {
@@ -118,6 +121,11 @@ export function connectAddress(store) {
   if (location.hash) write();
   store.subscribe([...STATE], (change) => {
     goes ||= !reading && STEPS.includes(change);
+    // A replay changes the time in each frame; browsers limit how often an address may change.
+    if (change === "time") {
+      later ||= window.setTimeout(write, SLOWLY_MS);
+      return;
+    }
     // One action changes several parts of the state.
     if (!waiting) queueMicrotask(write);
     waiting = true;

@@ -99,3 +99,53 @@ def test_readers_who_prefer_reduced_motion_see_single_pictures(open_page):
         }"""
     )
     assert 2 <= seen <= 12
+
+
+PIXELS = """(() => {
+  const canvas = document.querySelector(".agv-fold canvas");
+  return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+})()"""
+# A few pixels of curves are smoothed differently where they are clipped.
+DIFFERING = f"""(() => {{
+  const now = {PIXELS};
+  let count = 0;
+  for (let at = 0; at < now.length; at++) count += Math.abs(now[at] - kept[at]) > 8;
+  return count;
+}})()"""
+
+
+def test_ribbons_of_a_replay_look_as_if_painted_at_once(open_page):
+    scene = recordings.plain()
+    stage = Stage(open_page(viewport=SIZE), scene, view="fold")
+    [fold] = scene.folds
+    length = (fold.turn_ns + fold.end_ns) // 2 - fold.start_ns
+
+    def go(share):
+        time_ns = fold.start_ns + int(share * length)
+        stage.page.evaluate("(time) => change('state', `view=fold&time=${time}`)", time_ns)
+        stage.settle()
+
+    for at in range(21):
+        go(at / 20)
+    stage.page.evaluate(f"window.kept = {PIXELS}; 0")
+    go(0.5)
+    assert stage.page.evaluate(DIFFERING) > 1000
+    go(1)
+    stage.page.set_viewport_size({"width": 1300, "height": 900})  # everything is painted again
+    stage.settle()
+    stage.page.set_viewport_size(SIZE)
+    stage.settle()
+    assert stage.page.evaluate(DIFFERING) < 100
+
+
+def test_details_follow_the_replay_and_return_to_the_selection(open_page):
+    scene = recordings.plain()
+    stage = Stage(open_page(viewport=SIZE), scene)
+    node = next(each for each in scene.nodes if each.runs_ns)
+    title = f"#{node.node_id}"
+    follows = "(text) => document.querySelector('.agv-details').textContent.includes(text)"
+    assert not stage.page.evaluate(follows, title)
+    stage.page.evaluate("(time) => change('state', `view=graph&time=${time}`)", node.runs_ns[0])
+    stage.page.wait_for_function(follows, arg=title)
+    stage.page.click("[aria-label='To the end']")
+    stage.page.wait_for_function(f"(text) => !({follows})(text)", arg=title)

@@ -21,9 +21,11 @@ export function startDrawing(canvas, palette) {
   );
   if (!width || !height) return null;
   const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
+  const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
   const ctx = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  // Setting the size, even the same one, allocates the canvas again.
+  if (canvas.width === wide && canvas.height === high && ctx.reset) ctx.reset();
+  else Object.assign(canvas, { width: wide, height: high });
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   const family = getComputedStyle(canvas).fontFamily;
   return { pen: { ctx, palette, family, scale: 1 }, width, height };

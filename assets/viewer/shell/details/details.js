@@ -1,7 +1,9 @@
 // @ts-check
 /** The details panel: the selected node, group or storage, or else the recording. */
 
+import { workAt } from "../../scene/film.js";
 import { nodesWithin } from "../../scene/scene_index.js";
+import { sameItem } from "../../store.js";
 import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList, section } from "../../dom.js";
 import { findingSections, nodeLink, stackList, titleSection } from "./shared_sections.js";
@@ -22,6 +24,9 @@ import {
 
 /** @typedef {import("../../store.js").Store} Store */
 
+/** Between two nodes of a replay: more would not be read. */
+const FOLLOW_MS = 120;
+
 /**
  * Return the panel; it follows the selection.
  *
@@ -35,8 +40,10 @@ export function makeDetails(store) {
   });
   const body = h("div");
   panel.append(makeTrail(store), body);
-  const fill = () => {
-    const { selected } = store;
+  /** @type {import("../../store.js").Item | null} */
+  let shown = null;
+  const fill = (selected = store.selected) => {
+    shown = selected;
     const parts =
       selected === null
         ? recordingDetails(store)
@@ -49,7 +56,23 @@ export function makeDetails(store) {
     body.classList.toggle("agv-details-recording", !selected);
     panel.scrollTop = 0;
   };
-  store.subscribe(["selected"], fill);
+  /** Show the node at work while the step is replayed; the station of a story keeps its node. */
+  const follow = () => {
+    const { time, selected } = store;
+    const isStation = store.trail?.isStory && selected;
+    const work = time === null || isStation ? -1 : workAt(store.sceneIndex, time);
+    const item = work < 0 ? selected : { kind: /** @type {const} */ ("node"), index: work };
+    if (!sameItem(item, shown) && !panel.matches(":focus-within")) fill(item);
+  };
+  let later = 0;
+  const followSoon = () => {
+    later = 0;
+    follow();
+  };
+  store.subscribe(["selected"], () => fill());
+  store.subscribe(["time", "station"], () => {
+    later ||= window.setTimeout(followSoon, store.time === null ? 0 : FOLLOW_MS);
+  });
   store.subscribe(["open"], () => {
     const toggle = panel.querySelector(".agv-toggle-group");
     if (toggle && store.selected) nameToggle(toggle, store.open.has(store.selected.index));

@@ -11,6 +11,7 @@ import { makeNotices } from "../../shell/recording_notices.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { makeAnswer, ribbonLines } from "./answer.js";
 import { Budget } from "./budget.js";
+import { RibbonLayer } from "./ribbon_layer.js";
 import { areaOf, paintFold } from "./paint_fold.js";
 import { extentAt } from "./ribbon_shape.js";
 import { makeSourceHeat } from "./source_heat.js";
@@ -80,11 +81,13 @@ export class Fold {
     listen(this.stage, "keydown", (event) => this.#press(event));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.stage);
-    store.subscribe(["time", "matches", "selected", "view", "plan"], () => this.draw());
+    store.subscribe(["matches", "selected", "view", "plan"], () => this.draw());
+    store.subscribe(["time"], () => this.#play());
     store.subscribe(["step"], () => {
       const own = store.scene.folds.find(({ step, drawn }) => drawn && step === store.step);
       if (own) this.show(own.index);
     });
+    this.layer = new RibbonLayer();
     this.show(this.at);
   }
 
@@ -163,6 +166,15 @@ export class Fold {
     return new Set(related ? found : []);
   }
 
+  /** Draw what depends on the time; once the view is on display, everything is drawn. */
+  #play() {
+    const drawing = startDrawing(this.canvas, this.palette());
+    if (!drawing) return;
+    this.paint(drawing);
+    this.heat.play();
+    this.budget?.draw();
+  }
+
   draw() {
     const drawing = startDrawing(this.canvas, this.palette());
     if (drawing) this.paint(drawing);
@@ -188,6 +200,7 @@ export class Fold {
       lit: this.lit,
       planned: this.store.scene.budget_plans[this.store.plan]?.modules ?? [],
       theme: hostTheme(),
+      layer: drawing.pen.ctx.canvas === this.canvas ? this.layer : undefined,
     });
   }
 

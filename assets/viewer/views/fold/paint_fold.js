@@ -24,6 +24,7 @@ import { extentAt, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.j
  * @property {Set<Ribbon>} lit
  * @property {string[]} planned modules that the budget on display would checkpoint
  * @property {string} theme
+ * @property {import("./ribbon_layer.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
 const SIDE = 14;
@@ -58,15 +59,24 @@ export function paintFold({ pen, width, height }, picture) {
   const area = areaOf(width, height);
   const colors = kindColors(scene, picture.theme);
   const some = picture.lit.size > 0;
-  for (const ribbon of ribbons) {
+  const looks = ribbons.map((ribbon) => {
     const share = time === null ? 1 : shareOf(scene, ribbon, time);
     const faded = some && !picture.lit.has(ribbon);
-    paintRibbon(pen, area, ribbon, colors[ribbon.kind] ?? palette.edge, {
+    return {
       share: faded ? share * 0.25 : share,
       planned: picture.planned.some((name) => `${ribbon.module}.`.startsWith(`${name}.`)),
       hovered: ribbon === picture.hovered || (picture.work >= 0 && ribbon.node === picture.work),
-    });
-  }
+    };
+  });
+  const paintOne = (/** @type {Pen} */ on, /** @type {number} */ at) =>
+    paintRibbon(on, area, ribbons[at], colors[ribbons[at].kind] ?? palette.edge, looks[at]);
+  if (picture.layer) {
+    const state = {
+      common: `${fold.index} ${picture.theme} ${Object.values(palette).join()}`,
+      looks: looks.map(({ share, planned, hovered }) => `${share} ${planned} ${hovered}`),
+    };
+    picture.layer.paint({ pen, width, height }, area, ribbons, state, paintOne);
+  } else ribbons.forEach((_, at) => paintOne(pen, at));
   paintBlocks(pen, area, ribbons, fold, width);
   paintOpenEnds(pen, area, ribbons, isStopped(scene));
   paintWaists(pen, area, ribbons);

@@ -40,6 +40,7 @@ export function paintBlame(pen, look, boxes, written) {
     })
     .sort((a, b) => distance(a) - distance(b));
   if (!culprit || victim === culprit) return;
+  if (look.time !== null && scene.nodes[culprit.ref].born_ns > look.time) return;
   const { palette } = pen;
   const badges = savedTensors[victim.ref];
   const badge = badges.filter(isBroken)[0];

@@ -87,7 +87,7 @@ export function paint(pen, look) {
   ctx.globalAlpha = look.linesAlpha;
   const written = paintViews(pen, labels);
   ctx.globalAlpha = 1;
-  if (look.time === null) paintBlame(pen, look, boxes, written);
+  paintBlame(pen, look, boxes, written);
   paintStations(pen, look, boxes);
   paintMapLabels(pen, boxes, look.sceneIndex.scene.groups);
   ctx.restore();

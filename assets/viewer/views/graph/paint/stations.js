@@ -3,6 +3,7 @@
 
 import { write } from "../../../canvas/text.js";
 import { visibleFor } from "../../../scene/scene_index.js";
+import { badgeX } from "./badges.js";
 import { extentOf, itemOf, keyOf } from "../hit_test.js";
 
 const RADIUS = 9;
@@ -14,19 +15,40 @@ const RADIUS = 9;
  */
 export function paintStations(pen, look, boxes) {
   const { proven, station, open, sceneIndex } = look;
+  const radius = Math.max(RADIUS, 8 / pen.scale);
   /** @type {Map<string, number>} number of discs on each box */
   const counts = new Map();
-  proven.forEach(({ nodes }, at) => {
-    if (!nodes.length) return;
+  // From the last to the first, so that they are read from left to right.
+  for (let at = proven.length - 1; at >= 0; at--) {
+    const { nodes, time_ns: time } = proven[at];
+    if (!nodes.length) continue;
     const key = keyOf(visibleFor(sceneIndex, open, nodes[0]));
     const box = boxes.find((each) => each.kind !== "frame" && keyOf(itemOf(each)) === key);
-    if (!box) return;
+    if (!box) continue;
+    const chip = box.kind === "node" && savedAt(sceneIndex, box.ref, time);
+    if (chip) {
+      const x = badgeX(box, sceneIndex.savedTensors[box.ref], chip) + chip.width - radius;
+      paintStation(pen, `${at + 1}`, x, box.y - 3, radius, at === station);
+      continue;
+    }
     const count = counts.get(key) ?? 0;
     counts.set(key, count + 1);
-    const radius = Math.max(RADIUS, 8 / pen.scale);
     const x = extentOf(sceneIndex.scene, box).left - radius - 4 - count * (2 * radius + 3);
     paintStation(pen, `${at + 1}`, x, box.y + box.height / 2, radius, at === station);
-  });
+  }
+}
+
+/**
+ * @param {import("../../../scene/scene_index.js").SceneIndex} sceneIndex
+ * @param {number} index of a node
+ * @param {number} time before its backward
+ * @returns {import("../../../types.js").SavedTensorBadge | undefined} the badge of what it saved then
+ */
+function savedAt({ scene, savedTensors }, index, time) {
+  const { runs_ns: runs, writes } = scene.nodes[index];
+  if (time < 0 || writes || (runs.length && runs[0] <= time)) return undefined;
+  const drawn = savedTensors[index].filter(({ width }) => width);
+  return drawn.find(({ state }) => state === "broken") ?? drawn[0];
 }
 
 /**
