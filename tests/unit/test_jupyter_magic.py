@@ -1,5 +1,7 @@
 """``%%autogradviz`` runs a cell like any other and displays its trace."""
 
+import re
+
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell

@@ -12,7 +12,7 @@ const GRID = 4;
 export class RibbonLayer {
   constructor() {
     this.canvas = document.createElement("canvas");
-    /** What all ribbons depend on: size, theme, fold. */
+    /** Key of what all ribbons depend on: size, theme, fold. */
     this.common = "";
     /** @type {string[]} how each ribbon looks on the canvas */
     this.looks = [];
