@@ -241,7 +241,7 @@ class StepNeedsValuesError(AutogradvizError, RuntimeError):
     """The step that ``plan`` was to run reads values, or has shapes that depend on them.
 
     Example:
-        >>> autogradviz.plan(lambda: torch.rand(3).sum().item())
+        >>> autogradviz.plan(lambda: torch.rand(300_000).sum().item())
         Traceback (most recent call last):
         autogradviz.errors.StepNeedsValuesError: ...
     """
