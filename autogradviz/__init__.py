@@ -19,8 +19,8 @@ _NAMES_BY_MODULE = {
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
     "diagnose.change": "Change",
-    "diagnose.evidence.gradients_failing_verify": "FailedFact",
-    "diagnose.evidence.not_finite_values": "NotFiniteEntry NotFiniteLedger",
+    "diagnose.evidence.gradients": "FailedFact",
+    "diagnose.evidence.tensor_values": "NotFiniteEntry NotFiniteLedger",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MemorySnapshotError MissingExtraError "
@@ -37,8 +37,8 @@ _NAMES_BY_MODULE = {
     "planning.plan_step": "plan",
     "recording.enable": "disable enable",
     "recording.record_context": "record",
-    "render.live_widget": "LiveWidget",
-    "render.distributed_run_widget": "RunWidget",
+    "render.live_pages": "LiveWidget",
+    "render.distributed_runs": "RunWidget",
     "render.widget": "TraceWidget",
     "reproduce.reproduction": "Reproduction",
     "distributed_runs": "FirstDifference OddRank RankFile Run RunFinding UnreadableFile load",

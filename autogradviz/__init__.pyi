@@ -40,9 +40,9 @@ from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
 from autogradviz.diagnose.change import Change as Change
-from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact as FailedFact
-from autogradviz.diagnose.evidence.not_finite_values import NotFiniteEntry as NotFiniteEntry
-from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger as NotFiniteLedger
+from autogradviz.diagnose.evidence.gradients import FailedFact as FailedFact
+from autogradviz.diagnose.evidence.tensor_values import NotFiniteEntry as NotFiniteEntry
+from autogradviz.diagnose.evidence.tensor_values import NotFiniteLedger as NotFiniteLedger
 from autogradviz.distributed_runs import FirstDifference as FirstDifference
 from autogradviz.distributed_runs import OddRank as OddRank
 from autogradviz.distributed_runs import RankFile as RankFile
@@ -83,8 +83,8 @@ from autogradviz.planning.plan_step import plan as plan
 from autogradviz.recording.enable import disable as disable
 from autogradviz.recording.enable import enable as enable
 from autogradviz.recording.record_context import record as record
-from autogradviz.render.distributed_run_widget import RunWidget as RunWidget
-from autogradviz.render.live_widget import LiveWidget as LiveWidget
+from autogradviz.render.distributed_runs import RunWidget as RunWidget
+from autogradviz.render.live_pages import LiveWidget as LiveWidget
 from autogradviz.render.widget import TraceWidget as TraceWidget
 from autogradviz.reproduce.reproduction import Reproduction as Reproduction
 from autogradviz.trace import Trace as Trace

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from autogradviz.breakpoints.stop_condition import StopCondition
-    from autogradviz.support.process_rank import PathLike
+    from autogradviz.support.process import PathLike
 
 EngineName: TypeAlias = Literal["auto", "native", "python"]
 

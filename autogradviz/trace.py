@@ -16,9 +16,9 @@ from autogradviz.causes import (
     identify_object,
 )
 from autogradviz.diagnose import Finding
-from autogradviz.diagnose.evidence.not_finite_values import NotFiniteValues
+from autogradviz.diagnose.evidence.tensor_values import NotFiniteValues
 from autogradviz.errors import MissingExtraError, OpsNotRecordedError, RecordingStateError
-from autogradviz.event_log.log_of_open_recording import LogSource
+from autogradviz.event_log.log import LogSource
 from autogradviz.events import VersionBumped
 from autogradviz.export import describe_formats
 from autogradviz.scene import build_scene
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
         Transfer,
     )
     from autogradviz.analysis.predict_memory import SavedMemoryModel
-    from autogradviz.analysis.selective_policies import SelectivePolicy
+    from autogradviz.analysis.selective_checkpoints import SelectivePolicy
     from autogradviz.causes import Explanation
-    from autogradviz.diagnose.evidence.not_finite_values import NotFiniteLedger
+    from autogradviz.diagnose.evidence.tensor_values import NotFiniteLedger
     from autogradviz.diagnose.fact import Fact
     from autogradviz.event_log import Log
     from autogradviz.experiments.proof import Proof
     from autogradviz.memory_snapshots import MemoryReconciliation
-    from autogradviz.render.live_widget import LiveWidget
+    from autogradviz.render.live_pages import LiveWidget
     from autogradviz.render.widget import TraceWidget
     from autogradviz.reproduce.reproduction import Reproduction
     from autogradviz.scene import Scene
@@ -936,7 +936,7 @@ class Trace:
         if redact:
             self.redacted().html(path, overwrite=overwrite, compress=compress)
             return
-        from autogradviz.render.html import REPORT, render_html
+        from autogradviz.render.pages import REPORT, render_html
 
         scene = self._viewer_scene
         page = render_html(scene, title=scene.summary.title, compress=compress)

@@ -12,14 +12,13 @@ from autogradviz.analysis.compiled_region_types import (
     SlotRun,
 )
 from autogradviz.analysis.compiled_save_places import ModuleNames
-from autogradviz.analysis.device_times import DeviceTime
-from autogradviz.analysis.device_traffic import DeviceWait, Transfer
+from autogradviz.analysis.devices import DeviceTime, DeviceWait, Transfer
 from autogradviz.analysis.fit_budget import BudgetFit
 from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
 from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
-from autogradviz.analysis.selective_policies import PolicyOp, SelectivePolicy
+from autogradviz.analysis.selective_checkpoints import PolicyOp, SelectivePolicy
 from autogradviz.analysis.types import (
     Edge,
     Graph,

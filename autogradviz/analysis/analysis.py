@@ -12,10 +12,11 @@ from autogradviz.analysis.compiled_regions import (
     build_recompiles,
 )
 from autogradviz.analysis.compiled_save_places import ModuleNames, places_of_saved
-from autogradviz.analysis.device_times import DeviceTime, build_device_times
-from autogradviz.analysis.device_traffic import (
+from autogradviz.analysis.devices import (
+    DeviceTime,
     DeviceWait,
     Transfer,
+    build_device_times,
     build_transfers,
     build_waits,
 )
@@ -25,11 +26,17 @@ from autogradviz.analysis.module_call_of_sequence_number import CallIntervals, r
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
 from autogradviz.analysis.ops import build_ops, find_creators
 from autogradviz.analysis.saved_memory import SavedMemory
-from autogradviz.analysis.saved_storage_history import build_histories, find_stored_ids
-from autogradviz.analysis.saved_tensors import build_saved
-from autogradviz.analysis.selective_checkpoint_decisions import add_policy_decisions
-from autogradviz.analysis.selective_policies import SelectivePolicy, build_selective_policies
-from autogradviz.analysis.stale_saved_tensors import find_stale
+from autogradviz.analysis.saved_tensors import (
+    build_histories,
+    build_saved,
+    find_stale,
+    find_stored_ids,
+)
+from autogradviz.analysis.selective_checkpoints import (
+    SelectivePolicy,
+    add_policy_decisions,
+    build_selective_policies,
+)
 from autogradviz.analysis.tensor_and_module_tables import (
     ParameterOwners,
     Tensors,
@@ -58,7 +65,7 @@ from autogradviz.events import (
     SourceLineRead,
     VersionBumped,
 )
-from autogradviz.support.pause_gc import collector_paused
+from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import (

@@ -17,8 +17,8 @@ from autogradviz.analysis.compiled_region_types import (
     SlotRun,
 )
 from autogradviz.analysis.compiled_save_reasons import reason_to_save, remedy_for_save
-from autogradviz.compiled_graphs.compiler_name_patterns import is_packed, unpacked_name
-from autogradviz.compiled_graphs.saved_slots_and_recomputed_ops import is_later_checkpoint
+from autogradviz.compiled_graphs.graph_text import is_packed, unpacked_name
+from autogradviz.compiled_graphs.regions import is_later_checkpoint
 from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.event_log.stacks import Locations
 from autogradviz.events import (
@@ -34,7 +34,7 @@ from autogradviz.events import (
     RegionRan,
     SlotPlanned,
 )
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import short_op_name
-from autogradviz.compiled_graphs.compiler_name_patterns import ITEM
+from autogradviz.compiled_graphs.graph_text import ITEM
 
 if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import CompiledOp

@@ -18,7 +18,7 @@ from autogradviz.events import (
     NodeSeen,
     NormRead,
 )
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

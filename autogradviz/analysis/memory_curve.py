@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
 from autogradviz.event_log.saved_bytes import Change, read_resizes, sum_bytes
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from autogradviz.analysis.tensor_and_module_tables import Tensors

@@ -12,7 +12,7 @@ from autogradviz.events import (
     NodeFinished,
     NodeStarted,
 )
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

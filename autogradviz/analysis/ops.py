@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
 from autogradviz.events import OpCalled, RegionEntered, TensorSeen
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,7 +30,7 @@ from autogradviz.events import (
     RecomputeStarted,
     RecomputeStopped,
 )
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

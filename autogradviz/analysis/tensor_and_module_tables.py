@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.types import Module, Tensor
 from autogradviz.events import ModuleEntered, ModuleSeen, ParameterSeen, TensorSeen
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from autogradviz.event_log import Log

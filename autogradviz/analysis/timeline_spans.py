@@ -23,12 +23,12 @@ from autogradviz.events import (
     RecomputeStarted,
     RecomputeStopped,
 )
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from autogradviz.analysis.device_times import DeviceTime
+    from autogradviz.analysis.devices import DeviceTime
     from autogradviz.analysis.node_runs_and_failures import NodeRun
     from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
     from autogradviz.analysis.types import Module, Region

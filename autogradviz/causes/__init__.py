@@ -1,13 +1,13 @@
 """Causes: what each line did to gradients and memory, and the way from a symptom to its cause."""
 
+from autogradviz.causes.audit import Audit as Audit
+from autogradviz.causes.audit import AuditEntry as AuditEntry
+from autogradviz.causes.audit import audit_entry as audit_entry
 from autogradviz.causes.certificate import Certificate as Certificate
 from autogradviz.causes.certificate import UnverifiedNode as UnverifiedNode
-from autogradviz.causes.entry import Audit as Audit
-from autogradviz.causes.entry import AuditEntry as AuditEntry
-from autogradviz.causes.entry import audit_entry as audit_entry
-from autogradviz.causes.explanation import Explanation as Explanation
-from autogradviz.causes.explanation import ExplanationStep as ExplanationStep
 from autogradviz.causes.findings import find_problems as find_problems
+from autogradviz.causes.why import Explanation as Explanation
+from autogradviz.causes.why import ExplanationStep as ExplanationStep
 from autogradviz.causes.why import explain_target as explain_target
 from autogradviz.causes.why import explain_targets as explain_targets
 from autogradviz.causes.why import identify_object as identify_object

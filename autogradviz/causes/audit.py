@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, overload
 
-from autogradviz.causes.changes import find_changes
-from autogradviz.causes.cuts import find_cuts
-from autogradviz.causes.exception_operands import find_refusal
+from autogradviz.causes.answer_cards import card
 from autogradviz.causes.gradient_lifetimes import find_lifetimes
+from autogradviz.causes.gradient_paths import find_cuts, find_transform_cuts
 from autogradviz.causes.kept import find_kept
-from autogradviz.causes.not_finite import find_not_finite
-from autogradviz.causes.operand_shapes import find_wrong_shapes
+from autogradviz.causes.operands import find_refusal, find_wrong_shapes
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
-from autogradviz.causes.precision import find_lost_precision
-from autogradviz.causes.transform_cuts import find_transform_cuts
-from autogradviz.causes.unused_results import find_unused_results
+from autogradviz.causes.values import find_lost_precision, find_not_finite, find_unused_results
 from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, weight_of_rule
-from autogradviz.causes.writes import find_writes
+from autogradviz.causes.writes import find_changes, find_writes
 from autogradviz.causes.zero_gradients import find_zero_gradients
-from autogradviz.diagnose.evidence.operand_origins import failed_op
-from autogradviz.support.pause_gc import collector_paused
+from autogradviz.diagnose.evidence.tensor_values import failed_op
+from autogradviz.diagnose.text_formatting import excerpts, line_text
+from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.fact import Fact
+    from autogradviz.diagnose.finding import Confidence, Mechanism
 
 
 @collector_paused()
@@ -120,3 +122,143 @@ def _merged(fact: Fact, own: Fact) -> Fact:
     if fact.mechanism == "keep":  # both say that it is kept
         return replace(merged, effect=own.effect, title=fact.effect)
     return replace(merged, effect=own.effect, title=fact.effect, weight=own.weight)
+
+
+# --- entry ----------------------------------------------------------------------------------------
+#
+# The entries of an audit: one line of the user's code and what it did to gradients or memory.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """The effect of one line on gradients, or on memory that they need, by one mechanism.
+
+    Attributes:
+        mechanism: see ``Mechanism``.
+        location: the line; None if the recording does not show it.
+        statement: the source text of the line, "" if it is unknown.
+        effect: what it changed, in numbers.
+        explanation: how, with other lines concerned.
+        confidence: "certain" if recorded events prove line and effect, "likely" if another line
+            could be the cause, "hint" if the code may be right as it is.
+        parameters: the names of the parameters concerned.
+        share: of the elements of all trained parameters, from 0 to 1.
+        others: lines that are as good a place for a change.
+        events: the sequence numbers of the events that show it.
+        fix: the change to make if it is not meant, as code or a comment; "" if unknown.
+
+    Example:
+        >>> trace.audit()
+        <Audit: nothing that needs a look>
+    """
+
+    mechanism: Mechanism
+    location: SourceLocation | None
+    statement: str
+    effect: str
+    explanation: str
+    confidence: Confidence
+    parameters: tuple[str, ...] = ()
+    share: float = 0.0
+    others: tuple[SourceLocation, ...] = ()
+    events: tuple[int, ...] = ()
+    fix: str = ""
+
+    def __str__(self) -> str:
+        place = line_text(self.location) if self.location is not None else "an unknown line"
+        lines = [
+            f"{self.mechanism:8s}{place}",
+            f"        {self.statement}" if self.statement else "",
+        ]
+        return "\n".join([*(line for line in lines if line), f"        {self.effect}"])
+
+
+class Audit(Sequence[AuditEntry]):
+    """The entries of a recording, those with the largest effect first.
+
+    It is a sequence. ``print(audit)`` lists the entries, a notebook shows each as a card with its
+    source lines.
+
+    Example:
+        >>> audit = trace.audit()
+        >>> len(audit), audit.to_json()
+        (0, '[]')
+    """
+
+    def __init__(self, entries: Sequence[AuditEntry]) -> None:
+        self._entries = tuple(entries)
+
+    @overload
+    def __getitem__(self, index: int) -> AuditEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[AuditEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> AuditEntry | tuple[AuditEntry, ...]:
+        return self._entries[index]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return self._entries == tuple(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def of(self, mechanism: Mechanism) -> tuple[AuditEntry, ...]:
+        """Return the entries of one mechanism.
+
+        Example:
+            >>> trace.audit().of("cut")
+            ()
+        """
+        return tuple(entry for entry in self._entries if entry.mechanism == mechanism)
+
+    def to_json(self) -> str:
+        """Return the entries as JSON, a list of objects with the attributes of ``AuditEntry``.
+
+        Example:
+            >>> trace.audit().to_json()
+            '[]'
+        """
+        return json.dumps([asdict(entry) for entry in self._entries], indent=2)
+
+    def __repr__(self) -> str:
+        if not self._entries:
+            return "<Audit: nothing that needs a look>"
+        return "\n".join(str(entry) for entry in self._entries)
+
+    def _repr_html_(self) -> str:
+        return (
+            "".join(
+                card(
+                    entry.effect,
+                    f"{entry.mechanism}, {entry.confidence}",
+                    [("line", entry.location)] if entry.location is not None else [],
+                    explanation=entry.explanation,
+                    fix=entry.fix,
+                )
+                for entry in self._entries
+            )
+            or "<p>Nothing that needs a look.</p>"
+        )
+
+
+def audit_entry(fact: Fact, analysis: Analysis) -> AuditEntry:
+    """Return the entry of a fact.
+
+    Args:
+        fact: the fact.
+        analysis: of the recording, for the names of parameters.
+    """
+    return AuditEntry(
+        mechanism=fact.mechanism,
+        location=fact.culprit,
+        statement=fact.culprit.text if fact.culprit is not None else "",
+        effect=fact.effect,
+        explanation="\n".join(excerpts(fact.explanation)),
+        confidence=fact.confidence,
+        parameters=tuple(analysis.leaf_name(each) for each in fact.parameters),
+        share=fact.share,
+        others=fact.others,
+        events=fact.events,
+        fix=fact.fix,
+    )

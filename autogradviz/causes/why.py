@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
+from autogradviz.causes.answer_cards import card
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.weights import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.memory import find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
-from autogradviz.diagnose.evidence.storage_uses import find_reach
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.source.source_index import assigned_names
+from autogradviz.diagnose.text_formatting import line_text
 from autogradviz.errors import UnknownTargetError
 from autogradviz.events import (
     NO_ID,
@@ -34,8 +36,10 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from autogradviz.analysis import Analysis, Op, SourceLocation
+    from autogradviz.analysis import Analysis, Op
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.fact import Fact
+
 
 NO_GRADIENT: Final = "no gradient"
 ZERO: Final = "the gradient is zero"
@@ -629,3 +633,102 @@ def _of_fact(fact: Fact) -> ExplanationStep:
 def _step(text: str, place: SourceLocation | None, seqs: Iterable[int]) -> ExplanationStep:
     statement = place.text if place is not None else ""
     return ExplanationStep(text=text, location=place, statement=statement, events=tuple(seqs))
+
+
+# --- the answer to a question: the way from a symptom to the line that caused it ------------------
+
+
+ANOTHER_LINE: Final = "another line where it can be changed"
+"""The text of an alternative that is as good a place for the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplanationStep:
+    """One step of an explanation.
+
+    Attributes:
+        text: what happened.
+        location: the line where it happened; None if no line is concerned or known.
+        statement: the source text of the line, "" if it is unknown.
+        events: the sequence numbers of the events that show it.
+
+    Example:
+        >>> trace.why("down.weight").steps[0].text
+        'down.weight got a gradient, 1 time'
+    """
+
+    text: str
+    location: SourceLocation | None
+    statement: str
+    events: tuple[int, ...]
+
+    def __str__(self) -> str:
+        lines = [self.text]
+        if self.location is not None:
+            lines += [
+                f"    {line_text(self.location)}",
+                *([f"        {self.statement}"] * bool(self.statement)),
+            ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why something is as it is: steps from the symptom to the cause.
+
+    Attributes:
+        target: what was asked about, "encoder.weight".
+        question: what was asked, "no gradient".
+        steps: from the symptom to the cause; the last one is the line to change.
+        alternatives: other lines that may be the cause, where the recording does not decide.
+        to_record: the option of ``record()`` that would record what is missing; "" if nothing is.
+
+    Example:
+        >>> print(trace.why("down.weight"))
+        down.weight: how it got its gradient
+        ...
+    """
+
+    target: str
+    question: str
+    steps: tuple[ExplanationStep, ...]
+    alternatives: tuple[ExplanationStep, ...] = ()
+    to_record: str = ""
+
+    def to_json(self) -> str:
+        """Return the explanation as JSON, an object with the attributes of this class.
+
+        Example:
+            >>> trace.why("down.weight").to_json()[:1]
+            '{'
+        """
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        parts = [f"{self.target}: {self.question}"]
+        parts += [f"{number}. {_indented(step)}" for number, step in enumerate(self.steps, 1)]
+        places = [each for each in self.alternatives if each.text == ANOTHER_LINE]
+        causes = [each for each in self.alternatives if each.text != ANOTHER_LINE]
+        parts += [f"Or change: {_place(each)}\n       {each.statement}" for each in places]
+        if causes:
+            parts.append("It may also be:")
+            parts += [f" - {_indented(step)}" for step in causes]
+        if self.to_record:
+            parts.append(f"To find out more: {self.to_record}")
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        steps = [(f"{at}. {each.text}", each.location) for at, each in enumerate(self.steps, 1)]
+        others = [(f"or: {each.text}", each.location) for each in self.alternatives]
+        last = [(f"To find out more: {self.to_record}", None)] if self.to_record else []
+        return card(self.target, self.question, [*steps, *others, *last])
+
+
+def _place(step: ExplanationStep) -> str:
+    return line_text(step.location) if step.location is not None else ""
+
+
+def _indented(step: ExplanationStep) -> str:
+    return str(step).replace("\n", "\n   ")

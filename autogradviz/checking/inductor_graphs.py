@@ -18,12 +18,12 @@ import torch
 from autogradviz.checking.op_values import OpValues
 from autogradviz.compiled_graphs.source_lines import innermost_user_line
 from autogradviz.event_log.stacks import line_of_file
-from autogradviz.recorder.torch_internals.inductor_modules import (
+from autogradviz.recorder.torch_internals.compilers import (
     inductor_compiler,
     inductor_config,
     without_autograd_cache,
 )
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference
 
 if TYPE_CHECKING:

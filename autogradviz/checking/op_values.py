@@ -17,13 +17,13 @@ import torch
 
 from autogradviz.analysis.align_ops import is_allocation
 from autogradviz.experiments.user_line import line_of_frame
-from autogradviz.recorder.ops.fingerprints import below_autograd
+from autogradviz.recorder.ops.values import below_autograd
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
     current_autograd_node,
     get_sequence_nr,
 )
-from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.kept_tensors import tensors_in

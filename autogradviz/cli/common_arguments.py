@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import AutogradvizError
 from autogradviz.event_log import is_damaged
-from autogradviz.support.standard_error import write_stderr
+from autogradviz.support.process import write_stderr
 
 if TYPE_CHECKING:
     import argparse

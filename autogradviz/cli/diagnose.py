@@ -21,8 +21,8 @@ from autogradviz.continuous_integration.sarif import to_sarif
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.distributed_runs import Run, load
 from autogradviz.render.terminal_text import print_out, render_findings
+from autogradviz.support.process import write_stderr
 from autogradviz.support.rich_classes import Text
-from autogradviz.support.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse

@@ -15,12 +15,12 @@ from autogradviz.event_log import (
     path_of_rank,
     save_new,
 )
-from autogradviz.support.process_rank import is_rank_file, last_steps_path, trace_path
+from autogradviz.support.process import is_rank_file, last_steps_path, trace_path
 
 if TYPE_CHECKING:
     import argparse
 
-    from autogradviz.support.process_rank import Rank
+    from autogradviz.support.process import Rank
     from autogradviz.trace import Trace
 
 

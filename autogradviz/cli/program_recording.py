@@ -19,8 +19,7 @@ from autogradviz.events import NodeSeen, OpCalled
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.process_rank import current_rank
-from autogradviz.support.standard_error import print_line, write_stderr
+from autogradviz.support.process import current_rank, print_line, write_stderr
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.cli.run_script import Program
     from autogradviz.diagnose import Finding
-    from autogradviz.support.process_rank import Rank
+    from autogradviz.support.process import Rank
     from autogradviz.trace import Trace
 
 

@@ -18,8 +18,8 @@ from autogradviz.render.terminal_text import (
     saved_rows,
     strip_controls,
 )
-from autogradviz.scene.display_text import block_prefix, merge_numbered_names
 from autogradviz.scene.panels import summarize
+from autogradviz.scene.text import block_prefix, merge_numbered_names
 from autogradviz.support.rich_classes import Group, Padding, Table, Text
 
 if TYPE_CHECKING:

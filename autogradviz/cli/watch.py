@@ -42,7 +42,7 @@ def _port(text: str) -> int:
 def _watch(options: argparse.Namespace) -> None:
     # Not when another command starts.
     from autogradviz.live.follow_file import FollowedFile
-    from autogradviz.live.serve_steps import serve
+    from autogradviz.live.live_recording import serve
 
     path: Path = options.trace
     if path.is_dir():

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.align_ops import OpIdentity, first_difference, identify
+from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.comparison.compare_by_line import compare_scenes
 from autogradviz.comparison.compiled_regions import compiled_differences, only_one_is_compiled
-from autogradviz.comparison.counts import count_differences, step_differences
-from autogradviz.comparison.first_different_op import first_other_op, first_other_values
 from autogradviz.comparison.gradients import gradient_differences, hash_differences
 from autogradviz.comparison.memory import memory_differences
 from autogradviz.comparison.result import Comparison, Difference
+from autogradviz.event_log.training_steps import common_steps
+from autogradviz.scene.text import merge_numbered_names
 from autogradviz.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.types import Op, SavedTensor
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,3 +128,141 @@ def _compare_scenes(
         (before.diagnose(), after.diagnose()),
         differences,
     )
+
+
+# --- differences in the number of steps, ops, saves, bytes, writes and checkpoint regions ---------
+
+
+def step_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
+    """Yield a difference in the number of steps."""
+    steps = _steps(before, after)
+    if steps[0] != steps[1]:
+        first, second = (f"{count:,}" for count in steps)
+        yield Difference(aspect="steps", what="steps that ended", before=first, after=second)
+
+
+def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
+    """Yield differences in counts; those proportional to the steps are only counted.
+
+    Ops and saves have other names in compiled code, so they are not compared with eager code; nor
+    is the peak, because what a compiled backward computes again is not seen.
+    """
+    both = (before, after)
+    steps = _steps(before, after)
+    counts = {
+        "ops": [_ops(analysis) for analysis in both],
+        "saved": [_saves(analysis) for analysis in both],
+        "writes": [_writes(analysis) for analysis in both],
+        "checkpoint": _checkpoints(*both),
+    }
+    if only_one_is_compiled(before, after):
+        counts["ops"] = counts["saved"] = [Counter(), Counter()]
+    for aspect, (first, second) in counts.items():
+        proportional = 0
+        for what in dict.fromkeys((*first, *second)):
+            old, new = first[what], second[what]
+            if old == new:
+                continue
+            if all(steps) and old * new > 0 and old * steps[1] == new * steps[0]:
+                proportional += 1
+            else:
+                yield Difference(aspect=aspect, what=what, before=f"{old:,}", after=f"{new:,}")
+        if proportional:
+            what = plural(proportional, "count")
+            yield Difference(
+                aspect=aspect, what=what, before="", after="in proportion to the steps"
+            )
+        if aspect == "saved" and not only_one_is_compiled(before, after):
+            yield from _byte_differences(before, after)
+
+
+def _steps(before: Analysis, after: Analysis) -> list[int]:
+    """Return the number of steps that ended in each recording."""
+    both = common_steps(before.steps, after.steps)
+    return [sum(step.ended for step in steps) for steps in both]
+
+
+def _ops(analysis: Analysis) -> Counter[str]:
+    return Counter(f"{op.name}, {op.phase}" for op in analysis.ops)
+
+
+def _saves(analysis: Analysis) -> Counter[str]:
+    return Counter(
+        _slot(analysis, saved) for saved in analysis.saved.values() if saved.recompute_id is None
+    )
+
+
+def _slot(analysis: Analysis, saved: SavedTensor) -> str:
+    node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+    saver = "checkpoint" if saved.is_argument else "?" if node is None else node.name
+    return f"{saver}.{saved.slot or '?'}"
+
+
+def _writes(analysis: Analysis) -> Counter[str]:
+    return Counter(
+        f"{entry.op or 'unseen'} on a saved tensor"
+        for history in analysis.histories
+        for entry in history.entries
+        if entry.kind == "written"
+    )
+
+
+def _checkpoints(before: Analysis, after: Analysis) -> list[Counter[str]]:
+    """Return the counts of regions and recomputations; numbered blocks are counted together."""
+    regions = [*before.regions, *after.regions]
+    names = merge_numbered_names(region.module or region.function or "?" for region in regions)
+    return [_regions(analysis, names) for analysis in (before, after)]
+
+
+def _regions(analysis: Analysis, names: dict[str, str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for region in analysis.regions:
+        name = names[region.module or region.function or "?"]
+        counts[f"regions of {name}"] += 1
+        for run in region.recomputations:
+            ended = (run.outcome or "unfinished").replace("_", " ")
+            counts[f"recomputations of {name}, {ended}"] += 1
+    return counts
+
+
+def _byte_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
+    peaks = [max(analysis.memory.nbytes, default=0) for analysis in (before, after)]
+    if peaks[0] != peaks[1]:
+        first, second = map(format_bytes, peaks)
+        yield Difference(aspect="saved", what="bytes at the peak", before=first, after=second)
+
+
+# --- the first op that differs, and the first op whose values differ ------------------------------
+
+
+def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
+    """Yield the first pair of ops with different names, modules, shapes or dtypes."""
+    at = first_difference(*_identities(before, after), OpIdentity.is_same_op)
+    if at is not None:
+        yield _first("ops", before.ops[at], after.ops[at])
+
+
+def first_other_values(before: Analysis, after: Analysis) -> Iterator[Difference]:
+    """Yield the first op whose values differ after identical ops."""
+    first, second = _identities(before, after)
+    at = first_difference(first, second, OpIdentity.agrees)
+    if at is not None and first[at].is_same_op(second[at]):
+        yield _first("values", before.ops[at], after.ops[at])
+
+
+def _identities(before: Analysis, after: Analysis) -> tuple[list[OpIdentity], list[OpIdentity]]:
+    """Return the ops of both recordings, up to the end of the one that has fewer."""
+    shared = min(len(before.ops), len(after.ops))
+    return identify(before.ops[:shared]), identify(after.ops[:shared])
+
+
+def _first(aspect: str, first: Op, second: Op) -> Difference:
+    return Difference(
+        aspect=aspect, what="first difference", before=_describe(first), after=_describe(second)
+    )
+
+
+def _describe(op: Op) -> str:
+    shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in op.outputs)
+    place = f" at {PurePath(str(op.location)).name}" if op.location else ""
+    return f"{op.name} → {shapes}{place}"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.compiled_save_places import uncompiled_name
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.comparison.result import Difference
-from autogradviz.compiled_graphs.view_ops import is_view
+from autogradviz.compiled_graphs.graph_text import is_view
 from autogradviz.events import NodeStarted
-from autogradviz.scene.display_text import merge_numbered_names
+from autogradviz.scene.text import merge_numbered_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

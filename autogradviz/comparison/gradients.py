@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from dataclasses import dataclass
+from math import isfinite, log2, prod, sqrt
 from pathlib import PurePath
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.compiled_save_places import uncompiled_name
-from autogradviz.comparison.gradient_factor import (
-    entry_sums,
-    factor_differences,
-    find_factor,
-)
 from autogradviz.comparison.result import Difference
-from autogradviz.comparison.rounding import rounding_between
-from autogradviz.events import NO_ID, NodeStarted
+from autogradviz.events import (
+    NO_ID,
+    ArgumentsSeen,
+    BackwardStarted,
+    LeafGradientRead,
+    NodeStarted,
+    NormRead,
+    OpCalled,
+    RankSeen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Parameter
-    from autogradviz.comparison.rounding import Rounding
+    from autogradviz.analysis.types import Op, Parameter
+
 
 MAX_DIGITS: Final = 17  # which tell any two numbers apart
 MOST: Final = 5
@@ -181,3 +188,370 @@ def _gradient_hashes(analysis: Analysis) -> dict[str, int]:
             if content != NO_ID:
                 hashes[names[event.node_id]] = content
     return hashes
+
+
+# --- the one factor by which the gradients of two recordings differ, and what may explain it ------
+#
+# A recording has the norms of gradients, and with ``record(norms=True)`` also the sums of their
+# entries. If the norms of several parameters differ by the same factor, up to rounding, the loss or
+# the gradients were probably scaled: by the number of ranks, of accumulated batches or of tokens,
+# by a loss scale, by clipping. A number explains the factor if the recordings contain it: as a
+# ratio of their sizes, or as a constant that an operator of only one of them has.
+
+
+_SAME: Final = 2e-3
+"""Two factors are the same up to this part of them, if the dtype is no coarser."""
+_EXACT: Final = 2e-4
+"""A factor is written as a whole number up to this part of it."""
+_FRACTION: Final = 1.5
+_ALL: Final = 0.9
+"""The part of the parameters that differ which a factor must explain."""
+_LEAST_LOSS_SCALE: Final = 2.0**8
+_SCALING: Final = {
+    "mul": "multiplication", "mul_": "multiplication", "_foreach_mul_": "multiplication",
+    "div": "division", "div_": "division", "_foreach_div_": "division",
+    "full": "constant tensor", "scalar_tensor": "constant tensor",
+}  # fmt: skip
+_AVERAGING: Final = ("mean", "nll_loss_forward", "nll_loss2d_forward", "mse_loss",
+                     "binary_cross_entropy", "smooth_l1_loss", "huber_loss")  # fmt: skip
+_REDUCED: Final = (*_AVERAGING, "sum")
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A factor between the gradients of two recordings.
+
+    Attributes:
+        value: those of the second recording, divided by those of the first.
+        names: the parameters that it explains.
+        others: how many have gradients in both recordings and do not differ.
+        with_sums: whether the sums of the entries have the factor too.
+    """
+
+    value: float
+    names: frozenset[str]
+    others: int
+    with_sums: bool
+
+
+def find_factor(
+    norms: Mapping[str, tuple[float, float]],
+    sums: Mapping[str, tuple[float, float]],
+    rounding: Rounding,
+) -> Factor | None:
+    """Return the factor by which most gradients that differ do so, None if they do not share one.
+
+    Args:
+        norms: of each parameter, in both recordings.
+        sums: of the entries of each gradient, as far as they are known.
+        rounding: how far rounding may move norms.
+    """
+    usable = {n: pair for n, pair in norms.items() if min(pair) > 0 and all(map(isfinite, pair))}
+    changed = {
+        name: after / before
+        for name, (before, after) in usable.items()
+        if abs(after - before) > rounding.bound(max(before, after))
+    }
+    if not changed:
+        return None
+    value = median(changed.values())
+    names = frozenset(
+        name for name in changed
+        if _agrees(usable[name], value, rounding)
+    )  # fmt: skip
+    known = [sums[name] for name in names if name in sums]
+    with_sums = bool(known) and all(
+        abs(after - value * before) <= _SAME * abs(after) + rounding.bound(usable_norm)
+        for (before, after), usable_norm in zip(
+            known, [max(usable[n]) for n in names if n in sums], strict=True
+        )
+    )
+    if len(names) < _ALL * len(changed) or (len(changed) == 1 and not with_sums):
+        return None
+    if known and not with_sums:
+        return None
+    return Factor(value, names, len(usable) - len(changed), with_sums)
+
+
+def _agrees(pair: tuple[float, float], value: float, rounding: Rounding) -> bool:
+    before, after = pair[0] * value, pair[1]
+    largest = max(before, after)
+    return abs(after - before) <= max(_SAME * largest, rounding.roundoff * 8 * largest)
+
+
+def entry_sums(analysis: Analysis, names: Mapping[int, str]) -> dict[str, float]:
+    """Return the sum of the entries of each gradient, as far as the recording has it."""
+    return {
+        names[event.tensor_id]: event.entry_sum
+        for event in analysis.log.of(LeafGradientRead)
+        if event.tensor_id in names and event.entry_sum is not None
+    }
+
+
+def factor_differences(factor: Factor, before: Analysis, after: Analysis) -> Iterator[Difference]:
+    """Yield the factor, and the numbers in the recordings that explain it."""
+    count = len(factor.names)
+    rest = f"; {factor.others:,} others are equal" if factor.others else ""
+    what = "norms and sums" if factor.with_sums else "norms"
+    yield Difference(
+        aspect="gradients",
+        what=f"{what} of {count:,} {'gradient' if count == 1 else 'gradients'}{rest}",
+        before="×1",
+        after=f"×{_number(factor.value)}",
+    )
+    seen = []
+    for what, old, new in _candidates(factor.value, before, after):
+        if (what, old, new) not in seen:
+            seen.append((what, old, new))
+            yield Difference(
+                aspect="gradients", what=f"may explain ×{_number(factor.value)}: {what}",
+                before=old, after=new,
+            )  # fmt: skip
+
+
+def _number(value: float) -> str:
+    """Return a factor with four digits; one below 1 also as a fraction, "0.125 = 1/8"."""
+    inverse = 1 / value
+    if inverse > _FRACTION and abs(inverse - round(inverse)) <= _EXACT * inverse:
+        return f"{value:.4g} (1/{round(inverse):,})"
+    if value > _FRACTION and abs(value - round(value)) <= _EXACT * value:
+        return f"{value:,.0f}"
+    return f"{value:.5g}"
+
+
+def _candidates(value: float, before: Analysis, after: Analysis) -> Iterator[tuple[str, str, str]]:
+    sizes = _sizes(before), _sizes(after)
+    for what in dict.fromkeys((*sizes[0], *sizes[1])):
+        old, new = (each.get(what, 1) for each in sizes)
+        if old != new and (_same(new / old, value) or _same(old / new, value)):
+            yield what, f"{old:,}", f"{new:,}"
+        elif old == new and old > 1 and (_same(old, value) or _same(1 / old, value)):
+            yield f"{what}, in both", f"{old:,}", f"{new:,}"
+    reductions = _reduction(before), _reduction(after)
+    if all(reductions) and reductions[0] != reductions[1]:
+        yield "reduction of the loss", *reductions
+    yield from _constants(value, before, after)
+    yield from _clipping(before, after)
+    yield from _losses(value, before, after)
+
+
+def _same(value: float, other: float) -> bool:
+    nearer = min(_SAME, abs(other - 1) / 10)  # than a factor of 1
+    return abs(value - other) <= nearer * max(abs(value), abs(other))
+
+
+def _sizes(analysis: Analysis) -> dict[str, int]:
+    """Return the numbers by which programs scale losses and gradients."""
+    log = analysis.log
+    ranks = max((event.world_size for event in log.of(RankSeen)), default=1)
+    backwards = sum(e.accumulate and e.parent_backward_id is None for e in log.of(BackwardStarted))
+    steps = sum(bool(step.optimizers) for step in analysis.steps) or 1
+    found = {"ranks": ranks}
+    if backwards % steps == 0:
+        found["backwards per step"] = backwards // steps
+    else:
+        found["backwards"] = backwards
+    forward = [op for op in analysis.ops if op.phase == "forward"]
+    losses = [
+        op for op in forward if op.name in _AVERAGING and op.inputs and not op.outputs[0].shape
+    ]
+    for op in losses[-1:]:
+        found["elements that the loss averages"] = _averaged(op)
+    batches = [op.inputs[0].shape[0] for op in forward if op.inputs and len(op.inputs[0].shape) > 1]
+    if batches:
+        found["rows of the first batch"] = batches[0]
+    whole = [t for op in forward for t in op.inputs if t.dtype in {"int64", "int32"} and t.shape]
+    if whole:
+        found["tokens"] = prod(max(whole, key=lambda t: prod(t.shape)).shape)
+    return found
+
+
+def _averaged(op: Op) -> int:
+    shape = op.inputs[1].shape if op.name.startswith("nll") and len(op.inputs) > 1 else None
+    return prod(op.inputs[0].shape if shape is None else shape)
+
+
+def _constants(value: float, before: Analysis, after: Analysis) -> Iterator[tuple[str, str, str]]:
+    """Yield the constants of operators that only one recording has, and that are the factor."""
+    scaled = _scalings(before), _scalings(after)
+    for number, other, is_after in ((scaled[1], scaled[0], True), (scaled[0], scaled[1], False)):
+        for (operation, constant), place in number.items():
+            if (operation, constant) in other:
+                continue
+            if _same(constant, value) or (constant and _same(1 / constant, value)):
+                text = f"{constant:g} at {place}"
+                yield operation, *(("none", text) if is_after else (text, "none"))
+
+
+def _reduction(analysis: Analysis) -> str:
+    """Return the reduction of the last loss, "mean" or "sum", "" if it is not known."""
+    losses = [
+        op for op in analysis.ops
+        if op.phase == "forward" and op.name in _REDUCED and not op.outputs[0].shape
+    ]  # fmt: skip
+    if not losses:
+        return ""
+    if losses[-1].name in {"mean", "sum"}:
+        return losses[-1].name
+    arguments = {e.arguments_id: e.arguments for e in analysis.log.of(ArgumentsSeen)}
+    ids = {e.seq: e.arguments_id for e in analysis.log.of(OpCalled)}
+    number = ids.get(losses[-1].seq)
+    known: dict[str, int] = json.loads("{}" if number is None else arguments.get(number, "{}"))
+    return {1: "mean", 2: "sum"}.get(known.get("reduction", 1), "")
+
+
+def _scalings(analysis: Analysis) -> dict[tuple[str, float], str]:
+    """Return the first line of each multiplication or division by a constant."""
+    arguments = {e.arguments_id: e.arguments for e in analysis.log.of(ArgumentsSeen)}
+    known = {e.seq: arguments.get(e.arguments_id, "") for e in analysis.log.of(OpCalled)
+             if e.arguments_id is not None}  # fmt: skip
+    found: dict[tuple[str, float], str] = {}
+    for op in analysis.ops:
+        if op.name in _SCALING and op.backward_node_id is None:
+            for constant in _numbers(known.get(op.seq, "")):
+                operation = _SCALING[op.name]
+                place = PurePath(str(op.location)).name if op.location else "an unknown line"
+                found.setdefault((operation, constant), place)
+    return found
+
+
+def _numbers(arguments: str) -> list[float]:
+    try:
+        values = json.loads(arguments).values() if arguments else ()
+    except (ValueError, AttributeError):
+        return []
+    return [float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
+
+
+def _clipping(before: Analysis, after: Analysis) -> Iterator[tuple[str, str, str]]:
+    """Yield the line that clips gradients, if only one recording has one."""
+    lines = [
+        next(
+            (PurePath(str(op.location)).name for op in analysis.ops
+             if op.location is not None and "clip_grad_norm" in (op.location.text or "")),
+            "",
+        )
+        for analysis in (before, after)
+    ]  # fmt: skip
+    if bool(lines[0]) != bool(lines[1]):
+        yield "clipping of the norm", lines[0] or "none", lines[1] or "none"
+
+
+def _losses(value: float, before: Analysis, after: Analysis) -> Iterator[tuple[str, str, str]]:
+    """Yield the losses, if they differ by the factor, or not at all."""
+    losses = [
+        [event.norm for event in analysis.log.of(NormRead) if event.place == "root" and event.norm]
+        for analysis in (before, after)
+    ]
+    if not all(losses):
+        return
+    old, new = (sum(each) / len(each) for each in losses)
+    if _same(new / old, value):
+        yield "the losses that backward starts from", f"{old:.4g}", f"{new:.4g}"
+        exponent = log2(value) if value > 0 else 0.5
+        if abs(exponent) >= log2(_LEAST_LOSS_SCALE) and abs(exponent - round(exponent)) < _SAME:
+            yield "a loss scale, as it is a power of two", "none", f"2^{round(exponent)}"
+    elif abs(old - new) <= _EXACT * old and abs(value - 1) > _SAME:
+        yield (
+            "the losses are equal, so gradients were scaled after them",
+            f"{old:.4g}",
+            f"{new:.4g}",
+        )
+
+
+# --- differences of gradient norms that rounding explains -----------------------------------------
+#
+# Two programs that compute the same gradients in another order, or keep other intermediate results,
+# get different bits. Rounding errors behave like a random walk (Higham and Mary, "A new approach to
+# probabilistic rounding error analysis", 2019): a sum of ``n`` terms has a relative error of a few
+# ``u * sqrt(n)``, where ``u`` is the unit roundoff. Here
+#
+# * a chain of ``depth`` ops rounds its results to the coarsest dtype that the program computes in;
+# * sums of at most ``terms`` elements are accumulated in float32, or in float64 if all is float64;
+# * terms may cancel. A gradient that is zero in exact arithmetic, as that of a bias before a batch
+#   norm, consists of rounding errors alone. Their size is that of other gradients, not its own.
+
+
+UNIT_ROUNDOFF: Final = {
+    "float64": 2.0**-53,
+    "complex128": 2.0**-53,
+    "float32": 2.0**-24,
+    "complex64": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+}
+CHAIN: Final = 4.0  # standard deviations of the error of a chain of ops
+SUM: Final = 16.0  # the same of a sum, whose terms are not independent
+CANCELLED: Final = 0.25  # of the roundoff of a term, on average over the terms that cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """The sizes that determine how far rounding may move the gradients of two programs."""
+
+    roundoff: float  # of the coarsest dtype
+    summed: float  # of the dtype in which sums are accumulated
+    depth: int  # ops in the longest chain
+    terms: int  # elements of the largest tensor
+    largest: float  # norm of the largest gradient
+
+    def bound(self, norm: float) -> float:
+        """Return the largest difference that rounding explains.
+
+        Args:
+            norm: of a gradient, the larger of the two.
+        """
+        sums = SUM * self.summed * sqrt(self.terms)
+        relative = CHAIN * self.roundoff * sqrt(self.depth) + sums
+        return relative * norm + (CANCELLED * self.roundoff + sums) * self.largest
+
+
+def rounding_between(*recordings: Analysis) -> Rounding:
+    """Return the sizes of programs that should compute the same gradients."""
+    roundoffs, depth, terms, largest = {UNIT_ROUNDOFF["float64"]}, 1, 1, 0.0
+    for analysis in recordings:
+        depth = max(depth, _depth(analysis))
+        for dtype, shape in _tensors(analysis):
+            roundoff = UNIT_ROUNDOFF.get(dtype)
+            if roundoff is not None:
+                roundoffs.add(roundoff)
+                terms = max(terms, prod(shape))
+        leaves = [node.parameter for node in analysis.graph.nodes.values()]
+        norms = [leaf.norm for leaf in leaves if leaf is not None and leaf.norm is not None]
+        largest = max([largest, *norms])
+    coarsest = max(roundoffs)
+    summed = min(coarsest, UNIT_ROUNDOFF["float32"])
+    return Rounding(roundoff=coarsest, summed=summed, depth=depth, terms=terms, largest=largest)
+
+
+def _tensors(analysis: Analysis) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield dtype and shape of the tensors that a program computed, saved and has as leaves."""
+    for op in analysis.ops:
+        for output in op.outputs:
+            yield output.dtype, output.shape
+    for node in analysis.graph.nodes.values():
+        if node.parameter is not None:
+            yield node.parameter.tensor.dtype, node.parameter.tensor.shape
+        for saved in node.saved:
+            yield saved.tensor.dtype, saved.tensor.shape
+    for region in analysis.compiled_regions:
+        for compiled in (*region.forward_ops, *region.backward_ops):
+            yield compiled.dtype, tuple(max(size, 1) for size in compiled.shape)  # -1: unknown
+
+
+def _depth(analysis: Analysis) -> int:
+    """Return the number of forward ops in the longest chain of the graph."""
+    weights = {
+        run.node_id: len(region.forward_ops)
+        for region in analysis.compiled_regions
+        for run in region.runs
+    }
+    nodes = sorted(analysis.graph.nodes.values(), key=lambda node: node.order)
+    below: dict[int, int] = {}
+    targets: dict[int, list[int]] = {}
+    for edge in analysis.graph.edges:
+        targets.setdefault(edge.source, []).append(edge.target)
+    for node in nodes:
+        longest = max((below.get(each, 0) for each in targets.get(node.node_id, ())), default=0)
+        below[node.node_id] = longest + weights.get(node.node_id, 1)
+    return max(below.values(), default=0)

@@ -108,7 +108,7 @@ class Comparison:
         Example:
             >>> autogradviz.compare(trace, trace).html("comparison.html")
         """
-        from autogradviz.render.html import REPORT, render_html
+        from autogradviz.render.pages import REPORT, render_html
 
         before, after = self._both()
         page = render_html(after, before=before, title=" → ".join(self.titles))

@@ -14,7 +14,7 @@ from autogradviz.diagnose.notebook_cell_names import with_cell_names
 from autogradviz.diagnose.rule import Rule, all_rules
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.errors import AutogradvizWarning
-from autogradviz.support.pause_gc import collector_paused
+from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

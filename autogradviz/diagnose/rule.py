@@ -2,14 +2,15 @@
 
 How to add a rule:
 
-1. Create ``diagnose/rules/<name>.py``; every module in that package is imported, so there is no
-   list to edit. If a finding of the same kind exists, reuse its slug and skip step 3.
+1. Open the file of its subject in ``diagnose/rules/``, or create one; every module in that package
+   is imported, so there is no list to edit. If a finding of the same kind exists, reuse its slug
+   and skip step 3.
 2. Write a generator function that takes an ``Evidence`` and yields a ``Draft`` for each problem.
    Decorate it with ``@rule(slug, mechanism=..., when=..., group=...)``. State the conditions under
    which the rule applies in ``when``, not in the function: ``NoError()`` for gradients that are
    wrong without an exception, ``ErrorMessage("part of PyTorch's message")`` for an exception.
-   ``diagnose/rule_order.py`` lists the groups in their order. Within a group rules are in the
-   order of their files; where that is wrong, name a neighbor: ``after="other-slug"``.
+   ``diagnose/rule_order.py`` lists the groups in their order. Where the order within a group
+   matters, name a neighbor: ``after="other-slug"``.
 3. Write its page, ``explanations/findings/<slug>.md``. A test runs the page's example and expects
    the slug first, with the marked line as culprit.
 4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.

@@ -1,7 +1,7 @@
 """Runs of several ranks: one recording for each process, read and compared together."""
 
+from autogradviz.distributed_runs.collective_differences import FirstDifference
 from autogradviz.distributed_runs.findings import RunFinding
-from autogradviz.distributed_runs.first_rank_difference import FirstDifference
 from autogradviz.distributed_runs.odd_ranks import OddRank
 from autogradviz.distributed_runs.rank_files import RankFile, UnreadableFile
 from autogradviz.distributed_runs.run import Run, load

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.support.parse_source import parse
+from autogradviz.support.source import parse
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

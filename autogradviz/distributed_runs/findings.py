@@ -11,23 +11,23 @@ from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.text_formatting import explain, short_location
 from autogradviz.distributed_runs.collective_differences import (
     RankCollectives,
+    RankOps,
+    branch_at_difference,
     find_collective_differences,
+    first_difference,
 )
 from autogradviz.distributed_runs.deciding_branch import (
     find_branch,
     find_branch_not_taken,
     find_loop,
 )
-from autogradviz.distributed_runs.first_rank_difference import (
-    RankOps,
-    branch_at_difference,
-    first_difference,
+from autogradviz.distributed_runs.gradient_differences import (
+    find_recompute_differences,
+    find_unused_parameters,
 )
 from autogradviz.distributed_runs.placement_differences import find_placement_differences
 from autogradviz.distributed_runs.rank_files import describe_ranks
-from autogradviz.distributed_runs.recompute_differences import find_recompute_differences
 from autogradviz.distributed_runs.uneven_pipeline_stages import find_uneven_stages
-from autogradviz.distributed_runs.unused_parameters import find_unused_parameters
 from autogradviz.event_log import read_kinds
 from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen
 from autogradviz.trace import load

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz import trace as traces
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.comparison.compare_traces import compare
-from autogradviz.distributed_runs.compare_gradient_norms import equal_gradients
+from autogradviz.distributed_runs.collective_differences import first_difference
 from autogradviz.distributed_runs.findings import RunFinding, find_problems
-from autogradviz.distributed_runs.first_rank_difference import first_difference
+from autogradviz.distributed_runs.gradient_differences import equal_gradients
 from autogradviz.distributed_runs.odd_ranks import (
     find_odd_ranks,
     group_ranks,
@@ -28,7 +28,7 @@ from autogradviz.distributed_runs.rank_files import (
     describe_unreadable,
     find_rank_files,
 )
-from autogradviz.distributed_runs.write_parquet import dataset, write_parquet
+from autogradviz.distributed_runs.write_reports import dataset, write_parquet
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.support.rich_classes import Table, Text
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from autogradviz.comparison.result import Comparison
-    from autogradviz.distributed_runs.first_rank_difference import FirstDifference
+    from autogradviz.distributed_runs.collective_differences import FirstDifference
     from autogradviz.distributed_runs.odd_ranks import OddRank
     from autogradviz.distributed_runs.rank_files import RankFile, UnreadableFile
     from autogradviz.distributed_runs.scene import RunScene
     from autogradviz.event_log import RankSummary
-    from autogradviz.render.distributed_run_widget import RunWidget
+    from autogradviz.render.distributed_runs import RunWidget
     from autogradviz.trace import Trace
 
 
@@ -308,7 +308,7 @@ class Run:
             ...     model(x).sum().backward()
             >>> autogradviz.load("run/").html("run.html")
         """
-        from autogradviz.distributed_runs.write_html import save_redacted, write_html
+        from autogradviz.distributed_runs.write_reports import save_redacted, write_html
 
         if not redact:
             write_html(self, path, overwrite=overwrite)
@@ -335,7 +335,7 @@ class Run:
             >>> widget = autogradviz.load("run/").widget()
         """
         from autogradviz.distributed_runs.scene import pack_run
-        from autogradviz.render.distributed_run_widget import RunWidget
+        from autogradviz.render.distributed_runs import RunWidget
 
         def open_rank(rank: int) -> bytes:
             return self.trace(rank)._packed_scene()  # noqa: SLF001
@@ -351,7 +351,7 @@ class Run:
             sys.stdout.write(f"{self}\n")
 
     def _repr_mimebundle_(self, **_: object) -> object:
-        from autogradviz.render.distributed_run_widget import bundle_run_for_cell
+        from autogradviz.render.distributed_runs import bundle_run_for_cell
 
         return bundle_run_for_cell(self.widget())
 

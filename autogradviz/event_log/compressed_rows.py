@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from autogradviz.event_log.rows_to_arrow import Run, schema, to_batch, to_columns
 from autogradviz.events import EVENT_TYPES, field_names
-from autogradviz.support.pause_gc import collector_waiting
+from autogradviz.support.process import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

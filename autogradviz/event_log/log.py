@@ -11,25 +11,30 @@ The oldest rows of a long recording are compressed to a twentieth of their size
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain, repeat, starmap
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from autogradviz.errors import RecordingStateError
 from autogradviz.event_log.compressed_rows import CompressedRows
-from autogradviz.event_log.log_segments import Segments
-from autogradviz.event_log.uncompressed_rows import Rows, joined, total
+from autogradviz.event_log.uncompressed_rows import Rows, in_rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
-from autogradviz.support.escape_surrogates import escape_surrogates
-from autogradviz.support.fast_dataclass_constructor import maker
-from autogradviz.support.fork_safe_locks import new_lock
-from autogradviz.support.pause_gc import collector_waiting
+from autogradviz.support.objects import maker
+from autogradviz.support.process import collector_paused, collector_waiting, new_lock
+from autogradviz.support.source import escape_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
 
-    from autogradviz.event_log.log_segments import Segment
+    import pyarrow as pa
+
+    from autogradviz.event_log.encode_stream import Encoder
     from autogradviz.event_log.uncompressed_rows import Columns, Row
+    from autogradviz.events.field_types import Target
+
 
 E = TypeVar("E", bound=Event)
 
@@ -290,3 +295,138 @@ def _in_order(columns: Columns) -> Columns:
         return columns
     order = sorted(range(len(seqs)), key=seqs.__getitem__)
     return [[column[place] for place in order] for column in columns]
+
+
+# --- immutable segments of a log, decoded to rows per event type on demand ------------------------
+
+
+class Segment(Protocol):
+    """A batch of a file, or compressed rows of a recording."""
+
+    @property
+    def counts(self) -> Mapping[type[Event], int]:
+        """Number of events of each kind."""
+
+    def columns(self, kinds: Collection[type[Event]]) -> Iterable[tuple[type[Event], Columns]]:
+        """Return the columns of some kinds, as lists that the caller may change."""
+
+    def batches(self) -> Iterable[pa.RecordBatch]:
+        """Return all events as columns."""
+
+    def messages(self, encoder: Encoder) -> Iterable[bytes | memoryview]:
+        """Return all events as messages of a file."""
+
+
+class EngineSegment(Segment, Protocol):
+    """Events as an engine wrote them; the ids in them can be read without decoding."""
+
+    def used_ids(self) -> Mapping[Target, AbstractSet[int]]:
+        """Return the ids of definitions that the events refer to."""
+
+    def only(self, kind: type[Event]) -> EngineSegment:
+        """Return the events of one kind."""
+
+    def decode_defined(self, kind: type[Event], ids: AbstractSet[int]) -> list[Any]:
+        """Return the values of the definitions of some ids, one row after the other."""
+
+
+class Segments:
+    """All segments of a log, oldest first."""
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._segments: list[Segment] = []
+        self._counts: Counter[type[Event]] = Counter()
+        for segment in segments:
+            self.add(segment)
+
+    def add(self, segment: Segment) -> None:
+        """Append a segment."""
+        self._segments.append(segment)
+        self._counts.update(segment.counts)
+
+    def remove(self, segment: Segment) -> None:
+        """Remove a segment."""
+        self._segments.remove(segment)
+        self._counts.subtract(segment.counts)
+
+    def count(self, kind: type[Event]) -> int:
+        """Return the number of events of a kind."""
+        return self._counts[kind]
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def columns(self, kinds: Collection[type[Event]]) -> dict[type[Event], Columns]:
+        """Return the columns of those of some kinds that occur, oldest segment first."""
+        found: dict[type[Event], Columns] = {}
+        with collector_paused():
+            for segment in self._segments:
+                for kind, columns in segment.columns(kinds):
+                    found[kind] = joined(found[kind], columns) if kind in found else columns
+        return found
+
+
+def rows_of_segment(
+    segment: Segment, kinds: Collection[type[Event]]
+) -> Iterator[tuple[type[Event], list[Row]]]:
+    """Yield the rows of some kinds."""
+    for kind, columns in segment.columns(kinds):
+        yield kind, in_rows(columns)
+
+
+# --- the events of a trace whose recording may still be open --------------------------------------
+
+
+class LogSource:
+    """Reads the events of a trace: from nowhere while it is recorded, then from memory or a file.
+
+    Attributes:
+        copy: returns a copy of the events recorded so far; None unless the recording is open.
+        add_step_listener: has a function called after each step with the number of events so far;
+            None unless the recording is open.
+        path: the file to which all events of an open recording are written, if there is one.
+        find_object: returns what identifies a live module or tensor in the recording; None for a
+            trace from a file. See ``recorder/names_in_program.py``.
+    """
+
+    def __init__(self) -> None:
+        self.copy: Callable[[], Log] | None = None
+        self.add_step_listener: Callable[[Callable[[int], None]], None] | None = None
+        self.path: Path | None = None
+        self.find_object: Callable[[object], str | tuple[str, int] | None] | None = None
+        self._read: Callable[[], Log] | None = None
+        self._reason = "the trace is being recorded; leave the with block before reading it"
+
+    @classmethod
+    def of(cls, log: Log) -> LogSource:
+        """Return the source of a complete log."""
+        source = cls()
+        source.finish(lambda: log)
+        return source
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the events can be read."""
+        return self._read is not None
+
+    def read(self) -> Log:
+        """Return all events.
+
+        Raises:
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+        """
+        if self._read is None:
+            raise RecordingStateError(self._reason)
+        return self._read()
+
+    def finish(self, read: Callable[[], Log]) -> None:
+        """Make the events of a finished recording readable."""
+        self._read, self.copy, self.add_step_listener, self.path = read, None, None, None
+
+    def detach_after_fork(self) -> None:
+        """Refuse to be read in a forked child: the recording belongs to the parent."""
+        self.copy = self.add_step_listener = self.path = None
+        self._reason = "this process was forked while recording; only the parent has the trace"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from autogradviz.errors import AutogradvizError
 from autogradviz.event_log.read_kinds import read_summary
-from autogradviz.support.process_rank import last_steps_path, launched_ns
+from autogradviz.support.process import last_steps_path, launched_ns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autogradviz.support.process_rank import Rank
+    from autogradviz.support.process import Rank
 
 
 def path_of_rank(folder: Path, rank: Rank) -> Path:

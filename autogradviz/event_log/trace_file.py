@@ -16,21 +16,21 @@ import pyarrow as pa
 
 from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
-from autogradviz.event_log import file_layout
+from autogradviz.event_log import read_files
 from autogradviz.event_log.arrow_arrays import import_pandas
 from autogradviz.event_log.arrow_message_sizes import read_messages
-from autogradviz.event_log.decode_file_batches import Batch, read_batches
 from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
-from autogradviz.event_log.log import Log
-from autogradviz.event_log.log_segments import Segments
+from autogradviz.event_log.log import Log, Segments
 from autogradviz.event_log.rank_summary import summarize, summary_footer
-from autogradviz.event_log.rows_to_arrow import schema
-from autogradviz.event_log.safe_overwrite import (
+from autogradviz.event_log.read_files import (
+    Batch,
     PathLike,
     check_not_exists,
     link_if_absent,
+    read_batches,
     temp_sibling,
 )
+from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.step_totals import step_totals
 from autogradviz.events import EVENT_TYPES, Event, RankSeen, RecordingEnded, field_names
 
@@ -90,7 +90,7 @@ def save_new(log: Log, path: PathLike) -> None:
 
 def to_bytes(log: Log) -> bytes:
     """Return the stream in the file of a log."""
-    return b"".join(_stream(log))[len(file_layout.BEGIN) :]
+    return b"".join(_stream(log))[len(read_files.BEGIN) :]
 
 
 def from_bytes(content: bytes) -> Log:
@@ -118,7 +118,7 @@ def _write(log: Log, path: Path) -> None:
 
 def _stream(log: Log) -> Iterator[bytes | memoryview]:
     """Yield the pieces of a file."""
-    writer = file_layout.Writer()
+    writer = read_files.Writer()
     yield writer.head
     if len(log) > MANY:
         import_pandas()
@@ -167,7 +167,7 @@ def is_complete_trace(path: Path) -> bool:
 
     The file of a recording that still runs, or was killed, is not complete.
     """
-    if not file_layout.is_arrow_file(path):
+    if not read_files.is_arrow_file(path):
         return False
     with suppress(NotATraceError, OSError):
         check_beginning(path)
@@ -260,7 +260,7 @@ def check_beginning(path: Path) -> None:
 
 @cache
 def _own_head() -> bytes:
-    return bytes(file_layout.Writer().head)
+    return bytes(read_files.Writer().head)
 
 
 def check_head(path: Path, content: bytes) -> None:
@@ -310,8 +310,8 @@ def _content(path: Path) -> bytes:
         message = f"{path} is not a file."
         raise NotATraceError(message)
     with path.open("rb") as file:
-        beginning = file.read(len(file_layout.BEGIN))
-        begin = file_layout.begin_size(beginning)
+        beginning = file.read(len(read_files.BEGIN))
+        begin = read_files.begin_size(beginning)
         if begin == 0 and not beginning.startswith(_MARK):
             return beginning
         file.seek(begin)

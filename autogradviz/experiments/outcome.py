@@ -12,9 +12,9 @@ import torch
 from autogradviz.errors import StepWithoutLossError
 from autogradviz.experiments.program import NotApplicableError, dense, largest_difference
 from autogradviz.experiments.statement import NotUndoneError
-from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
+from autogradviz.recorder.torch_internals.patches import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
-from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import relative_error
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch.utils.checkpoint
 
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import CHECKPOINT_GENERATOR
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from autogradviz.experiments.user_line import is_at, runs_line
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
-from autogradviz.support.parse_source import parse
-from autogradviz.support.source_lines import source_line, source_lines
+from autogradviz.support.source import parse, source_line, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

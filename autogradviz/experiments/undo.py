@@ -21,9 +21,9 @@ from torch.utils.hooks import RemovableHandle
 from autogradviz.analysis.formatting import short_path
 from autogradviz.experiments.statement import TracedLine, left_out
 from autogradviz.recorder.stops.live_saves import storage_address
-from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
+from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
-from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.user_code_frames import is_torch_code
 
 if TYPE_CHECKING:

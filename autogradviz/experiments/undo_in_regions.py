@@ -19,7 +19,7 @@ from autogradviz.experiments.program_state import RandomState
 from autogradviz.experiments.regions import followed, uncheckpointed
 from autogradviz.experiments.statement import NotUndoneError
 from autogradviz.experiments.undo import Rewritten, Undo, call_of, needs_gradient, tensors_of
-from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from autogradviz.recording.break_on_argument import read_conditions
 from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.standard_error import print_line
+from autogradviz.support.process import print_line
 
 if TYPE_CHECKING:
     import os

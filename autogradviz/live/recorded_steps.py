@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.analysis import Analysis
 from autogradviz.causes import find_problems
 from autogradviz.event_log import Log, TrainingSteps
-from autogradviz.event_log.step_events import StepEvents
-from autogradviz.event_log.training_steps import STEP_KINDS
+from autogradviz.event_log.training_steps import STEP_KINDS, StepEvents
 from autogradviz.events import (
     BackwardStarted,
     NormRead,
@@ -24,7 +23,7 @@ from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:
     from autogradviz.diagnose import Finding
-    from autogradviz.event_log.log_segments import Segment
+    from autogradviz.event_log.log import Segment
     from autogradviz.event_log.training_steps import Step
     from autogradviz.scene import Scene
 

@@ -1,9 +1,9 @@
 """Snapshots of PyTorch's CUDA allocator, read beside a recording."""
 
-from autogradviz.memory_snapshots.annotate import annotate_snapshot
-from autogradviz.memory_snapshots.reconcile import (
+from autogradviz.memory_snapshots.snapshots import (
     MemoryReconciliation,
     MemoryRow,
+    annotate_snapshot,
     reconcile_snapshot,
 )
 

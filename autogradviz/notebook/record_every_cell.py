@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
-from autogradviz.support.standard_error import print_line
+from autogradviz.support.process import print_line
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -30,7 +30,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
     tree_map,
 )
-from autogradviz.recorder.torch_internals.unreadable_tensors import inner_tensors, is_fake
+from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensors, is_fake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

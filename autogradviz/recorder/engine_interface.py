@@ -42,20 +42,19 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.event_log.log_segments import EngineSegment
+    from autogradviz.event_log.log import EngineSegment
     from autogradviz.events import Event, PackedBy
-    from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
+    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable, EngineCall
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
-    from autogradviz.recorder.backward.open_engine_call import EngineCall
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
     from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.event_writer import EventSequence
     from autogradviz.recorder.module_calls import ModuleTable
-    from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
-    from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
-    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+    from autogradviz.recorder.ops.op_arguments import OpOrigins
+    from autogradviz.recorder.saved_tensors.hooks import HookTracer
+    from autogradviz.recorder.saved_tensors.saves import SaveTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
     from autogradviz.recorder.thread_state import ThreadState, ThreadTable
 
 MAX_STACKS: Final = 20_000

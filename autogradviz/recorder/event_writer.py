@@ -36,7 +36,7 @@ tensor, and each new object is paid for again in garbage collection. Therefore:
   tuples, lists and sizes.
 
 ``make bench`` prints how the rest divides among graph, operators and stacks. In a checkpointed
-step, most of it is recording packs and unpacks (``recorder/saved_tensors/hook_wrappers.py``; for
+step, most of it is recording packs and unpacks (``recorder/saved_tensors/hooks.py``; for
 checkpoint's hooks the native engine does it in C++, ``recorder/native/checkpoint_hooks.h``) and
 reading Python state, three times per region.
 

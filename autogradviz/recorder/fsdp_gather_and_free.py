@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ParametersResharded, ParametersUnsharded, WholeParameterSeen
+from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.distributed import (
     TRANSITIONS,
     is_unsharded,
@@ -15,8 +16,7 @@ from autogradviz.recorder.torch_internals.distributed import (
     parameters_of,
     whole_parameters,
 )
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
 _NO_REGION = (None, None)
 

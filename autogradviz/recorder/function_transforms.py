@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import FUNCTION_TRANSFORMS
 
 if TYPE_CHECKING:

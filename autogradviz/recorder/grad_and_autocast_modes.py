@@ -15,8 +15,8 @@ import torch
 from torch.autograd.grad_mode import enable_grad, inference_mode, set_grad_enabled
 
 from autogradviz.events import ModeChanged
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.patches import patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,17 +11,17 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ErrorRaised, TensorsAlive
-from autogradviz.recorder.backward.backward_calls import BackwardTable, observe_backward
-from autogradviz.recorder.backward.custom_function_saves import (
+from autogradviz.recorder.backward.backward_calls import (
+    BackwardTable,
     CustomFunctionTable,
+    observe_backward,
     observe_custom_functions,
 )
 from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
 from autogradviz.recorder.backward.training_steps import StepTable, observe_optimizers
-from autogradviz.recorder.backward.user_hooks import HookTable
-from autogradviz.recorder.backward.wrap_register_hook import observe_hooks
-from autogradviz.recorder.checkpoint.kept_tensor_arguments import ArgumentTable
+from autogradviz.recorder.backward.user_hooks import HookTable, observe_hooks
 from autogradviz.recorder.checkpoint.non_reentrant_regions import (
+    ArgumentTable,
     CheckpointPairs,
     RegionTable,
     observe_checkpoint_frames,
@@ -37,29 +37,32 @@ from autogradviz.recorder.grad_and_autocast_modes import observe_modes
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
 from autogradviz.recorder.out_of_memory.failures import (
     AllocationFailures,
+    LiveMemory,
     observe_allocation_failures,
 )
-from autogradviz.recorder.out_of_memory.live_memory import LiveMemory
-from autogradviz.recorder.owners.held_graph import HeldGraphs
+from autogradviz.recorder.owners.find_owners import HeldGraphs
 from autogradviz.recorder.placement_changes import observe_placements
 from autogradviz.recorder.raised_errors import describe, explained_error
-from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
-from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
-from autogradviz.recorder.saved_tensors.save_registry import SaveTable
-from autogradviz.recorder.saved_tensors.storage_addresses import AddressTable
-from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
+from autogradviz.recorder.saved_tensors.hooks import (
+    HookPairTable,
+    HookTracer,
+    observe_disabled_hooks,
+    observe_hook_pairs,
+)
+from autogradviz.recorder.saved_tensors.saves import AddressTable, SaveTable
 from autogradviz.recorder.stream_order import observe_stream_order
-from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable, observe_requires_grad
-from autogradviz.recorder.tensors.storage_resizes import observe_resizes
-from autogradviz.recorder.tensors.version_changes_without_op import (
+from autogradviz.recorder.tensors.tensor_state import (
+    LeafTable,
     observe_increments,
+    observe_requires_grad,
+    observe_resizes,
     observe_restored_versions,
 )
 from autogradviz.recorder.torch_internals.allow_swap_tensors import (
     forget_fake_tensor,
     released_before_swap,
 )
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_recorder_frames
+from autogradviz.recorder.torch_internals.compilers import skip_recorder_frames
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
     DisableTorchFunction,
@@ -75,7 +78,7 @@ if TYPE_CHECKING:
     import torch
 
     from autogradviz.events.field_types import Target
-    from autogradviz.recorder.saved_tensors.wrap_entered_hooks import PairHandler
+    from autogradviz.recorder.saved_tensors.hooks import PairHandler
     from autogradviz.recorder.session import Session
 
 

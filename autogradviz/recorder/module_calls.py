@@ -16,17 +16,17 @@ from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleSeen, ParameterSeen
 from autogradviz.recorder.names_in_program import is_named_by_class, name_in_program
-from autogradviz.recorder.torch_internals.keep_dynamo_out import RememberedCall
-from autogradviz.recorder.torch_internals.module_call_frame import (
+from autogradviz.recorder.torch_internals.compilers import RememberedCall
+from autogradviz.recorder.torch_internals.frames import (
     let_calls_pass,
     wrap_module_call,
 )
-from autogradviz.recorder.torch_internals.patch_functions import hidden_from_compilers, patched
+from autogradviz.recorder.torch_internals.nodes import is_trainable_leaf
+from autogradviz.recorder.torch_internals.patches import hidden_from_compilers, patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     get_tracing_state,
 )
-from autogradviz.recorder.torch_internals.read_grad_fn import is_trainable_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.engine_interface import ModuleCalls, TensorIds
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
     from autogradviz.recorder.thread_state import ThreadState
 
 _Parameter: Final = torch.nn.Parameter

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.recorder.torch_internals.read_grad_fn import name_of_node
+from autogradviz.recorder.torch_internals.nodes import name_of_node
 from autogradviz.recorder.user_code_frames import RECORDER_FOLDER, is_user_code
-from autogradviz.support.source_lines import source_line
+from autogradviz.support.source import source_line
 
 if TYPE_CHECKING:
     import weakref

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import GradientPlacementsChanged, PlacementsChanged
-from autogradviz.recorder.ops.fingerprints import below_autograd, readable
-from autogradviz.recorder.ops.output_norms import sum_and_norm
+from autogradviz.recorder.ops.values import below_autograd, readable, sum_and_norm
+from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.distributed import (
     conversion_functions,
     declared_gradient,
@@ -20,8 +20,7 @@ from autogradviz.recorder.torch_internals.distributed import (
     infers_shapes,
     ranks_of_mesh,
 )
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
+from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_LAYOUT,

@@ -17,7 +17,7 @@ from autogradviz.events import (
     RankSeen,
     StepUnfinished,
 )
-from autogradviz.recorder.ops.fingerprints import below_autograd
+from autogradviz.recorder.ops.values import below_autograd
 from autogradviz.recorder.torch_internals.distributed import (
     bucket_cap_nbytes,
     coordinates_in_mesh,
@@ -28,7 +28,7 @@ from autogradviz.recorder.torch_internals.distributed import (
     rebuilt_buckets,
 )
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.process_rank import current_rank
+from autogradviz.support.process import current_rank
 
 if TYPE_CHECKING:
     import weakref

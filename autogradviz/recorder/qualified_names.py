@@ -6,7 +6,7 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.support.parse_source import parse
+from autogradviz.support.source import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

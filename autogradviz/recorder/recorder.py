@@ -32,13 +32,13 @@ from autogradviz.recorder.process_groups import RankTable
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
 from autogradviz.recorder.stops.stop_table import StopTable
-from autogradviz.recorder.torch_internals.detect_lazy_backend import (
+from autogradviz.recorder.torch_internals.private_api import require_private_api
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_OPS_WITH_LAZY,
     has_lazy_backend,
 )
-from autogradviz.recorder.torch_internals.private_api import require_private_api
 from autogradviz.recorder.verify.verifier import Verifier
-from autogradviz.support.fork_safe_locks import new_lock
+from autogradviz.support.process import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.events import Event
     from autogradviz.recorder.recorder_failures import Failures
-    from autogradviz.recorder.retention.retention_policy_base import RetentionPolicy
+    from autogradviz.recorder.retention.retention_policies import RetentionPolicy
     from autogradviz.recording_options import RecordingOptions
 
 _lock: Final = new_lock()

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import StreamAction, StreamsOrdered
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
-from autogradviz.recorder.torch_internals.patch_static_types import patched_type
+from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.patches import (
+    patched,
+    patched_in_all_modules,
+    patched_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
 from autogradviz.recording.record_context import check_model
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.standard_error import print_line
+from autogradviz.support.process import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz import event_log
 from autogradviz.errors import AutogradvizError
-from autogradviz.support.process_rank import last_steps_path
+from autogradviz.support.process import last_steps_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from autogradviz import event_log
 from autogradviz.errors import AutogradvizError, RecordingStateError
-from autogradviz.event_log.log_of_open_recording import LogSource
+from autogradviz.event_log.log import LogSource
 from autogradviz.recording.interruption_watch import InterruptionWatch
 from autogradviz.recording.last_steps_backup import LastStepsFile
 from autogradviz.support.defer_signals import uninterrupted
-from autogradviz.support.process_rank import current_rank, is_folder_path, trace_path
-from autogradviz.support.standard_error import print_line
+from autogradviz.support.process import current_rank, is_folder_path, print_line, trace_path
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder import Recorder
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recording_options import RecordingOptions
-    from autogradviz.support.process_rank import PathLike
+    from autogradviz.support.process import PathLike
 
 
 class OuterRecording(Protocol):
@@ -250,7 +249,7 @@ class Recording:
 
         If writing fails, the error is reported with the recorder's own failures.
         """
-        from autogradviz.recorder.retention.write_steps_on_bad_loss import (
+        from autogradviz.recorder.retention.retention_policies import (
             has_bad_loss,
             warn_of_loss,
         )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import save_new
 from autogradviz.recording.lifecycle import Recording, set_outer_recording
-from autogradviz.support.process_rank import current_rank
-from autogradviz.support.standard_error import print_line
+from autogradviz.support.process import current_rank, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

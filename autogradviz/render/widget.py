@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import base64
+import sys
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
 import traitlets
 
-from autogradviz.render.assets import read_script, read_style
-from autogradviz.render.compressed_script import compress_module
-from autogradviz.render.widget_cleanup import close_widgets_of_previous_run
-from autogradviz.scene.find_node_or_group import find_group, find_item
+from autogradviz.render.pages import compress_module, read_script, read_style
+from autogradviz.scene.group_graphs import find_group, find_item
 from autogradviz.scene.payload import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from anywidget import AnyWidget
+
     from autogradviz.scene.schema import Scene
+
 
 COLORS: Final = ("kind", "module", "bytes", "time", "gradient", "change")
 """Values of ``TraceWidget.color_by``; the first is the default."""
@@ -202,3 +204,38 @@ def _still_html(name: str, svg: str) -> str:
         f'<img src="data:image/svg+xml;base64,{data}" alt="The autograd graph as a picture"'
         ' style="max-width: 100%"></div>'
     )
+
+
+# --- close the widgets of a notebook cell when the cell is run again ------------------------------
+
+
+_DISPLAYED: Final[dict[str, tuple[str, list[AnyWidget]]]] = {}
+"""By cell: the id of its last run, and the widgets that the run displayed."""
+
+
+def close_widgets_of_previous_run(widget: AnyWidget) -> None:
+    """Close the widgets that the running cell displayed in its previous run; register this one.
+
+    Only for widgets that the program holds no reference to. Does nothing outside a notebook, and
+    in notebooks without cell ids.
+    """
+    cell, run = _running_cell()
+    if not cell:
+        return
+    last_run, widgets = _DISPLAYED.get(cell, (run, []))
+    if last_run != run:
+        for old in widgets:
+            old.close()
+        widgets = []
+    _DISPLAYED[cell] = (run, [*widgets, widget])
+
+
+def _running_cell() -> tuple[str, str]:
+    """Return the ids of the running cell and of this run, "" if unknown."""
+    ipython: Any = sys.modules.get("IPython")
+    shell: Any = ipython.get_ipython() if ipython is not None else None
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else None
+    if not isinstance(parent, dict):
+        return "", ""
+    cell = parent.get("metadata", {}).get("cellId") or ""
+    return str(cell), str(parent.get("header", {}).get("msg_id", ""))

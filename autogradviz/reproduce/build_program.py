@@ -44,15 +44,14 @@ from autogradviz.events import (
     TensorUnpacked,
     VersionBumped,
 )
-from autogradviz.reproduce.hook_pairs import HookPairs
-from autogradviz.reproduce.program_model import Body, Program, Statement, Value
+from autogradviz.reproduce.program import Body, HookPairs, Program, Statement, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import RaisedError, SourceLocation, Tensor
-    from autogradviz.reproduce.find_symptoms import Symptom
+    from autogradviz.reproduce.search import Symptom
 
 MOST_OPS: Final = 20_000
 """Ops of a recording that are read: the newest."""

@@ -13,11 +13,17 @@ from autogradviz.errors import NothingToReproduceError
 from autogradviz.event_log import write_over_own
 from autogradviz.events import ArgumentsSeen
 from autogradviz.reproduce.build_program import build_program
-from autogradviz.reproduce.find_contrast import contrasts, differing, ends
-from autogradviz.reproduce.find_symptoms import depends_on, find_symptoms
-from autogradviz.reproduce.reduce_program import count_statements, reduce_program
+from autogradviz.reproduce.program import spell
 from autogradviz.reproduce.run_programs import ProgramRunner
-from autogradviz.reproduce.spelling import spell
+from autogradviz.reproduce.search import (
+    contrasts,
+    count_statements,
+    depends_on,
+    differing,
+    ends,
+    find_symptoms,
+    reduce_program,
+)
 from autogradviz.reproduce.write_program import Spelling, statement_at, write_program
 
 if TYPE_CHECKING:
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.diagnose import Finding
-    from autogradviz.reproduce.program_model import Program, Statement, Value
+    from autogradviz.reproduce.program import Program, Statement, Value
     from autogradviz.reproduce.run_programs import Outcome
 
 SECONDS: Final = 30.0

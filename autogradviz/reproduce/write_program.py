@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.reproduce.program_model import statements_of
-from autogradviz.reproduce.spelling import FIRST_ONLY, Known, base_name, returns_list, spell
+from autogradviz.reproduce.program import (
+    FIRST_ONLY,
+    Known,
+    base_name,
+    returns_list,
+    spell,
+    statements_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from autogradviz.reproduce.program_model import Body, Contrast, Program, Statement, Value
+    from autogradviz.reproduce.program import Body, Contrast, Program, Statement, Value
 
 _FLOATS: Final = ("float", "bfloat", "complex")
 _FILLED: Final = {

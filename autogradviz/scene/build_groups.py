@@ -9,16 +9,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.scene.display_text import last_part, range_label
-from autogradviz.scene.group_tree_type import SECTIONS
-from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
+from autogradviz.scene.group_graphs import SECTIONS, OpenedParts
+from autogradviz.scene.layout.groups import GroupGeometry, measure
 from autogradviz.scene.loop_names import find_loop
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
-from autogradviz.scene.parts_opened_by_name import OpenedParts
+from autogradviz.scene.parameters import assigned_name
 from autogradviz.scene.schema import SceneGroup, SceneNode
-from autogradviz.scene.text_metrics import elide, text_width
-from autogradviz.scene.variable_names import assigned_name
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.scene.text import elide, last_part, range_label, text_width
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,9 +24,9 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.saved_memory import SavedBytes
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.group_tree_type import GroupTree
-    from autogradviz.scene.layout.cross_group_edges import GroupLayout
-    from autogradviz.scene.layout.flatten_group_tree import FlatGroup
+    from autogradviz.scene.group_graphs import GroupTree
+    from autogradviz.scene.layout.edges import GroupLayout
+    from autogradviz.scene.layout.groups import FlatGroup
     from autogradviz.scene.schema import CellKind, RunState
 
 _make_group = maker(SceneGroup)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.scene import panels
-from autogradviz.scene.blamed_tensors import find_blamed
 from autogradviz.scene.build_groups import build_groups
 from autogradviz.scene.call_tree import CallTree, build_call_times
 from autogradviz.scene.compiled.regions_of_nodes import (
@@ -20,27 +19,28 @@ from autogradviz.scene.compiled.tables import build_compiled_tables
 from autogradviz.scene.facts import build_facts
 from autogradviz.scene.fold import build_fold
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
+from autogradviz.scene.group_graphs import find_opened
 from autogradviz.scene.group_modules_and_repeats import group_nodes
-from autogradviz.scene.layout.flatten_group_tree import (
+from autogradviz.scene.layout.groups import (
     find_alone,
     find_node_places,
     flatten_groups,
     lay_out_groups,
 )
-from autogradviz.scene.lifelines import (
+from autogradviz.scene.node_boxes import KINDS, NodeBuilder
+from autogradviz.scene.panels import build_steps, steps_of_nodes
+from autogradviz.scene.parameters import build_unused_parameters
+from autogradviz.scene.saved_tensor_views import (
     build_counted_storages,
+    build_flame_tables,
+    build_prediction_tables,
     build_slot_reasons,
     build_storages,
 )
-from autogradviz.scene.memory_view import build_flame_tables, build_prediction_tables
-from autogradviz.scene.node_boxes import NodeBuilder
-from autogradviz.scene.parts_opened_by_name import find_opened
-from autogradviz.scene.saved_tensor_kinds import KINDS
 from autogradviz.scene.schema import Scene, SceneEdge
-from autogradviz.scene.steps import build_steps, steps_of_nodes
-from autogradviz.scene.unused_parameters import build_unused_parameters
-from autogradviz.support.fast_dataclass_constructor import maker
-from autogradviz.support.pause_gc import collector_paused
+from autogradviz.scene.stories import find_blamed
+from autogradviz.support.objects import maker
+from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -15,9 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import source_line
-from autogradviz.causes.entry import audit_entry
-from autogradviz.causes.explanation import ANOTHER_LINE
-from autogradviz.causes.why import HOW, explain_targets
+from autogradviz.causes.audit import audit_entry
+from autogradviz.causes.why import ANOTHER_LINE, HOW, explain_targets
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.rule import all_rules
 from autogradviz.events import (

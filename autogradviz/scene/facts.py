@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.analysis.formatting import format_bytes, plural, short_location
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.evidence.gradient_storages_and_steps import gradient_storages
+from autogradviz.diagnose.evidence.gradients import gradient_storages
 from autogradviz.scene.schema import SceneFact
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from autogradviz.analysis.formatting import (
     short_location,
     source_line,
 )
-from autogradviz.scene.saved_tensor_kinds import TITLES, kind_of_slot
+from autogradviz.scene.node_boxes import TITLES, kind_of_slot
+from autogradviz.scene.parameters import name_storages
 from autogradviz.scene.schema import SceneFold, SceneRibbon
-from autogradviz.scene.variable_names import name_storages
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -5,18 +5,23 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.connected_components import place_graphs
-from autogradviz.scene.display_text import last_part, range_label
 from autogradviz.scene.fold_loops import fold_loops
-from autogradviz.scene.group_tree_type import SECTIONS, GroupTree, Part, Section
-from autogradviz.scene.split_cycles import split_cycles
+from autogradviz.scene.group_graphs import (
+    SECTIONS,
+    GroupTree,
+    Part,
+    Section,
+    place_graphs,
+    split_cycles,
+)
+from autogradviz.scene.text import last_part, range_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis.types import Region
-    from autogradviz.scene.connected_components import GraphPlace
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.group_graphs import GraphPlace
 
 MIN_RUN: Final = 2
 MIN_BLOCK_NODES: Final = 2

@@ -6,14 +6,14 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from autogradviz.support.parse_source import parse
+from autogradviz.support.source import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node, SourceLocation
-    from autogradviz.scene.group_tree_type import GroupTree
+    from autogradviz.scene.group_graphs import GroupTree
 
 _LOOP = re.compile(r"(?:async )?(?:for|while)\b")
 _OUTSIDE = re.compile(r"(?:async )?(?:def|class)\b")

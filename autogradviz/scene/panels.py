@@ -29,17 +29,19 @@ from autogradviz.scene.schema import (
     SceneRegion,
     SceneSavedDiff,
     SceneSpan,
+    SceneStep,
     SceneSummary,
 )
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, Region, SavedTensor, Span
+    from autogradviz.analysis.types import Node, Op, Region, SavedTensor, Span
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+
 
 _make_span = maker(SceneSpan)
 
@@ -449,3 +451,36 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         older_nbytes=sizes.older,
         older_steps=sizes.older_steps,
     )
+
+
+# --- the training steps of a recording on the timeline --------------------------------------------
+
+
+MIN_STEPS: Final = 2
+
+
+def build_steps(analysis: Analysis) -> tuple[SceneStep, ...]:
+    """Return the steps by time."""
+    return tuple(
+        SceneStep(number=step.number, start_ns=step.start_ns, end_ns=step.end_ns, loss=step.loss)
+        for step in analysis.steps
+    )
+
+
+def steps_of_nodes(analysis: Analysis, nodes: Sequence[Node]) -> list[int | None]:
+    """Return the numbers of the steps that created nodes, None where it is unknown.
+
+    Args:
+        analysis: the recording.
+        nodes: nodes in the order of their creation.
+    """
+    steps = analysis.steps
+    if len(steps) < MIN_STEPS:
+        return [None] * len(nodes)
+    found: list[int | None] = []
+    for node in nodes:
+        if node.op is not None:
+            found.append(steps[steps.at_ns(node.op.time_ns)].number)
+        else:  # nodes without an op are few: that of the node before
+            found.append(found[-1] if found else None)
+    return found

@@ -9,7 +9,7 @@ from autogradviz.errors import NotAGraphError
 from autogradviz.event_log import write_over_own
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.scene import build_scene
-from autogradviz.support.pause_gc import collector_paused
+from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:
     import os

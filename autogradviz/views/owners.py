@@ -83,8 +83,7 @@ def owners(target: Any, *, seconds: float = 5.0, most: int = 5) -> Owners:
         SumBackward0 is kept alive by
         1. ...
     """
-    from autogradviz.recorder.owners.find_owners import find_owners
-    from autogradviz.recorder.owners.python_owners import type_name
+    from autogradviz.recorder.owners.find_owners import find_owners, type_name
     from autogradviz.recorder.torch_internals.graph_owners import is_tensor_or_node
 
     if not is_tensor_or_node(target):

@@ -22,8 +22,11 @@ from make_scene import Box, scene_of  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 from viewer_page import MOUNT  # noqa: E402
 
-from autogradviz.render.assets import read_global_script, read_style  # noqa: E402
-from autogradviz.render.compressed_script import compress_script  # noqa: E402
+from autogradviz.render.pages import (  # noqa: E402
+    compress_script,
+    read_global_script,
+    read_style,
+)
 from autogradviz.render.widget import pack  # noqa: E402
 
 NODES = (1_000, 10_000, 100_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import recordings
 from viewer_page import Stage
 
-from autogradviz.render.html import render_html
+from autogradviz.render.pages import render_html
 
 VIEWS = ("fold", "graph", "timeline", "tensors", "memory", "findings", "source")
 

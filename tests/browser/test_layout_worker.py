@@ -8,8 +8,7 @@ import pytest
 import recordings
 from viewer_page import MOUNT, Stage, serve_sources
 
-from autogradviz.render.assets import read_global_script, read_style
-from autogradviz.render.html import render_html
+from autogradviz.render.pages import read_global_script, read_style, render_html
 from autogradviz.render.widget import pack
 from autogradviz.scene.payload import to_payload
 

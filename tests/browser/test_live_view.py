@@ -9,8 +9,8 @@ import torch
 
 import autogradviz
 from autogradviz.events import LossRead
-from autogradviz.live.serve_steps import serve
-from autogradviz.render.assets import read_global_live_script, read_live_style
+from autogradviz.live.live_recording import serve
+from autogradviz.render.pages import read_global_live_script, read_live_style
 
 
 @pytest.fixture(scope="module")

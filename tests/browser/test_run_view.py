@@ -11,7 +11,7 @@ from test_accessibility import VIOLATIONS, overflowing
 
 from autogradviz.distributed_runs.scene import pack_run
 from autogradviz.distributed_runs.scene import schema as run_schema
-from autogradviz.render.distributed_run_html import render_run_html
+from autogradviz.render.distributed_runs import render_run_html
 from autogradviz.scene.payload import pack
 
 STEPS, RANKS = 40, 60

@@ -10,7 +10,7 @@ import pytest
 import recordings
 from viewer_page import Stage, closed_groups, first_open, show_view
 
-from autogradviz.render.html import render_html
+from autogradviz.render.pages import render_html
 from autogradviz.render.widget import pack
 
 

@@ -413,10 +413,10 @@ def test_backward_of_compiled_autograd_joins_its_regions():
 
 
 def test_missing_name_is_reported(monkeypatch):
-    from autogradviz.recorder.torch_internals import compiler_names
+    from autogradviz.recorder.torch_internals import compilers
 
-    missing = compiler_names.REGION_RUN._replace(path="_AutogradSavedState.not_there")
-    monkeypatch.setattr(compiler_names, "REGION_RUN", missing)
+    missing = compilers.REGION_RUN._replace(path="_AutogradSavedState.not_there")
+    monkeypatch.setattr(compilers, "REGION_RUN", missing)
     trace = record(training(torch.compile(Block(), backend="aot_eager"), 3, 8))
     messages = [event.message for event in trace.log.of(RecorderLimited)]
     assert any("not_there" in message for message in messages)

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.diagnose.rules import checkpoint_value_mismatch
+from autogradviz.diagnose.rules import checkpoint_values
 from autogradviz.events import NotFiniteSeen, OpCalled, RecorderFailed
 
 # Silently wrong programs, with their expected finding.
@@ -134,9 +134,7 @@ def test_content_is_not_read_without_fingerprints():
 
 
 def test_no_cause_is_searched_without_a_difference(monkeypatch):
-    monkeypatch.setattr(
-        checkpoint_value_mismatch, "find_cause", pytest.fail
-    )  # reads all files of the user
+    monkeypatch.setattr(checkpoint_values, "find_cause", pytest.fail)  # reads all files of the user
     with autogradviz.record() as trace:
         checkpoint(
             Block(), torch.rand(2, 8, requires_grad=True), use_reentrant=True

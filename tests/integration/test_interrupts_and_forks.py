@@ -23,13 +23,13 @@ from autogradviz.recorder.backward.backward_calls import BackwardTable
 from autogradviz.recorder.module_calls import ModuleTable
 from autogradviz.recorder.python_engine.dispatch_mode import OpMode
 from autogradviz.recorder.python_engine.node_runs import NodeRuns
-from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
+from autogradviz.recorder.python_engine.saved_tensors import SlotTable
 from autogradviz.recorder.python_engine.stack_table import StackTable
 from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 from autogradviz.recorder.retention.flight_recorder import FlightRecorder
-from autogradviz.recorder.saved_tensors.save_registry import SaveTable
-from autogradviz.recorder.torch_internals.patch_functions import patched, patched_for_compilers_too
-from autogradviz.support import fork_safe_locks
+from autogradviz.recorder.saved_tensors.saves import SaveTable
+from autogradviz.recorder.torch_internals.patches import patched, patched_for_compilers_too
+from autogradviz.support import process as fork_safe_locks
 
 
 @pytest.fixture(autouse=True)

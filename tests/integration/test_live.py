@@ -16,8 +16,8 @@ import autogradviz
 from autogradviz.errors import AutogradvizError, NotATraceError
 from autogradviz.events import LossRead, OpCalled, StepEnded
 from autogradviz.live.follow_file import FollowedFile
+from autogradviz.live.live_recording import serve
 from autogradviz.live.recorded_steps import RecordedSteps
-from autogradviz.live.serve_steps import serve
 
 PROGRAM = """
 import sys, torch, autogradviz

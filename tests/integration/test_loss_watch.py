@@ -10,7 +10,7 @@ import torch
 import autogradviz
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.events import NormRead, OpCalled, RecorderFailed, StepEnded
-from autogradviz.recorder.retention import write_steps_on_bad_loss
+from autogradviz.recorder.retention import retention_policies
 
 
 def train(steps, *, bad=(), value=math.nan, with_optimizer=True):
@@ -146,9 +146,9 @@ def test_no_step_waits_for_the_copy_of_a_loss(tmp_path, monkeypatch):
 
     def send(loss, step):
         sent.append(step)
-        return write_steps_on_bad_loss.PendingLoss(step, loss, Arrival())
+        return retention_policies.PendingLoss(step, loss, Arrival())
 
-    monkeypatch.setattr(write_steps_on_bad_loss, "copy_to_host", send)
+    monkeypatch.setattr(retention_policies, "copy_to_host", send)
     path = tmp_path / "nan.agv"
     _, _, warned, wrote = record(path, 12, bad={7}, keep_steps=4)
     assert wrote == [9]

@@ -23,7 +23,7 @@ from test_results_unchanged import check_unchanged
 import autogradviz
 from autogradviz.cli.show import overview
 from autogradviz.errors import AutogradvizWarning, NativeBuildError
-from autogradviz.event_log.referenced_definitions import PASSING
+from autogradviz.event_log.filter_and_redact import PASSING
 from autogradviz.events import (
     BackwardStarted,
     FrameSeen,
@@ -42,8 +42,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.recorder.native import build
-from autogradviz.recorder.native.native_tables import NativeFingerprints
-from autogradviz.recorder.native.nodes_and_runs import NativeNodes
+from autogradviz.recorder.native.native_tables import NativeFingerprints, NativeNodes
 from autogradviz.recorder.python_engine.engine import PythonEngine
 from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.session import Session, SessionRef

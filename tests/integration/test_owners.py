@@ -202,7 +202,7 @@ def test_other_objects_are_refused():
 
 @pytest.mark.parametrize("kept", ["list", "sum", "detached"])
 def test_owner_of_a_growing_graph_is_recorded(kept, monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.owners.held_graph._SECONDS", 60.0)
+    monkeypatch.setattr("autogradviz.recorder.owners.find_owners._SECONDS", 60.0)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

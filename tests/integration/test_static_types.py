@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from autogradviz.recorder.torch_internals.patch_static_types import patched_type
+from autogradviz.recorder.torch_internals.patches import patched_type
 
 
 class Derived(torch.Event):

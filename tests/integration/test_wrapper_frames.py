@@ -11,7 +11,7 @@ import torch
 
 import autogradviz
 from autogradviz.events import ModuleEntered
-from autogradviz.recorder.backward import wrap_register_hook
+from autogradviz.recorder.backward import user_hooks
 
 ENGINES = ["python", "native"]
 FRAMES_OF_AN_OP = 20
@@ -127,7 +127,7 @@ def test_wrapper_in_a_traceback_has_its_file_source_and_explanation():
             frames = traceback.extract_tb(error.__traceback__)
     (frame,) = [each for each in frames if "(autogradviz wrapper" in each.filename]
     path, explanation = frame.filename.split(" ", 1)
-    assert path == wrap_register_hook.__file__
+    assert path == user_hooks.__file__
     assert explanation == (
         "(autogradviz wrapper; importlib._bootstrap in this name makes warnings skip its frame)"
     )

@@ -25,8 +25,8 @@ from make_log import (
 import autogradviz
 from autogradviz import events as e
 from autogradviz.analysis import SourceLocation
-from autogradviz.causes.entry import excerpts
-from autogradviz.causes.explanation import ANOTHER_LINE, Explanation, ExplanationStep
+from autogradviz.causes.audit import excerpts
+from autogradviz.causes.why import ANOTHER_LINE, Explanation, ExplanationStep
 
 WEIGHT, INPUT, PRODUCT, VIEW, SUM, LOSS = 1, 2, 3, 4, 5, 6
 

@@ -11,10 +11,10 @@ import pytest
 from forked_child import run_in_child
 
 import autogradviz
-from autogradviz.support.fork_safe_locks import new_lock
+from autogradviz.support.process import new_lock
 
 PACKAGE = Path(autogradviz.__file__).parent
-NEVER_WAITED_FOR = {"recorder/retention/retention_policy_base.py"}
+NEVER_WAITED_FOR = {"recorder/retention/retention_policies.py"}
 """A thread that finds this lock held, or waits for one second, does not do the work."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -69,4 +69,4 @@ def test_every_lock_is_free_in_a_forked_child():
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
         if ast.unparse(call.func.value) == "threading" and call.func.attr in kinds
     }
-    assert found == {"support/fork_safe_locks.py", *NEVER_WAITED_FOR}
+    assert found == {"support/process.py", *NEVER_WAITED_FOR}

@@ -13,8 +13,7 @@ import pytest
 from make_scene import scene_of, tower, unpack
 from small_scene import small_scene
 
-from autogradviz.render.assets import read_global_script
-from autogradviz.render.html import render_html
+from autogradviz.render.pages import read_global_script, render_html
 from autogradviz.scene.payload import pack, to_payload
 
 HOSTILE = "</script><script>hacked()</script><!--&amp;\"'\u202e\U0001f600"

@@ -8,7 +8,7 @@ import pytest
 
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.scene.fold_leaves_and_views import fold_graph
-from autogradviz.support import pause_gc
+from autogradviz.support import process
 
 
 class Leaf:
@@ -53,8 +53,8 @@ def test_frozen_objects_are_counted_once(monkeypatch):
         return 5
 
     monkeypatch.setattr(gc, "get_freeze_count", count)
-    monkeypatch.setattr(pause_gc, "_was_frozen", False)
+    monkeypatch.setattr(process, "_was_frozen", False)
     for _ in range(3):
-        with pause_gc.collector_paused():
+        with process.collector_paused():
             pass
     assert len(counted) == 1

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 import autogradviz
-from autogradviz.support.parse_source import parse
+from autogradviz.support.source import parse
 
 PACKAGE = Path(autogradviz.__file__).parent
 PAGE = PACKAGE.parent / "ARCHITECTURE.md"

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from autogradviz.support import pause_gc
-from autogradviz.support.pause_gc import collector_paused, collector_waiting
+from autogradviz.support import process
+from autogradviz.support.process import collector_paused, collector_waiting
 
 
 class Ring:
@@ -19,7 +19,7 @@ class Ring:
 @pytest.fixture
 def no_frozen_objects(monkeypatch):
     gc.unfreeze()  # Python 3.12 begins with frozen objects of its own
-    monkeypatch.setattr(pause_gc, "_was_frozen", False)
+    monkeypatch.setattr(process, "_was_frozen", False)
     yield
     gc.unfreeze()
     gc.enable()

@@ -20,7 +20,7 @@ from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import Log, StepTotals, read_summary
 from autogradviz.event_log.rank_summary import read_footer
 from autogradviz.events import RankSeen, RecordingEnded, RecordingStarted, StepEnded
-from autogradviz.support.process_rank import Rank, current_rank
+from autogradviz.support.process import Rank, current_rank
 from autogradviz.trace import Trace
 
 SECOND = 10**9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autogradviz.analysis import SourceLocation
-from autogradviz.diagnose.source.rewrite_statement import detached_sum, safe_input
+from autogradviz.diagnose.source.rewrites import detached_sum, safe_input
 
 
 def at(text, lineno=3):

@@ -15,7 +15,7 @@ from autogradviz.event_log import Log
 from autogradviz.render.svg.fold import render_fold_svg
 from autogradviz.scene.build_scene import build_scene
 from autogradviz.scene.fold import SCALE
-from autogradviz.scene.saved_tensor_kinds import KINDS, kind_of_slot
+from autogradviz.scene.node_boxes import KINDS, kind_of_slot
 
 
 @settings(max_examples=150, deadline=None)

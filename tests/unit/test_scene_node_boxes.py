@@ -16,7 +16,7 @@ from autogradviz.render.widget import pack
 from autogradviz.scene.build_scene import build_scene
 from autogradviz.scene.layout.coordinates import place
 from autogradviz.scene.payload import to_payload
-from autogradviz.scene.text_metrics import elide, text_width
+from autogradviz.scene.text import elide, text_width
 
 
 def line(lineno):

@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.scene.variable_names import assigned_name, operand_name
-from autogradviz.scene.why_slot_is_saved import (
+from autogradviz.scene.parameters import assigned_name, operand_name
+from autogradviz.scene.saved_tensor_views import (
     parse_derivatives,
     read_derivatives,
     slot_sentence,

@@ -13,7 +13,7 @@ from autogradviz import Trace
 from autogradviz.analysis import Analysis
 from autogradviz.diagnose.finding import Finding
 from autogradviz.events import BackwardStarted, TensorUnpacked
-from autogradviz.render.html import render_html
+from autogradviz.render.pages import render_html
 from autogradviz.render.svg import story as pictures
 from autogradviz.render.svg.story import render_frames, render_story
 from autogradviz.scene.stories import MAX_STATIONS, StoryBuilder

@@ -6,8 +6,8 @@ import make_log as m
 
 from autogradviz.analysis import Analysis
 from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.memory import find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
-from autogradviz.diagnose.evidence.storage_uses import find_reach
 
 
 def fates(*facts, origins=(1, 2), until=10**6):

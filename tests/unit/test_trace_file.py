@@ -25,7 +25,7 @@ from autogradviz.event_log import (
     read_summary,
     save,
 )
-from autogradviz.event_log.file_layout import index_size
+from autogradviz.event_log.read_files import index_size
 from autogradviz.events import EVENT_TYPES, OpCalled, RecordingEnded, SourceLineRead
 from autogradviz.live.follow_file import FollowedFile
 

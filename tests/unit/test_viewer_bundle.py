@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from autogradviz.render.assets import (
+from autogradviz.render.pages import (
+    _INFLATE,
     EXPORT,
+    compress_module,
+    compress_script,
     read_global_run_script,
     read_global_script,
     read_run_script,
@@ -21,7 +24,6 @@ from autogradviz.render.assets import (
     read_script,
     read_style,
 )
-from autogradviz.render.compressed_script import _INFLATE, compress_module, compress_script
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "assets"

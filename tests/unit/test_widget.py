@@ -130,7 +130,7 @@ class Shell:
 def test_rerun_of_a_cell_closes_its_old_widgets(monkeypatch):
     shell = Shell()
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    monkeypatch.setattr("autogradviz.render.widget_cleanup._DISPLAYED", {})
+    monkeypatch.setattr("autogradviz.render.widget._DISPLAYED", {})
     before = set(_instances)
 
     def show():

@@ -1,5 +1,5 @@
 // @ts-check
-/** The x at which each link starts and endpoints; see `autogradviz/scene/layout/measure_groups.py`. */
+/** The x at which each link starts and endpoints; see `autogradviz/scene/layout/groups.py`. */
 
 import { isStub, portShift } from "./open_group_geometry.js";
 

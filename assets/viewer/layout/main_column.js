@@ -2,7 +2,7 @@
 /**
  * The longest path through a group: its main column.
  *
- * `autogradviz/scene/layout/main_column.py` does the same arithmetic in the same order.
+ * `autogradviz/scene/layout/groups.py` does the same arithmetic in the same order.
  */
 
 /**

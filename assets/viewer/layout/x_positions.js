@@ -2,7 +2,7 @@
 /**
  * The x of every cell of a group: straight columns without overlaps.
  *
- * `autogradviz/scene/layout/x_positions.py` explains the algorithm, and does the same arithmetic in
+ * `autogradviz/scene/layout/positions.py` explains the algorithm, and does the same arithmetic in
  * the same order.
  */
 

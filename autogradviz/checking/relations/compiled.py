@@ -27,7 +27,7 @@ from autogradviz.experiments.program import (
     named,
     tolerance_text,
 )
-from autogradviz.recorder.torch_internals.inductor_modules import (
+from autogradviz.recorder.torch_internals.compilers import (
     inductor_config,
     without_autograd_cache,
 )

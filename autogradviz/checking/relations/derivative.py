@@ -13,9 +13,9 @@ from autogradviz.checking.relations.repeatable_and_certificate import Opened, ve
 from autogradviz.checking.result import CheckEntry
 from autogradviz.diagnose.evidence.requires_grad_flow import REASONS
 from autogradviz.experiments.program import NotApplicableError
-from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
+from autogradviz.recorder.torch_internals.patches import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
-from autogradviz.recorder.torch_internals.unreadable_tensors import (
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
     FREED,
     class_text,
     dispatches,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.checking.formulas.formula_calls import FormulaCall
     from autogradviz.checking.formulas.judge_formula import Judgment
     from autogradviz.checking.result import Outcome
-    from autogradviz.diagnose.evidence.gradients_failing_verify import FailedFact
+    from autogradviz.diagnose.evidence.gradients import FailedFact
     from autogradviz.experiments.program import Program
 
 

@@ -11,9 +11,9 @@ from autogradviz.checking.relations.derivative import run_wide
 from autogradviz.checking.result import CheckEntry
 from autogradviz.experiments.program import dense, named
 from autogradviz.experiments.user_line import user_line
-from autogradviz.recorder.ops.fingerprints import below_autograd
+from autogradviz.recorder.ops.values import below_autograd
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
-from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import relative_error
 from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
 

@@ -19,7 +19,7 @@ from autogradviz.experiments.program import (
     tolerance_text,
 )
 from autogradviz.experiments.regions import uncheckpointed
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.verify.compare_gradients import ROUNDING
 
 if TYPE_CHECKING:

@@ -6,32 +6,36 @@ import re
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.code_run_between import IN_WINDOW, REACHABLE
-from autogradviz.diagnose.blame.mode_or_context_set import (
+from autogradviz.diagnose.blame.gradients_lost import find_requires_grad_write
+from autogradviz.diagnose.blame.state_causes import (
     SETTERS,
     context_name,
     find_context,
+    find_data_reassignment,
+    find_deletion,
+    find_functional_call,
+    find_random_call,
     names_bound_to,
 )
-from autogradviz.diagnose.blame.python_numpy_random import find_random_call
-from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_candidate, best_line
-from autogradviz.diagnose.blame.reference_deletion import find_deletion
-from autogradviz.diagnose.blame.requires_grad_set import find_requires_grad_write
-from autogradviz.diagnose.blame.state_paths import attribute_name, item_key, owners
-from autogradviz.diagnose.blame.state_write_candidates import FileWrite, find_writes
-from autogradviz.diagnose.blame.tensor_memory_or_dtype_replaced import (
-    find_data_reassignment,
-    find_functional_call,
+from autogradviz.diagnose.blame.state_writers import (
+    IN_WINDOW,
+    REACHABLE,
+    FileWrite,
+    LineCandidate,
+    attribute_name,
+    best_candidate,
+    best_line,
+    find_writes,
+    item_key,
+    owners,
 )
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.name_writes import closures, creations
-from autogradviz.diagnose.source.writes_in_threads import thread_dispatches
+from autogradviz.diagnose.source.writes import closures, creations, thread_dispatches
 from autogradviz.events import StateChanged, VersionBumped
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
-    from autogradviz.diagnose.blame.state_paths import Path
+    from autogradviz.diagnose.blame.state_writers import Path, RecomputeWindow
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.source.python_numpy_mutating_calls import Direction
     from autogradviz.events import StateChange

@@ -16,11 +16,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.diagnose.blame.unrecorded_detach import CREATING, NUMBERS, NumberReads
+from autogradviz.diagnose.blame.gradients_lost import CREATING, NUMBERS, NumberReads
 from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.statement_names import names_assigned, names_read
+from autogradviz.diagnose.source.assignments import names_assigned, names_read
 from autogradviz.events import NO_ID, BackwardStarted, FunctionMarked
 
 if TYPE_CHECKING:

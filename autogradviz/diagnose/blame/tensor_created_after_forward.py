@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.find_state_writer import find_culprit
-from autogradviz.diagnose.blame.state_paths import both_objects
+from autogradviz.diagnose.blame.state_writers import both_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
+    from autogradviz.diagnose.blame.state_writers import RecomputeWindow
     from autogradviz.events import StateChanged
 
 

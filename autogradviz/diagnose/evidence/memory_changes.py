@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.change import Change
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.name_writes import writes
+from autogradviz.diagnose.source.writes import writes
 from autogradviz.events import GradAccumulated, ModuleEntered, OldGraphHeld
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, SavedTensor, SourceLocation, Tensor
     from autogradviz.diagnose.change import ChangeKind
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.step_memory import Need, StepMemory
+    from autogradviz.diagnose.evidence.memory import Need, StepMemory
 
 MOST: Final = 3
 _COST: Final[tuple[ChangeKind, ...]] = (

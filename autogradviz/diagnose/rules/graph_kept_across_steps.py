@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.source.rewrite_statement import detached_sum
+from autogradviz.diagnose.source.rewrites import detached_sum
 from autogradviz.events import BackwardStarted, TensorReleased
 
 if TYPE_CHECKING:

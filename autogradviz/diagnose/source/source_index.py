@@ -11,8 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.event_log.stacks import line_of_file
-from autogradviz.support.parse_source import parse
-from autogradviz.support.source_lines import forget_changed_lines, source_lines
+from autogradviz.support.source import forget_changed_lines, parse, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.align_ops import first_difference, side_by_side
 from autogradviz.diagnose.text_formatting import short_location
-from autogradviz.distributed_runs.first_rank_difference import RankOps
+from autogradviz.distributed_runs.collective_differences import RankOps
 from autogradviz.distributed_runs.scene.schema import OpDifference, OpPair
 
 if TYPE_CHECKING:

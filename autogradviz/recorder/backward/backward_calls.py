@@ -6,23 +6,30 @@ When the engine is entered the graph is walked, read, and each node gets a hook,
 
 from __future__ import annotations
 
+import functools
 import sys
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+import torch.autograd.graph
+from torch.autograd.function import FunctionCtx
 
-from autogradviz.events import BackwardEnded, BackwardStarted, RecorderLimited
-from autogradviz.recorder.backward.open_engine_call import EngineCall, engine_options, node_of
-from autogradviz.recorder.raised_errors import frames_of
-from autogradviz.recorder.torch_internals.keep_dynamo_out import (
-    is_compiled_autograd_enabled,
-    skip_frame,
+from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
+    ContextTensorKept,
+    FunctionMarked,
+    GradientBuffersOffered,
+    RecorderLimited,
 )
-from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
+from autogradviz.recorder.raised_errors import frames_of
+from autogradviz.recorder.torch_internals.compilers import is_compiled_autograd_enabled, skip_frame
+from autogradviz.recorder.torch_internals.nodes import is_trainable_leaf, safe_grad_fn
+from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
-from autogradviz.support.pause_gc import collector_waiting
+from autogradviz.support.process import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,9 +37,12 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.backward.training_steps import StepTable
     from autogradviz.recorder.backward.user_hooks import HookTable
-    from autogradviz.recorder.engine_interface import Nodes, Runs, TensorIds
+    from autogradviz.recorder.engine_interface import Engine, FunctionFacts, Nodes, Runs, TensorIds
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
+    from autogradviz.recorder.thread_state import ThreadState
+    from autogradviz.recorder.user_code_frames import Place
+
 
 _COMPILED = "compiled autograd also compiles hooks: only the graph of such a backward is recorded"
 
@@ -200,3 +210,180 @@ def observe_backward(
     # torch.autograd holds the same function under the same name, and so may other modules.
     with patched_in_all_modules("_engine_run_backward", original, run_backward):
         yield
+
+
+# --- open engine call -----------------------------------------------------------------------------
+#
+# One call into the autograd engine of PyTorch: its options, and what is open on its thread.
+
+
+class EngineCall:
+    """One call into the autograd engine of PyTorch."""
+
+    def __init__(
+        self,
+        backward_id: int,
+        state: ThreadState,
+        engine: Engine,
+        *,
+        keep_graph: bool,
+        limited: bool,
+    ) -> None:
+        self.backward_id = backward_id
+        self.keep_graph = keep_graph
+        self.limited = limited  # only the gradients of some inputs are computed
+        self.state = state
+        self.failed_node: tuple[int, int] | None = None
+        """(node, backward) that was running when the engine raised."""
+        self._engine = engine
+        self.runs_before = engine.run_count()
+        self._depths = (len(state.calls), len(state.regions), len(state.marks))
+        self.outer: EngineCall | None = None
+        """The call whose node made this one."""
+        self.callers: tuple[int, list[Place]] | None = None
+        """The stack of the call and its id, for threads that work for the call."""
+
+    def interrupted_node(self) -> tuple[int, int] | None:
+        """Return the node and backward that were running when the engine raised, None if none."""
+        node_id = self._engine.failed_run(self.backward_id)
+        return None if node_id is None else (node_id, self.backward_id)
+
+    def restore_thread(self) -> None:
+        """Close the modules, regions and nodes that an exception left open on the thread."""
+        calls, regions, marks = self._depths
+        del self.state.calls[calls:]
+        del self.state.regions[regions:]
+        del self.state.marks[marks:]
+        self._engine.drop_runs(self.runs_before)
+
+
+def node_of(output: Any) -> Any:
+    """Return the node of a root or an input of a backward, None for a leaf."""
+    if isinstance(output, torch.autograd.graph.GradientEdge):
+        return output.node
+    return output.grad_fn if isinstance(output, torch.Tensor) else None
+
+
+def engine_options(arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """Return the engine's arguments by name: retain_graph, create_graph, inputs, ..."""
+    given = dict(zip(("gradients", "retain_graph", "create_graph", "inputs"), arguments))  # noqa: B905
+    given.update(named)
+    return {
+        "retain_graph": bool(given.get("retain_graph")),
+        "create_graph": bool(given.get("create_graph")),
+        "accumulate_grad": bool(given.get("accumulate_grad", True)),
+        "inputs": given.get("inputs") or (),
+    }
+
+
+# --- custom Functions: the line that saved, marked tensors, kept tensors, and offered buffers -----
+#
+# NOTE [ Offered buffers ] From PyTorch 2.15 on, ``ctx.input_grad_buffers`` has the sums of the
+# gradients that have arrived so far at the inputs of a Function. Its backward may add to them in
+# place and return None. The engine offers a buffer only if nothing else refers to its storage, and
+# none while a dispatch mode is active. So a recording with the Python engine and operators has
+# none. The native engine reads storages without creating their Python objects, which would be such
+# references.
+
+
+_METHODS: Final = ("save_for_backward", "mark_dirty", "mark_non_differentiable")
+_BUFFERS: Final = "input_grad_buffers"
+
+
+class CustomFunctionTable:
+    """Records the tensors that custom Functions save and mark."""
+
+    def __init__(self, session: Session, tensors: TensorIds, facts: FunctionFacts) -> None:
+        self._session = session
+        self._intern = tensors.intern
+        self._facts = facts
+        self.on_compiled: Callable[[Any, int], None] | None = None
+        """Called with each walked node of a compiled region and its id."""
+
+    def on_save(self, ctx: Any) -> None:
+        """Remember when ``save_for_backward`` was called, and the line."""
+        number = getattr(ctx, "_sequence_nr", None)  # functorch's ctx has none
+        if number is None:
+            return
+        session = self._session
+        self._facts.saved(number(), session.event_count - 1, session.stack_id())
+
+    def on_mark(self, name: str, ctx: Any, tensors: tuple[Any, ...]) -> None:
+        """Record a call of ``mark_dirty`` or ``mark_non_differentiable``."""
+        number = getattr(ctx, "_sequence_nr", None)
+        stack_id = self._session.stack_id()
+        with DisableTorchFunction():
+            marked = tuple(self._intern(t) for t in tensors if isinstance(t, torch.Tensor))
+        function = type(ctx).__name__.removesuffix("Backward")
+        sequence_nr = None if number is None else number()
+        if sequence_nr is not None and name == "mark_dirty":
+            self._facts.marked_dirty(sequence_nr, frozenset(marked))
+        self._session.emit(FunctionMarked, function, name, sequence_nr, marked, stack_id=stack_id)
+
+    def on_offer(self, buffers: tuple[torch.Tensor | None, ...]) -> None:
+        """Record the buffers that the engine offers to the node that runs on this thread."""
+        session = self._session
+        with DisableTorchFunction():
+            offered = tuple([self._intern(each) for each in buffers if each is not None])
+        if offered:
+            run = session.engine.innermost_run() or (None, None)
+            session.emit(GradientBuffersOffered, *run, offered, stack_id=session.stack_id())
+
+    def read_context(self, node: Any, node_id: int) -> None:
+        """Record the tensors that a Function keeps as attributes of ``ctx``, which is its node."""
+        function = getattr(node, "_forward_cls", FunctionCtx)
+        if self.on_compiled is not None and hasattr(function, "_aot_id"):
+            self._session.always_guarded("compile", self.on_compiled, node, node_id)
+        if function.__module__.startswith("torch."):
+            return
+        for name, value in vars(node).items():
+            # A parameter lives on anyway.
+            if type(value) is not torch.Tensor or is_trainable_leaf(value):
+                continue
+            self._session.emit(
+                ContextTensorKept, node_id, name, self._intern(value),
+                safe_grad_fn(value) is node,
+                stack_id=self._facts.stack_of(node._sequence_nr()),  # noqa: SLF001
+            )  # fmt: skip
+
+
+@contextmanager
+def observe_custom_functions(session: Session, functions: CustomFunctionTable) -> Iterator[None]:
+    """Record what custom Functions do with their ``ctx`` while the context is open."""
+    originals = {name: getattr(FunctionCtx, name) for name in _METHODS}
+    ours: dict[str, Any] = {
+        name: _wrapper(session, functions, name, each) for name, each in originals.items()
+    }
+    buffers = vars(FunctionCtx).get(_BUFFERS)
+    if buffers is not None and session.with_ops:
+        ours[_BUFFERS] = property(_reader(session, functions, buffers), doc=buffers.__doc__)
+    with patched(FunctionCtx, **ours):
+        yield
+
+
+def _reader(session: Session, functions: CustomFunctionTable, original: property) -> Any:
+    @skip_frame
+    def read(ctx: Any) -> Any:
+        buffers = original.__get__(ctx)
+        session.guarded("custom functions", functions.on_offer, buffers)
+        return buffers
+
+    return read
+
+
+def _wrapper(
+    session: Session, functions: CustomFunctionTable, name: str, original: Callable[..., None]
+) -> Callable[..., None]:
+    def record(ctx: Any, tensors: tuple[Any, ...]) -> None:
+        if name == "save_for_backward":
+            functions.on_save(ctx)
+        else:
+            functions.on_mark(name, ctx, tensors)
+
+    @skip_frame
+    @functools.wraps(original)
+    def call(ctx: Any, *tensors: Any) -> None:
+        session.guarded("custom functions", record, ctx, tensors)
+        original(ctx, *tensors)
+
+    return call

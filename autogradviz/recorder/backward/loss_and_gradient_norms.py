@@ -30,16 +30,15 @@ from autogradviz.events import (
     RecorderLimited,
     StepNormRead,
 )
-from autogradviz.recorder.ops.fingerprints import below_autograd, is_plain, readable
-from autogradviz.recorder.ops.output_norms import sum_and_norm
+from autogradviz.recorder.ops.values import below_autograd, is_plain, readable, sum_and_norm
 from autogradviz.recorder.torch_internals.distributed import infers_shapes
-from autogradviz.recorder.torch_internals.plain_tensors_and_versions import version_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_LAYOUT,
     completed_inner_tensor,
     layout_number,
     layout_of,
+    version_of,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from autogradviz.events import Place
     from autogradviz.recorder.engine_interface import TensorIds
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
     # Backward, tensor, place, what is read, and the layout if that is the part of a ``DTensor``.
     Reading = tuple[int, int, Place, torch.Tensor, int]

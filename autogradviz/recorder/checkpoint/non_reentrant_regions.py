@@ -6,40 +6,53 @@ recomputation. The exception at the exit of the second distinguishes an early st
 
 from __future__ import annotations
 
+import weakref
 from contextlib import contextmanager
+from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
+from autogradviz.events import (
+    NO_ID,
+    RecomputeStarted,
+    RecomputeStopped,
+    RegionEntered,
+    RegionExited,
+)
 from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.checkpoint.inspect_user_code import without_wrappers
-from autogradviz.recorder.torch_internals.checkpoint_frame import (
+from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.frames import (
     closure_vars,
     determinism_check,
     has_error_callback,
     plain_arguments,
+    saved_arguments,
     stops_early,
 )
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
+    DisableTorchFunction,
     RecomputationHook,
     StopRecomputationError,
     current_exec_group,
 )
-from autogradviz.support.identity_table import IdentityTable
+from autogradviz.recorder.torch_internals.wrapper_tensors import version_of
+from autogradviz.support.defer_signals import callback_of_weakref
+from autogradviz.support.objects import IdentityTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.checkpoint.kept_tensor_arguments import ArgumentTable
     from autogradviz.recorder.checkpoint.state_diff import StateTable
     from autogradviz.recorder.module_calls import ModuleTable
-    from autogradviz.recorder.saved_tensors.wrap_entered_hooks import Plan
-    from autogradviz.recorder.session import Session
+    from autogradviz.recorder.saved_tensors.hooks import Plan
+    from autogradviz.recorder.saved_tensors.saves import SaveTable
+    from autogradviz.recorder.session import Session, SessionRef
+
 
 _FRAME = "_autogradviz_frame"
 
@@ -194,3 +207,57 @@ def observe_checkpoint_frames() -> Iterator[None]:
         patched(RecomputationHook, __init__=keeping_frame(RecomputationHook.__init__)),
     ):
         yield
+
+
+# --- the tensor arguments that a checkpointed region keeps instead of its activations -------------
+
+
+class ArgumentTable:
+    """Records the arguments that checkpoint frames hold, and their release."""
+
+    def __init__(self, session: Session, saves: SaveTable) -> None:
+        self._session = session
+        self._saves = saves
+        self._frames: dict[int, weakref.ref[Any]] = {}  # by the first of their saves
+        self._ref = session.ref(self)
+
+    def add(self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None) -> None:
+        """Record the tensors that a frame keeps for its recomputation."""
+        with DisableTorchFunction():
+            saved_ids = self._save(frame, region, stack_id)
+        if saved_ids:
+            released = callback_of_weakref(partial(_on_frame_freed, self._ref, saved_ids))
+            self._frames[saved_ids[0]] = weakref.ref(frame, released)
+
+    def _save(
+        self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None
+    ) -> list[int]:
+        saved_ids = []
+        for index, tensor in saved_arguments(frame):
+            version = version_of(tensor)
+            saved_id = self._saves.new(
+                tensor,
+                packed_by="checkpoint",
+                slot=f"args[{index}]",
+                version=None if version == NO_ID else version,
+                region=region,
+                stack_id=stack_id,
+            )
+            saved_ids.append(saved_id)
+        return saved_ids
+
+    def on_frame_freed(self, saved_ids: list[int]) -> None:
+        """Record that a frame died with its arguments."""
+        self._session.always_guarded("release", self._release, saved_ids)
+
+    def _release(self, saved_ids: list[int]) -> None:
+        self._frames.pop(saved_ids[0], None)
+        thread = self._session.threads.local.state.number
+        for saved_id in saved_ids:
+            self._saves.released(saved_id, thread)
+
+
+def _on_frame_freed(table: SessionRef[ArgumentTable], saved_ids: list[int]) -> None:
+    """Record that a frame has died, which may be after the recording."""
+    if table.target is not None:
+        table.target.on_frame_freed(saved_ids)

@@ -51,7 +51,7 @@ from autogradviz.recorder.checkpoint.walked_module_attributes import (
     is_hook_table,
     is_user_attribute,
 )
-from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
 from autogradviz.recorder.user_code_frames import is_library
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import torch
 
 from autogradviz.event_log.state_reading_and_change import ALIVE, DEAD, StateValue
-from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
     PLAIN_TENSORS,
     version_of,
 )

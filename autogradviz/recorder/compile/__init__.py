@@ -10,14 +10,14 @@ none of our frames is on the stack while PyTorch traces. No option, pass, backen
 set. These replacements are installed when the compilers are loaded, and stay installed while they
 run. A graph is turned into plain values at once (``read_graph_module.py``), because PyTorch strips
 it later; sizes that are symbolic are read as text and hint, so that no guard is added. A graph from
-AOTAutograd's cache is text (``compiled_graphs/read_graph_text.py``); so are the logs of
+AOTAutograd's cache is text (``compiled_graphs/graph_text.py``); so are the logs of
 ``TORCH_TRACE``, which ``export/import_compile_trace.py`` reads without PyTorch.
 
 - graphs of a region, inlined hooks, decisions of the cache: ``observe_aot_autograd.py``.
 - why the partitioner may not compute an op again: ``min_cut_reasons.py``: edges of the graph that
   it cuts.
 - saved slots, recomputed ops and their causes: the module
-  ``compiled_graphs/saved_slots_and_recomputed_ops.py``; the two graphs imply them.
+  ``compiled_graphs/regions.py``; the two graphs imply them.
 - graphs of Dynamo, breaks, recompiles, compiled autograd: ``observe_dynamo.py``; breaks and guards
   from lists that PyTorch fills anyway.
 - a region that was compiled before the recording: ``find_compiled_before.py``: through the class of

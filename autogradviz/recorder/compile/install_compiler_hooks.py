@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import RecorderLimited
 from autogradviz.recorder.compile.leave_out_generated_code_ops import CompiledCode
-from autogradviz.recorder.compile.observe_aot_autograd import (
+from autogradviz.recorder.compile.observe_compilers import (
     AotTable,
+    DynamoTable,
     before,
     reading_cache_keys,
     reading_min_cuts,
 )
-from autogradviz.recorder.compile.observe_dynamo import DynamoTable
 from autogradviz.recorder.compile.region_runs import NodeIds, RegionRuns
 from autogradviz.recorder.compile.region_table import CompiledRegions
-from autogradviz.recorder.torch_internals import compiler_names as names
-from autogradviz.recorder.torch_internals.patch_functions import patched_for_compilers_too
-from autogradviz.recorder.torch_internals.tracing_state import compiling_listener
+from autogradviz.recorder.torch_internals import compilers as names
+from autogradviz.recorder.torch_internals.modes import compiling_listener
+from autogradviz.recorder.torch_internals.patches import patched_for_compilers_too
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 
 from autogradviz.events import MemoryBudgetChanged, RegionRan
-from autogradviz.recorder.compile.observe_aot_autograd import DEFAULT_BUDGET, memory_budget
+from autogradviz.recorder.compile.observe_compilers import DEFAULT_BUDGET, memory_budget
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:

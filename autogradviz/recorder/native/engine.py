@@ -22,24 +22,30 @@ from autogradviz.recorder import engine_interface
 from autogradviz.recorder.compile.leave_out_generated_code_ops import OVERLOAD_CODE
 from autogradviz.recorder.engine_interface import GraphTables, Tables
 from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.recorder.native.checkpoint_hooks import CheckpointHooks
-from autogradviz.recorder.native.data_attribute import observe_data_reads
 from autogradviz.recorder.native.native_tables import (
+    KINDS,
     NativeDeviceSpans,
     NativeFingerprints,
     NativeFunctions,
+    NativeModuleCalls,
+    NativeNodes,
     NativeRecentTensors,
+    NativeRuns,
     NativeSaves,
     NativeTensors,
+    UndecodedRows,
+    frames_of,
 )
-from autogradviz.recorder.native.nodes_and_runs import NativeModuleCalls, NativeNodes, NativeRuns
-from autogradviz.recorder.native.stacks import NativeStacks
+from autogradviz.recorder.native.recorder_parts import (
+    CheckpointHooks,
+    NativeStacks,
+    observe_data_reads,
+)
 from autogradviz.recorder.native.state_walk_snapshot import take_snapshot
-from autogradviz.recorder.native.undecoded_rows import KINDS, UndecodedRows, frames_of
-from autogradviz.recorder.ops.collective_waits import observe_waits
+from autogradviz.recorder.ops.collectives import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
-from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, FakeTensor
+from autogradviz.recorder.torch_internals.wrapper_tensors import LIMITS, FakeTensor
 from autogradviz.support.defer_signals import without_raising
 
 if TYPE_CHECKING:
@@ -48,17 +54,17 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from autogradviz.events import Event
-    from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
+    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
     from autogradviz.recorder.engine_interface import WrapHooks
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.native.extension_types import Extension, Recording
-    from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
-    from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
-    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+    from autogradviz.recorder.ops.op_arguments import OpOrigins
+    from autogradviz.recorder.saved_tensors.hooks import HookTracer
+    from autogradviz.recorder.saved_tensors.saves import SaveTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
     from autogradviz.recorder.thread_state import ThreadState
 
 _SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen)

@@ -2,22 +2,70 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.events import NO_ID
-from autogradviz.recorder.ops.recent_outputs_to_walk import RecentOutputs
-from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
-from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
+import pyarrow as pa
+
+from autogradviz.event_log.encode_stream import to_batches
+from autogradviz.event_log.filter_and_redact import DEFINED_TARGETS, USES
+from autogradviz.event_log.uncompressed_rows import Rows
+from autogradviz.events import (
+    EVENT_TYPES,
+    NO_ID,
+    ArgumentsSeen,
+    CollectiveCalled,
+    DeviceCopied,
+    DistributedTensorSeen,
+    Event,
+    FrameSeen,
+    GradAccumulated,
+    ModuleEntered,
+    ModuleExited,
+    MutationCloned,
+    NodeFinished,
+    NodeSeen,
+    NodeStarted,
+    NotFiniteSeen,
+    OpCalled,
+    OutputNormRead,
+    RandomDrawn,
+    RecorderLimited,
+    SlotSeen,
+    StackSeen,
+    StreamUsed,
+    StridesSeen,
+    TensorReleased,
+    TensorSaved,
+    TensorSeen,
+    TensorUnpacked,
+    VersionBumped,
+    VersionRestored,
+)
+from autogradviz.recorder.ops.values import RecentOutputs
+from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.nodes import safe_grad_fn
+from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
+from autogradviz.support.process import collector_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     import torch
 
+    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.uncompressed_rows import Columns
     from autogradviz.events import PackedBy
-    from autogradviz.recorder.engine_interface import Region
-    from autogradviz.recorder.native.extension_types import Recording
+    from autogradviz.events.field_types import Target
+    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable, EngineCall
+    from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.device_times import DeviceTimes
+    from autogradviz.recorder.engine_interface import RecentTensors, Region
+    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.native.extension_types import Batch, Recording
+    from autogradviz.recorder.saved_tensors.saves import SaveTable
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
 
 class NativeTensors:
@@ -136,3 +184,234 @@ class NativeDeviceSpans:
         """Return the number of spans that have ended and were not read."""
         self.take: Callable[[bool], tuple[list[tuple[Any, ...]], str]] = recording.take_spans
         """Return the spans that the device has passed, or all, and what failed."""
+
+
+# --- nodes and runs -------------------------------------------------------------------------------
+#
+# The nodes of the autograd graph, their runs and the calls of modules, as C++ records them.
+
+
+class NativeModuleCalls:
+    """Records the calls of modules."""
+
+    def __init__(
+        self, session: Session, recording: Recording, modules: ModuleTable, recent: RecentTensors
+    ) -> None:
+        self._session = session
+        self._local = session.threads.local
+        self._modules = modules
+        self._recent = recent
+        self.times: DeviceTimes | None = None
+        self._enter = recording.enter_module
+        self._exit = recording.exit_module
+
+    @skip_dynamo_recursive
+    def on_enter(self, module: torch.nn.Module) -> int | None:
+        """Record that a module's forward starts; return the number of open calls before it."""
+        try:
+            state = self._local.state  # lets C++ know this thread
+            module_id = self._modules.find(module)
+            if module_id is None and self._session.observes():
+                module_id = self._modules.intern(module, state)
+            opened = None if module_id is None else self._enter(module_id)
+            if opened is not None and self.times is not None:
+                self.times.on_enter(module)
+            return opened  # noqa: TRY300
+        except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
+            self._session.fail("modules", error)
+            return None
+
+    @skip_dynamo_recursive
+    def on_exit(self, opened: int, output: Any) -> None:
+        """Record that a module's forward ended (``output`` is None if it raised)."""
+        try:
+            if self.times is not None:
+                self.times.on_exit(opened)
+            if self._exit(opened, output is None):
+                self._recent.remember(output)
+        except Exception as error:  # noqa: BLE001
+            self._session.fail("modules", error)
+
+
+class NativeNodes:
+    """Walks graphs."""
+
+    def __init__(
+        self,
+        session: Session,
+        recording: Recording,
+        leaves: LeafTable,
+        saves: SaveTable,
+        functions: CustomFunctionTable,
+    ) -> None:
+        self._session = session
+        self._recording = recording
+        self._add_leaf = leaves.add
+        leaves.forget_listeners.append(recording.forget_leaf)
+        self._saves = saves
+        self._functions = functions
+        self.oldest = 0
+        """Nodes whose description is older than this event are described again."""
+        self.id_of: Callable[[Any], int] = recording.node_id
+        """Return a node's id."""
+        self.is_new: Callable[[Any], bool] = recording.is_new
+        """Return whether no walk has reached a node yet."""
+
+    def untag(self, roots: Iterable[Any]) -> None:
+        """Forget the nodes that ``roots`` reach."""
+        self._recording.forget(list(roots))
+
+    def record(self, roots: Iterable[Any]) -> None:
+        """Record every node that gradients of ``roots`` reach, once."""
+        self.walk(roots)
+
+    def walk(self, roots: Iterable[Any]) -> list[tuple[int, torch.Tensor]]:
+        """Record every node that gradients of ``roots`` reach, once.
+
+        Returns:
+            The leaves that were not known, or have hooks: tensor id and tensor.
+        """
+        leaves, functions, unlocated = self._recording.walk(
+            list(roots), self.oldest, self._read_hooked
+        )
+        for slot in unlocated:
+            message = f"the saved tensors of {slot} were not found in its memory: not recorded"
+            self._session.emit(RecorderLimited, "slots", message)
+        for tensor_id, leaf in leaves:
+            self._add_leaf(tensor_id, leaf)
+        for node_id, node in functions:
+            self._functions.read_context(node, node_id)
+        return leaves
+
+    def _read_hooked(self, content: Any, node_id: int, sequence_nr: int | None, slot: str) -> int:
+        """Record that a slot holds what a hook packed; return the id of the save."""
+        return self._saves.read_hooked(content, node_id, sequence_nr, slot)[0]
+
+
+class NativeRuns:
+    """Records the runs of nodes."""
+
+    def __init__(self, recording: Recording, nodes: NativeNodes, gradients: GradientTable) -> None:
+        self._recording = recording
+        self._nodes = nodes
+        self._reached = gradients.reached
+        self.open: dict[int, EngineCall] = {}
+        """The open calls of PyTorch's engine, by backward id."""
+        self.on_first_hook: Callable[[], None] = recording.hook_runs
+        """Record that the last node has finished, if the first hook of another one runs."""
+        self.current: Callable[[], tuple[int | None, int | None]] = recording.current_node
+        """Return the backward and the node that run on this thread, by their ids."""
+
+    def begin(self, call: EngineCall, roots: Iterable[Any]) -> Iterator[tuple[torch.Tensor, int]]:
+        """Walk a graph and observe its nodes; yield the leaves that may have hooks, with ids."""
+        leaves = self._nodes.walk(roots)
+        self._recording.begin_backward(call.backward_id, call.keep_graph)
+        for tensor_id, leaf in leaves:
+            yield leaf, tensor_id
+
+    def unhook(self, call: EngineCall) -> None:
+        """Do nothing: the nodes have no hooks."""
+
+    def end(self, call: EngineCall, *, failed: bool) -> None:
+        """Finish the last nodes of a call that has returned or raised."""
+        self.open.pop(call.backward_id, None)
+        self._reached.update(self._recording.end_backward(call.backward_id, failed))
+
+
+# --- events as C++ wrote them, decoded to rows when their kind is read; a segment of a log --------
+
+
+KINDS: Final[tuple[type[Event], ...]] = (
+    TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
+    MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
+    NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
+    CollectiveCalled, DistributedTensorSeen, OutputNormRead, ArgumentsSeen, StridesSeen,
+    DeviceCopied, StreamUsed,
+)  # fmt: skip
+"""The kinds of events that C++ emits, in the order of its enumeration."""
+
+_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
+_REFERENCES: Final = tuple(
+    (number, used.place, DEFINED_TARGETS.index(used.target))
+    for kind, number in _NUMBERS.items()
+    for used in USES[kind]
+    if used.target in DEFINED_TARGETS
+)
+_CODEC: Final = pa.Codec("zstd", 1)
+_COMPRESSED: Final = 2**18
+"""Bytes from which on events are compressed."""
+
+
+class UndecodedRows:
+    """Events that C++ emitted, but frames: those are described while their code lives."""
+
+    def __init__(self, batch: Batch) -> None:
+        """Take a batch of events."""
+        self._batch = batch
+        counts = dict(zip(KINDS, batch.counts(), strict=True))
+        self.counts = {
+            kind: count for kind, count in counts.items() if count and kind is not FrameSeen
+        }
+        self._nbytes = batch.nbytes()
+        self._compressed: bytes | None = None
+
+    def compress(self) -> None:
+        """Compress the events, if they are many."""
+        if self._nbytes >= _COMPRESSED:
+            self._compressed = _CODEC.compress(self._batch.pack(), asbytes=True)
+
+    def take(self, kinds: Collection[type[Event]]) -> list[tuple[type[Event], list[Any]]]:
+        """Return the values of all rows of some kinds, which the segment then lacks."""
+        found = list(self.values(kinds))
+        for kind, _ in found:
+            del self.counts[kind]
+        return found
+
+    def values(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Any]]]:
+        """Yield the values of all rows of some kinds, one row after the other."""
+        found = [kind for kind in self.counts if kind in kinds]
+        if self._compressed is not None:
+            self._batch.unpack(_CODEC.decompress(self._compressed, self._nbytes, asbytes=True))
+        with collector_waiting():
+            decoded = self._batch.decode([_NUMBERS[kind] for kind in found])
+        if self._compressed is not None:
+            self._batch.pack()
+        return zip(found, decoded, strict=True)
+
+    def used_ids(self) -> dict[Target, set[int]]:
+        """Return the ids of definitions that the events refer to. They are not compressed."""
+        found = self._batch.references(_REFERENCES, len(DEFINED_TARGETS))
+        return dict(zip(DEFINED_TARGETS, found, strict=True))
+
+    def only(self, kind: type[Event]) -> UndecodedRows:
+        """Return the events of one kind. They are not compressed."""
+        return UndecodedRows(self._batch.only(_NUMBERS[kind]))
+
+    def decode_defined(self, kind: type[Event], ids: AbstractSet[int]) -> list[Any]:
+        """Return the values of the definitions of some ids, one row after the other.
+
+        They are not compressed.
+        """
+        return self._batch.decode_defined(_NUMBERS[kind], ids)
+
+    def columns(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], Columns]]:
+        """Yield the columns of some kinds."""
+        for kind, values in self.values(kinds):
+            yield kind, Rows(kind, values).columns()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all events as columns."""
+        found = {kind: Rows(kind) for kind in EVENT_TYPES}
+        for kind, values in self.values(self.counts):
+            found[kind] = Rows(kind, values)
+            found[kind].sort()
+        yield from to_batches(found)
+
+    def messages(self, encoder: Encoder) -> Iterator[bytes]:
+        """Yield all events as messages of a file."""
+        return map(encoder.encode, self.batches())
+
+
+def frames_of(batch: Batch) -> list[Any]:
+    """Return the values of the frames in a batch, one after the other."""
+    return batch.decode([_NUMBERS[FrameSeen]])[0]

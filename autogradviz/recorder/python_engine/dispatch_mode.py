@@ -21,25 +21,31 @@ import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped, field_names
 from autogradviz.recorder.ops.collectives import Collectives
-from autogradviz.recorder.ops.current_streams import emit_stream
-from autogradviz.recorder.ops.device_copies import emit_copy
-from autogradviz.recorder.ops.eager_or_compiled_callers import EAGER, LEFT_OUT
-from autogradviz.recorder.ops.op_arguments import OpArgumentTable
-from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
-from autogradviz.recorder.ops.output_norms import OutputNorms
-from autogradviz.recorder.ops.random_ops import emit_draw
+from autogradviz.recorder.ops.devices import emit_copy, emit_stream
+from autogradviz.recorder.ops.op_arguments import (
+    EAGER,
+    LEFT_OUT,
+    SIGNATURES,
+    OpArgumentTable,
+    Signature,
+    signature_of,
+)
+from autogradviz.recorder.ops.values import OutputNorms, emit_draw
 from autogradviz.recorder.python_engine.int_map import grow
-from autogradviz.recorder.python_engine.mutation_clones import emit_clone
 from autogradviz.recorder.python_engine.op_io import Ints, TensorReader
-from autogradviz.recorder.torch_internals.keep_dynamo_out import (
+from autogradviz.recorder.python_engine.saved_tensors import emit_clone
+from autogradviz.recorder.torch_internals.compilers import (
     skip_dynamo_recursive,
     skip_frame,
 )
-from autogradviz.recorder.torch_internals.patch_functions import patched
-from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
-    PLAIN_TENSORS,
-    version_of,
+from autogradviz.recorder.torch_internals.modes import (
+    bump_missed_foreach,
+    call_with_tls_keys,
+    decompose,
+    redispatch_with_autograd,
+    wrap_scalars,
 )
+from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     OpOverload,
@@ -54,21 +60,17 @@ from autogradviz.recorder.torch_internals.private_api import (
     push_mode,
     tree_leaves,
 )
-from autogradviz.recorder.torch_internals.run_op_as_without_mode import (
-    bump_missed_foreach,
-    call_with_tls_keys,
-    decompose,
-    redispatch_with_autograd,
-    wrap_scalars,
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
+    PLAIN_TENSORS,
+    version_of,
 )
 from autogradviz.support.defer_signals import called_when_freed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
-    from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.ops.recent_outputs_to_walk import RecentOutputs
+    from autogradviz.recorder.ops.op_arguments import OpOrigins
+    from autogradviz.recorder.ops.values import Fingerprints, RecentOutputs
     from autogradviz.recorder.python_engine.node_creators import CreatorTable
     from autogradviz.recorder.python_engine.stack_table import StackTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable

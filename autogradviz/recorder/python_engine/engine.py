@@ -6,30 +6,30 @@ from typing import TYPE_CHECKING, Any
 
 from autogradviz.recorder.engine_interface import GraphTables, Tables
 from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.recorder.ops.collective_waits import observe_waits
-from autogradviz.recorder.ops.fingerprints import Fingerprints
-from autogradviz.recorder.ops.recent_outputs_to_walk import RecentOutputs
+from autogradviz.recorder.ops.collectives import observe_waits
+from autogradviz.recorder.ops.values import Fingerprints, RecentOutputs
 from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
 from autogradviz.recorder.python_engine.dispatch_mode import OpMode
 from autogradviz.recorder.python_engine.graph_walk import NodeTable
-from autogradviz.recorder.python_engine.module_calls import ModuleCallTable
+from autogradviz.recorder.python_engine.modules_and_gradients import (
+    ModuleCallTable,
+    ordinary_nbytes,
+)
 from autogradviz.recorder.python_engine.node_creators import CreatorTable
 from autogradviz.recorder.python_engine.node_runs import NodeRuns
-from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
-from autogradviz.recorder.python_engine.plain_tensor_gradients import ordinary_nbytes
 from autogradviz.recorder.python_engine.program_clock import ProgramClock
-from autogradviz.recorder.python_engine.save_ids import SaveIds
+from autogradviz.recorder.python_engine.saved_tensors import SaveIds, SlotTable
 from autogradviz.recorder.python_engine.stack_table import StackTable
 from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 from autogradviz.recorder.python_engine.version_table import VersionTable
 from autogradviz.recorder.step_digest import StepDigest
 from autogradviz.recorder.thread_state import ThreadTable
-from autogradviz.recorder.torch_internals.allow_subclass_construction import (
-    suspended_in_subclass_new,
-)
 from autogradviz.recorder.torch_internals.private_api import (
     get_current_dispatch_mode,
     get_sequence_nr,
+)
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
+    suspended_in_subclass_new,
 )
 
 if TYPE_CHECKING:
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     import torch
 
     from autogradviz.events import Event
-    from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
+    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine_interface import WrapHooks
     from autogradviz.recorder.module_calls import ModuleTable
-    from autogradviz.recorder.ops.eager_or_compiled_callers import OpOrigins
-    from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
-    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+    from autogradviz.recorder.ops.op_arguments import OpOrigins
+    from autogradviz.recorder.saved_tensors.hooks import HookTracer
+    from autogradviz.recorder.saved_tensors.saves import SaveTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
 
 class PythonEngine:

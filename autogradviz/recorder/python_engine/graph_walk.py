@@ -35,21 +35,21 @@ from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
 from autogradviz.recorder.python_engine.node_tag import NodeTag
-from autogradviz.recorder.torch_internals.nodes_run_without_mode import MODE_SENSITIVE, Condition
-from autogradviz.recorder.torch_internals.plain_tensors_and_versions import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.modes import MODE_SENSITIVE, Condition
+from autogradviz.recorder.torch_internals.nodes import Slots, slots_of
 from autogradviz.recorder.torch_internals.private_api import AccumulateGrad
-from autogradviz.recorder.torch_internals.saved_slots_of_node import Slots, slots_of
+from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.recorder.backward.custom_function_saves import CustomFunctionTable
+    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
     from autogradviz.recorder.python_engine.node_creators import CreatorTable
-    from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.node_tag import OnStart
+    from autogradviz.recorder.python_engine.saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef
-    from autogradviz.recorder.tensors.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
 SAFE_DEPTH: Final = 15_000
 _NONE: Final[tuple[int, ...]] = ()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
-from autogradviz.recorder.ops.current_streams import emit_stream
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
-from autogradviz.recorder.torch_internals.nodes_run_without_mode import is_sparse
+from autogradviz.recorder.ops.devices import emit_stream
+from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.modes import is_sparse
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     current_autograd_node,
@@ -27,14 +27,14 @@ from autogradviz.recorder.torch_internals.private_api import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from autogradviz.recorder.backward.backward_calls import EngineCall
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
-    from autogradviz.recorder.backward.open_engine_call import EngineCall
     from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
     from autogradviz.recorder.python_engine.dispatch_mode import OpMode
     from autogradviz.recorder.python_engine.graph_walk import NodeTable
-    from autogradviz.recorder.python_engine.node_saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.node_tag import NodeTag, OnStart
     from autogradviz.recorder.python_engine.program_clock import ProgramClock
+    from autogradviz.recorder.python_engine.saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.stack_table import StackTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef

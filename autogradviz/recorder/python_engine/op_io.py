@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID
-from autogradviz.recorder.torch_internals.plain_tensors_and_versions import (
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
     PLAIN_TENSORS,
     version_of,
 )
-from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.ops.op_schemas import Signature
+    from autogradviz.recorder.ops.op_arguments import Signature
+    from autogradviz.recorder.ops.values import Fingerprints
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.python_engine.version_table import VersionTable, Written
     from autogradviz.recorder.session import Session

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from types import CodeType, FrameType, TracebackType
 
-    from autogradviz.recorder.backward.open_engine_call import EngineCall
+    from autogradviz.recorder.backward.backward_calls import EngineCall
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
     from autogradviz.recorder.user_code_frames import Place

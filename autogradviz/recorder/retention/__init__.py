@@ -6,22 +6,22 @@ A step ends at an optimizer's step, or at a backward if no optimizer is used
 belong to that step. At the end of a step, the flight recorder
 (``recorder/retention/flight_recorder.py``) writes a batch to the file, if there is one, and drops
 the events of the oldest step. A definition is kept while a kept event refers to it or while the
-object that it defines is alive (``event_log/referenced_definitions.py``); the recorder's tables
+object that it defines is alive (``event_log/filter_and_redact.py``); the recorder's tables
 release dead storages, modules, hooks and frames. Both are pruned only when they have doubled in
 size. Nodes that outlive their step are defined again in each step that uses them; ``Analysis`` uses
 the last definition.
 
 With a path, the flight recorder checks the losses of each step
-(``recorder/retention/write_steps_on_bad_loss.py``), which were copied when their backward started.
+(``recorder/retention/retention_policies.py``), which were copied when their backward started.
 The first loss that is not finite writes the kept events.
 
 A streamed file receives each batch in one write after the last complete one. If a write fails, it
 is truncated again, and the recording continues in memory with the last steps. A new file is written
 next to its destination and linked to its final name, which fails if another process was faster
-(``event_log/safe_overwrite.py``).
+(``event_log/read_files.py``).
 
 With several ranks, each process writes its own file in one folder, named by the rank that the
-launcher put into the environment (``support/process_rank.py``), so no name is searched and none can
+launcher put into the environment (``support/process.py``), so no name is searched and none can
 be taken twice. ``recorder/process_groups.py`` records rank, groups and meshes, without
 communication. Findings are exchanged through files, and one rank prints them for all
 (``cli/print_shared_findings.py``).

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
-from autogradviz.event_log.referenced_definitions import (
+from autogradviz.event_log.filter_and_redact import (
     DEFINED_TARGETS,
     DEFINITIONS,
     PASSING,
@@ -41,18 +41,20 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.recorder.retention.compress_events import KeepAll
-from autogradviz.recorder.retention.older_saves import StepSaves
-from autogradviz.recorder.retention.retention_policy_base import RetentionPolicy
-from autogradviz.recorder.retention.watch_gradients import GradientWatch
-from autogradviz.recorder.retention.write_steps_on_bad_loss import LossWatch
-from autogradviz.support.process_rank import current_rank
+from autogradviz.recorder.retention.retention_policies import (
+    GradientWatch,
+    LossWatch,
+    RetentionPolicy,
+    StepSaves,
+)
+from autogradviz.support.process import current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
     from autogradviz.event_log import Log, PathLike
-    from autogradviz.event_log.log_segments import EngineSegment
+    from autogradviz.event_log.log import EngineSegment
     from autogradviz.events import Event
     from autogradviz.events.field_types import Target
     from autogradviz.recorder.hook_points import HookPoints

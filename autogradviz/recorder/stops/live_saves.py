@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.breakpoints.stop import LiveSave
-from autogradviz.recorder.torch_internals.saved_slots_of_node import slots_of
+from autogradviz.recorder.torch_internals.nodes import slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

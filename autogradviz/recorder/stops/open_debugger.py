@@ -17,7 +17,7 @@ import pdb  # noqa: T100 - it is what breakpoint() opens
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.support.process_rank import current_rank
+from autogradviz.support.process import current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ import torch
 from autogradviz.breakpoints.stop import LiveSave, Stop
 from autogradviz.breakpoints.stop_condition import is_of_file
 from autogradviz.events import OpCalled, field_names
-from autogradviz.recorder.ops.fingerprints import below_autograd
+from autogradviz.recorder.ops.values import below_autograd
 from autogradviz.recorder.stops.live_saves import (
     nodes_below,
     saves_of_node,
@@ -36,11 +36,10 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
-from autogradviz.recorder.torch_internals.unreadable_tensors import FREED, why_unreadable
+from autogradviz.recorder.torch_internals.wrapper_tensors import FREED, why_unreadable
 from autogradviz.recorder.user_code_frames import cell_number, is_user_code
-from autogradviz.support.fork_safe_locks import new_lock
-from autogradviz.support.source_lines import source_line
-from autogradviz.support.standard_error import print_line
+from autogradviz.support.process import new_lock, print_line
+from autogradviz.support.source import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

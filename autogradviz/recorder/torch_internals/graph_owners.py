@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.recorder.torch_internals.nodes import slots_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.recorder.torch_internals.saved_slots_of_node import slots_of
-from autogradviz.support.live_objects import live_objects
+from autogradviz.support.objects import live_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

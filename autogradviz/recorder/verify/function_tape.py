@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from autogradviz.recorder.ops.op_schemas import gives_own_derivative
+from autogradviz.recorder.ops.op_arguments import gives_own_derivative
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, engine
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference, relative_error
-from autogradviz.recorder.verify.kept_ops import (
-    KeptOp,
-    keep_op_of_function,
-    own_derivative,
-    replaying,
-)
 from autogradviz.recorder.verify.kept_tensors import (
     CannotReplayError,
+    KeptOp,
+    keep_op_of_function,
     map_tensors,
+    own_derivative,
+    replaying,
     tensors_in,
 )
 

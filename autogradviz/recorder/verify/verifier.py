@@ -35,11 +35,11 @@ from autogradviz.events import (
     GradientFactsChecked,
     GradientFactsNotChecked,
 )
-from autogradviz.recorder.ops.op_schemas import gives_own_derivative
+from autogradviz.recorder.ops.op_arguments import gives_own_derivative
 from autogradviz.recorder.own_hook import OwnHook
-from autogradviz.recorder.torch_internals.function_calls import FunctionCall, observed_calls
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive, skip_frame
+from autogradviz.recorder.torch_internals.frames import FunctionCall, observed_calls
+from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     BackwardCFunction,
     DisableTorchDispatch,
@@ -47,21 +47,27 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
-from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
-from autogradviz.recorder.verify.changed_saves import changed_slot, has_hooks
+from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import ROUNDING, difference, is_straight_through
 from autogradviz.recorder.verify.function_tape import FunctionTape, gradients_of
-from autogradviz.recorder.verify.kept_ops import keep_op, own_derivative, replay
-from autogradviz.recorder.verify.kept_tensors import CannotReplayError, KeptTensors
+from autogradviz.recorder.verify.kept_tensors import (
+    CannotReplayError,
+    KeptTensors,
+    changed_slot,
+    has_hooks,
+    keep_op,
+    own_derivative,
+    replay,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.events import ChangedBy, FactKind, HookKind
-    from autogradviz.recorder.backward.open_engine_call import EngineCall
+    from autogradviz.recorder.backward.backward_calls import EngineCall
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
-    from autogradviz.recorder.verify.kept_ops import KeptOp
+    from autogradviz.recorder.verify.kept_tensors import KeptOp
 
 _KeptTable: TypeAlias = "dict[tuple[int, int], KeptOp | FunctionTape | str]"
 """Calls that made nodes, by thread and sequence number, or why one cannot run again."""

@@ -8,15 +8,22 @@ from autogradviz.analysis.formatting import plural
 from autogradviz.errors import GraphTooLargeError
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.compiled_region import draw_picture
-from autogradviz.render.svg.groups import draw_frame, draw_group, draw_header
-from autogradviz.render.svg.header import Page, draw_banner, draw_empty_message, draw_title
-from autogradviz.render.svg.legend import draw_legend
+from autogradviz.render.svg.graph_parts import (
+    Page,
+    draw_banner,
+    draw_empty_message,
+    draw_frame,
+    draw_group,
+    draw_header,
+    draw_legend,
+    draw_title,
+)
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme
 from autogradviz.render.svg.write_arrow import draw_write_arrow
 from autogradviz.scene.build_groups import PICTURE_MARGIN
 from autogradviz.scene.layout.coordinates import Placement, place
-from autogradviz.scene.text_metrics import text_width
+from autogradviz.scene.text import text_width
 
 if TYPE_CHECKING:
     from collections.abc import Collection

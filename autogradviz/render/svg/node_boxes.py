@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.analysis.formatting import short_path
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, mix
-from autogradviz.scene.display_text import saved_tensor_label
-from autogradviz.scene.layout.measure_groups import COMPACT_HEIGHT, NODE_HEIGHT
+from autogradviz.scene.layout.groups import COMPACT_HEIGHT, NODE_HEIGHT
 from autogradviz.scene.node_boxes import BADGE_GAP, BOX_TO_BADGE
-from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, text_width
+from autogradviz.scene.text import BADGE_FONT_SIZE, saved_tensor_label, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

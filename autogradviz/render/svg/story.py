@@ -15,7 +15,7 @@ from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.errors import GraphTooLargeError
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.document import MARGIN, MIN_WIDTH, draw_graph
-from autogradviz.render.svg.header import LINE, MONO_ADVANCE, wrap
+from autogradviz.render.svg.graph_parts import LINE, MONO_ADVANCE, wrap
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
 from autogradviz.scene.layout.coordinates import place
 

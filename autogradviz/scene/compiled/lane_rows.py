@@ -14,7 +14,7 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.scene.compiled.source_line_columns import is_view
-from autogradviz.scene.text_metrics import text_width
+from autogradviz.scene.text import text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,15 +32,14 @@ from autogradviz.scene.compiled.saved_value_ribbons import (
     ribbon_path,
 )
 from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, arrange_columns
-from autogradviz.scene.display_text import range_label
 from autogradviz.scene.schema import (
     SceneCompiledItem,
     SceneCompiledMark,
     SceneCompiledPicture,
     SceneCompiledSlot,
 )
-from autogradviz.scene.text_metrics import text_width
-from autogradviz.support.fast_dataclass_constructor import maker
+from autogradviz.scene.text import range_label, text_width
+from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

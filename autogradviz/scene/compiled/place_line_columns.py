@@ -9,7 +9,7 @@ from autogradviz.scene.compiled.lane_rows import lane_rows
 from autogradviz.scene.compiled.recomputed_bytes_alive import recomputed_alive
 from autogradviz.scene.compiled.saved_value_ribbons import Place, Ribbon, set_ports, slots_label
 from autogradviz.scene.compiled.source_line_columns import slot_hook
-from autogradviz.scene.text_metrics import text_width
+from autogradviz.scene.text import text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

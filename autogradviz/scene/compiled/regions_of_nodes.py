@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.compiled_graphs.view_ops import is_view
+from autogradviz.compiled_graphs.graph_text import is_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

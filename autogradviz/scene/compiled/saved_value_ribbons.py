@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.compiled_graphs.compiler_name_patterns import ITEM
+from autogradviz.compiled_graphs.graph_text import ITEM
 from autogradviz.scene.compiled.source_line_columns import slot_hook
-from autogradviz.scene.text_metrics import elide
+from autogradviz.scene.text import elide
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

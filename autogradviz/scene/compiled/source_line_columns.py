@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.compiled_graphs.compiler_name_patterns import is_packed
-from autogradviz.compiled_graphs.view_ops import is_view as is_view_target
-from autogradviz.scene.display_text import block_prefix
+from autogradviz.compiled_graphs.graph_text import is_packed
+from autogradviz.compiled_graphs.graph_text import is_view as is_view_target
+from autogradviz.scene.text import block_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

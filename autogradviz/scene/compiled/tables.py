@@ -13,7 +13,7 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     source_line,
 )
-from autogradviz.compiled_graphs.view_ops import is_view
+from autogradviz.compiled_graphs.graph_text import is_view
 from autogradviz.scene.compiled.picture import (
     READABLE_WIDTH,
     Tables,

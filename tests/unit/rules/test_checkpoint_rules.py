@@ -24,16 +24,16 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.checkpoint_python_effect_repeated import checkpoint_side_effects
-from autogradviz.diagnose.rules.checkpoint_random_not_restored import (
+from autogradviz.diagnose.rules.checkpoint_effects_repeated import (
+    checkpoint_effect_repeated,
+    checkpoint_side_effects,
+)
+from autogradviz.diagnose.rules.checkpoint_values import (
+    checkpoint_captured_tensor_mutated,
     checkpoint_random_not_restored,
 )
-from autogradviz.diagnose.rules.checkpoint_read_tensor_mutated import (
-    checkpoint_captured_tensor_mutated,
-)
-from autogradviz.diagnose.rules.checkpoint_tensor_update_repeated import checkpoint_effect_repeated
-from autogradviz.diagnose.rules.recomputed_save_overwritten import recomputed_save_overwritten
-from autogradviz.diagnose.rules.saved_tensor_mutated import saved_tensor_mutated
+from autogradviz.diagnose.rules.saved_tensors_lost import recomputed_save_overwritten
+from autogradviz.diagnose.rules.saved_tensors_written import saved_tensor_mutated
 
 
 def region(*inside, between=(), again=(), early_stop=True, **fields):

@@ -24,25 +24,27 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.compiled_backward_donated import compiled_buffers_donated
-from autogradviz.diagnose.rules.compiled_budget_or_policy_ignored import (
+from autogradviz.diagnose.rules.compiled_backward import (
+    compiled_buffers_donated,
+    compiled_double_backward,
+    compiled_op_failed,
+    compiled_region_backward_twice,
+    compiled_saved_value_written,
+)
+from autogradviz.diagnose.rules.compiled_hooks import (
+    compiled_hook_ignored,
+    compiled_output_bypassed,
+    hooks_not_inlined,
+)
+from autogradviz.diagnose.rules.compiled_recomputation import (
+    checkpoint_broken,
     compiled_budget_ignored,
     compiled_policy_ignored,
+    compiled_recompute_differs,
     compiled_value_expensive,
+    recompile_storm,
+    recompute_at_once,
 )
-from autogradviz.diagnose.rules.compiled_checkpoint_broken import checkpoint_broken
-from autogradviz.diagnose.rules.compiled_double_backward import compiled_double_backward
-from autogradviz.diagnose.rules.compiled_error_line import compiled_op_failed
-from autogradviz.diagnose.rules.compiled_hook_ignored import compiled_hook_ignored
-from autogradviz.diagnose.rules.compiled_hooks_not_inlined import hooks_not_inlined
-from autogradviz.diagnose.rules.compiled_output_hook_bypassed import compiled_output_bypassed
-from autogradviz.diagnose.rules.compiled_recompile_storm import recompile_storm
-from autogradviz.diagnose.rules.compiled_recompute_at_once import recompute_at_once
-from autogradviz.diagnose.rules.compiled_recompute_differs import compiled_recompute_differs
-from autogradviz.diagnose.rules.compiled_region_backward_twice import (
-    compiled_region_backward_twice,
-)
-from autogradviz.diagnose.rules.compiled_saved_value_written import compiled_saved_value_written
 
 NODE = "CompiledFunctionBackward"
 

@@ -7,9 +7,11 @@ from make_log import backward, fact, leaf, node, op, parameter, ran
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.device_waited import device_waited
-from autogradviz.diagnose.rules.gradient_on_other_stream import gradient_on_other_stream
-from autogradviz.diagnose.rules.stream_not_waited import stream_not_waited
+from autogradviz.diagnose.rules.devices_and_ranks import (
+    device_waited,
+    gradient_on_other_stream,
+    stream_not_waited,
+)
 
 
 def on(tensor_id, device="cuda:0", dtype="float32"):

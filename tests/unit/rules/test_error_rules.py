@@ -27,14 +27,14 @@ from run_rule import lines, run_rule
 
 import autogradviz
 from autogradviz import events as e
-from autogradviz.diagnose.rules.allow_mutation_context_exited import mutation_context_left
-from autogradviz.diagnose.rules.backward_twice_graph_freed import graph_freed
-from autogradviz.diagnose.rules.checkpoint_saved_tensor_unpacked_twice import (
+from autogradviz.diagnose.rules.backward_refused import graph_freed
+from autogradviz.diagnose.rules.checkpoint_errors import (
+    exec_group_overlap,
     saved_tensors_read_twice,
 )
-from autogradviz.diagnose.rules.exec_group_overlap import exec_group_overlap
-from autogradviz.diagnose.rules.operation_refused import operation_refused
-from autogradviz.diagnose.rules.selective_checkpoint_backward_twice import selective_backward_twice
+from autogradviz.diagnose.rules.operations_refused import operation_refused
+from autogradviz.diagnose.rules.saved_tensors_lost import mutation_context_left
+from autogradviz.diagnose.rules.selective_checkpoints import selective_backward_twice
 
 ONCE = "Unpack is being triggered for a tensor that was already unpacked once. "
 OVERLAP = ONCE + "Performing two backward calls that overlap is not allowed"

@@ -3,8 +3,10 @@
 from make_log import entered, exited, fact, op, raised, recompute, recomputed, saved, tensor
 from run_rule import lines, run_rule
 
-from autogradviz.diagnose.rules.fsdp_recompute_dtype import fsdp_recompute_dtype
-from autogradviz.diagnose.rules.fsdp_recompute_regathers import fsdp_recompute_regathers
+from autogradviz.diagnose.rules.checkpoint_effects_repeated import (
+    fsdp_recompute_dtype,
+    fsdp_recompute_regathers,
+)
 from autogradviz.events import ParametersUnsharded
 
 

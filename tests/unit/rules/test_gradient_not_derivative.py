@@ -4,7 +4,7 @@ import pytest
 from make_log import backward, backward_ended, fact, node, op, parameter, ran, saved, started
 from run_rule import lines, run_rule
 
-from autogradviz.diagnose.rules.gradient_not_derivative import gradient_not_derivative
+from autogradviz.diagnose.rules.custom_functions import gradient_not_derivative
 from autogradviz.events import GradientFactFailed
 
 WRITE = op("mul_", (1,), inputs=(1,), writes=(1,), at="t.py:4")

@@ -17,12 +17,12 @@ from make_log import (
 )
 from run_rule import lines, run_rule
 
-from autogradviz.diagnose.rules.gradient_of_non_leaf import gradient_of_non_leaf
-from autogradviz.diagnose.rules.gradient_scaling_order import (
+from autogradviz.diagnose.rules.backward_refused import gradient_of_non_leaf
+from autogradviz.diagnose.rules.optimizer_steps import (
     clip_at_the_wrong_time,
+    gradients_not_cleared,
     scaler_without_scale,
 )
-from autogradviz.diagnose.rules.gradients_not_cleared import gradients_not_cleared
 
 GRADIENT, NEW = 50, 51  # of leaf 1
 SGD = ("torch/optim/sgd.py:9", "t.py:6")

@@ -22,13 +22,15 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules import function_or_hook_gradient_rejected as refused
-from autogradviz.diagnose.rules.gradient_magnitude import gradient_magnitude
-from autogradviz.diagnose.rules.gradient_missing import gradient_missing
-from autogradviz.diagnose.rules.loss_term_constant import loss_term_constant
-from autogradviz.diagnose.rules.nested_backward_double_counted import gradient_double_counted
-from autogradviz.diagnose.rules.not_finite import nan_in_anomaly_mode, not_finite
-from autogradviz.diagnose.rules.parameter_frozen import leaf_frozen
+from autogradviz.diagnose.rules import backward_refused as refused
+from autogradviz.diagnose.rules.gradient_values import (
+    gradient_double_counted,
+    gradient_magnitude,
+    nan_in_anomaly_mode,
+    not_finite,
+)
+from autogradviz.diagnose.rules.missing_gradients import gradient_missing, loss_term_constant
+from autogradviz.diagnose.rules.parameters import leaf_frozen
 
 
 def norm(tensor_id, value, *, place="gradient"):

@@ -22,14 +22,14 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.clipping_without_gradients import clip_without_gradients
-from autogradviz.diagnose.rules.gradients_discarded import gradients_discarded
 from autogradviz.diagnose.rules.graph_kept_across_steps import graph_kept
-from autogradviz.diagnose.rules.optimizer_without_gradients import (
+from autogradviz.diagnose.rules.optimizer_steps import (
+    clip_without_gradients,
+    gradients_discarded,
     optimizer_never_reached,
     step_without_gradients,
 )
-from autogradviz.diagnose.rules.parameter_not_updated import parameter_not_updated
+from autogradviz.diagnose.rules.parameters import parameter_not_updated
 
 GRADIENT = 50  # of tensor 1
 

@@ -23,12 +23,13 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.checkpoint_early_stop_caught import early_stop_caught
-from autogradviz.diagnose.rules.checkpoint_recompute_error import checkpoint_mismatch
-from autogradviz.diagnose.rules.checkpoint_saves_misaligned import checkpoint_saves_misaligned
-from autogradviz.diagnose.rules.checkpoint_value_mismatch import checkpoint_value_mismatch
-from autogradviz.diagnose.rules.handmade_checkpoint_differs import custom_recompute
-from autogradviz.diagnose.rules.selective_checkpoint_cache_mutated import selective_cache_mutated
+from autogradviz.diagnose.rules.checkpoint_errors import (
+    checkpoint_mismatch,
+    checkpoint_saves_misaligned,
+    early_stop_caught,
+)
+from autogradviz.diagnose.rules.checkpoint_values import checkpoint_value_mismatch, custom_recompute
+from autogradviz.diagnose.rules.selective_checkpoints import selective_cache_mutated
 
 # --- checkpoint-state-changed, checkpoint-context-missing, checkpoint-not-repeatable ------------
 

@@ -21,15 +21,13 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.reentrant_all_outputs_detached import reentrant_detached_output
-from autogradviz.diagnose.rules.reentrant_captured_graph_freed import reentrant_captured_graph
-from autogradviz.diagnose.rules.reentrant_needs_backward import reentrant_needs_backward
-from autogradviz.diagnose.rules.reentrant_no_grad_input import reentrant_no_grad_input
-from autogradviz.diagnose.rules.reentrant_shared_parameter_accumulated_twice import (
+from autogradviz.diagnose.rules.reentrant_checkpoints import (
+    reentrant_captured_graph,
+    reentrant_detached_output,
+    reentrant_needs_backward,
+    reentrant_no_grad_input,
     repeated_accumulation_raised,
     repeated_hook,
-)
-from autogradviz.diagnose.rules.reentrant_side_channel import (
     side_channel_to_loss,
     side_channel_to_region,
 )

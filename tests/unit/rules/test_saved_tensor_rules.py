@@ -21,20 +21,22 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules import saved_tensor_detached_or_freed
-from autogradviz.diagnose.rules.ctx_attribute_tensor_mutated import ctx_attribute_written
-from autogradviz.diagnose.rules.ctx_or_hook_kept_alive import kept_alive_after_backward
-from autogradviz.diagnose.rules.function_input_written import function_input_written
-from autogradviz.diagnose.rules.inference_tensor import inference_tensor
-from autogradviz.diagnose.rules.inplace_write_refused import inplace_refused
-from autogradviz.diagnose.rules.leaf_data_replaced import data_reassigned
-from autogradviz.diagnose.rules.opaque_node_input_modified import backward_read_modified
-from autogradviz.diagnose.rules.pack_hook_buffer_reused import hook_buffer_reused
-from autogradviz.diagnose.rules.saved_sparse_values_written import sparse_parts_written
-from autogradviz.diagnose.rules.saved_tensor_hooks_key_collision import hooks_wrong_tensor
-from autogradviz.diagnose.rules.saved_tensor_mutated import saved_tensor_mutated
-from autogradviz.diagnose.rules.shared_gradient_written import shared_gradient_written
-from autogradviz.diagnose.rules.silent_write_to_saved_tensor import silent_write
+from autogradviz.diagnose.rules import saved_tensors_lost
+from autogradviz.diagnose.rules.custom_functions import (
+    backward_read_modified,
+    ctx_attribute_written,
+    function_input_written,
+    kept_alive_after_backward,
+)
+from autogradviz.diagnose.rules.gradient_values import shared_gradient_written
+from autogradviz.diagnose.rules.operations_refused import inference_tensor, inplace_refused
+from autogradviz.diagnose.rules.parameters import data_reassigned
+from autogradviz.diagnose.rules.saved_tensors_lost import hook_buffer_reused, hooks_wrong_tensor
+from autogradviz.diagnose.rules.saved_tensors_written import (
+    saved_tensor_mutated,
+    silent_write,
+    sparse_parts_written,
+)
 
 # --- silent-write -------------------------------------------------------------------------------
 
@@ -429,7 +431,7 @@ def failed(rule, script, message):
 
 def test_detach_of_a_saved_tensor_is_reported(script):
     message = "Trying to use a saved tensor that has been detached in-place"
-    (finding,) = failed(saved_tensor_detached_or_freed.saved_tensor_detached, script, message)
+    (finding,) = failed(saved_tensors_lost.saved_tensor_detached, script, message)
     assert finding.slug == "saved-tensor-detached"
     assert lines(finding) == (f"{script}:3", f"{script}:2")
     assert (finding.confidence, finding.nodes) == ("likely", (7,))
@@ -437,7 +439,7 @@ def test_detach_of_a_saved_tensor_is_reported(script):
 
 def test_line_that_freed_the_memory_is_reported(script):
     message = "setStorage: sizes [3] are out of bounds for storage of size 0"
-    (finding,) = failed(saved_tensor_detached_or_freed.saved_memory_freed, script, message)
+    (finding,) = failed(saved_tensors_lost.saved_memory_freed, script, message)
     assert finding.slug == "saved-memory-freed"
     assert lines(finding) == (f"{script}:4", f"{script}:2")
 

@@ -3,7 +3,7 @@
 from make_log import backward, entered, exited, fact, node, op, recompute, recomputed
 from run_rule import lines, run_rule
 
-from autogradviz.diagnose.rules.selective_policy_never_met import selective_policy_never_met
+from autogradviz.diagnose.rules.selective_checkpoints import selective_policy_never_met
 from autogradviz.events import PolicyDecided, PolicyRead
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from make_log import began, node, op, saved, unpacked
 from run_rule import lines, run_rule
 
-from autogradviz.diagnose.rules.write_hidden_by_hooks import write_hidden_by_hooks
+from autogradviz.diagnose.rules.saved_tensors_written import write_hidden_by_hooks
 
 
 def hidden(*, by="user", seen=1, seen_hash=6, options=("ops", "stacks", "fingerprints")):

@@ -1,0 +1,380 @@
+"""Operands of an op that failed: where they come from, and their shapes."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from math import prod
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.analysis.formatting import format_shape, percent, plural
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.evidence.tensor_values import (
+    failed_op,
+    operand_origins,
+    raised_by_pytorch,
+    suspected,
+)
+from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source.assignments import names_assigned, names_read
+from autogradviz.diagnose.text_formatting import describe_tensor, short_location
+from autogradviz.events import NO_ID, ArgumentsSeen, BackwardStarted, OpCalled, RequiresGradChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.finding import Mechanism
+
+
+# --- exceptions of PyTorch: where the shape, dtype and graph of each operand come from ------------
+
+
+_LOOK_BACK: Final = 2000  # ops before the exception
+_FIX: Final = "# give the operands the shapes, dtypes and graphs that the operator takes"
+
+
+def find_refusal(
+    graph: CausalGraph, evidence: Evidence, *, is_explained: bool = False
+) -> Iterator[Fact]:
+    """Yield facts about an exception of PyTorch: its line, and those of its operands.
+
+    An exception of the user's code has the least weight.
+
+    Args:
+        graph: the values and ops.
+        evidence: the recording.
+        is_explained: whether a rule is sure of the cause; other lines do not help then.
+    """
+    error = graph.analysis.error
+    if error is None:
+        return
+    failed = failed_op(graph)
+    of_torch = raised_by_pytorch(evidence, graph)
+    message = error.message.strip().splitlines()[0] if error.message.strip() else ""
+    kind = error.type_name.rpartition(".")[2]
+    lines: list[str | SourceLocation | None] = [f"{kind}: {message}", error.location]
+    origins = [] if failed is None else operand_origins(graph, failed)
+    for origin in origins:
+        tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][origin.position]])
+        what = f"Operand {origin.position + 1} of {graph.op_names[failed or 0]} is {tensor}"
+        source = f". It has its {origin.what} from this line:" if origin.location else "."
+        lines += [f"{what}{f', {origin.name}' if origin.name else ''}{source}", origin.location]
+    if failed is None and of_torch:
+        yield from _differentiated(graph, error.location)
+        if not is_explained:
+            yield from _by_name(graph, error.location, error.seq)
+    suspects = suspected(origins)
+    others = tuple(dict.fromkeys(each.location for each in suspects if each.location is not None))
+    seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
+    yield Fact(
+        mechanism="refuse",
+        culprit=error.location,
+        effect=f"{kind}: {message}",
+        weight=weight("line that raised" if of_torch else "raised by the user's code"),
+        explanation=lines,
+        confidence="likely",
+        others=others,
+        events=seqs,
+        fix=_FIX if of_torch else "",
+    )
+    for rank, origin in enumerate(suspects):
+        place, why, position = origin.location, origin.what, origin.position
+        if place == error.location:
+            continue
+        tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][position]])
+        yield Fact(
+            mechanism="refuse",
+            culprit=place,
+            effect=f"gives operand {position + 1} ({tensor}) of {graph.op_names[failed or 0]} its "
+            f"{why}; the op raised at {short_location(error.location)}",
+            weight=weight("maker of another operand" if rank else "maker of the operand"),
+            explanation=[
+                f"The operand has its {why} from this line:",
+                place,
+                "It raised here:",
+                error.location,
+                f"{kind}: {message}",
+            ],
+            confidence="hint",
+            events=seqs,
+        )
+
+
+def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterator[Fact]:
+    """Yield a fact for each tensor without a graph that the last backward was asked about."""
+    starts = graph.analysis.log.of(BackwardStarted)
+    if not starts:
+        return
+    start = starts[-1]
+    roots = [t for t, node in zip(start.root_tensor_ids, start.root_ids, strict=False)
+             if node == NO_ID]  # fmt: skip
+    needing = {*graph.parameters, *(e.tensor_id for e in graph.analysis.log.of(RequiresGradChanged)
+                                    if e.requires_grad)}  # fmt: skip
+    made_at: dict[int, SourceLocation] = {}
+    for tensor_id in dict.fromkeys((*roots, *start.input_tensor_ids)):
+        made = NO_OP if tensor_id == NO_ID else graph.producer_before(tensor_id, start.seq)
+        line = graph.analysis.location(graph.stacks[made]) if made != NO_OP else None
+        if line is not None and line != place and tensor_id not in needing:
+            made_at[tensor_id] = line
+    for tensor_id, line in made_at.items():
+        made = graph.producer_before(tensor_id, start.seq)
+        what = describe_tensor(graph.analysis.tensors[tensor_id])
+        role = "the root" if tensor_id in roots else "an input"
+        yield Fact(
+            mechanism="refuse",
+            culprit=line,
+            effect=f"makes {role} ({what}) of the backward that raised at {short_location(place)}",
+            weight=weight("maker of the operand" if len(made_at) == 1 else "one of several makers"),
+            explanation=[
+                "The tensor is made here:",
+                line,
+                "Backward needed its gradient here:",
+                place,
+            ],
+            confidence="hint",
+            events=(start.seq, graph.op_seqs[made]),
+        )
+
+
+def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iterator[Fact]:
+    """Yield a fact for each variable that the statement which raised reads: its last assignment."""
+    if place is None:
+        return
+    names = names_read(place)
+    for index in range(len(graph.op_seqs) - 1, max(-1, len(graph.op_seqs) - _LOOK_BACK), -1):
+        if not names or graph.op_seqs[index] > seq:
+            break
+        for frame in graph.analysis.user_stack(graph.stacks[index]):
+            if (frame.filename, frame.function) != (place.filename, place.function):
+                continue
+            assigned = names_assigned(frame)
+            found = assigned & names
+            if found and frame.lineno != place.lineno and graph.outputs[index]:
+                names -= found
+                whole = graph.analysis.stack(graph.stacks[index])
+                if any(_is_constructor(each) for each in whole[: whole.index(frame)]):
+                    break  # the variable is an object that has tensors
+                tensor = describe_tensor(graph.analysis.tensors[graph.outputs[index][0]])
+                shown = f" ({tensor})" if len(assigned) == 1 else ""
+                yield Fact(
+                    mechanism="refuse",
+                    culprit=frame,
+                    effect=f"computes {', '.join(sorted(found))}{shown}, which the statement "
+                    f"that raised at {short_location(place)} reads",
+                    weight=weight("variable that it reads"),
+                    explanation=["The variable is computed here:", frame, "It raised here:", place],
+                    confidence="hint",
+                    events=(graph.op_seqs[index],),
+                )
+            break
+
+
+def _is_constructor(frame: SourceLocation) -> bool:
+    return frame.function.endswith("__init__")
+
+
+# --- operators whose operands have shapes for which the result is another one than was meant ------
+
+
+_COMPARING: Final = frozenset(
+    {
+        "sub", "rsub", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
+        "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    }
+)  # fmt: skip
+"""Operators that compare the elements of two tensors."""
+_POINTWISE: Final = frozenset({"pow", "abs", "mul", "square", "neg", "div", "where", "clamp_min"})
+_REDUCING: Final = frozenset({"mean", "sum"})
+_DEPTH: Final = 4  # operators between a comparison and its reduction
+_NEAR: Final = 12  # operators from a softmax to the product of attention
+_OPERANDS: Final = 2
+
+_PRODUCTS: Final = frozenset({"bmm", "mm", "matmul", "einsum", "baddbmm", "dot", "mv"})
+_NORMALIZING: Final = frozenset({"_softmax", "_log_softmax", "_safe_softmax"})
+
+
+class _Words(NamedTuple):
+    """The parts of a fact that depend on its kind."""
+
+    slug: str
+    mechanism: Mechanism
+    effect: str
+    situation: str  # of the table of weights
+    before: str  # the line
+    after: str
+    fix: str
+
+
+def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield facts about losses over all pairs, and about results that cannot vary."""
+    dims = _dims(graph)
+    pairs: dict[SourceLocation, list[int]] = defaultdict(list)
+    constant: dict[SourceLocation, list[int]] = defaultdict(list)
+    varying: set[SourceLocation] = set()  # lines that normalize more elements in another call
+    for index in graph.slice_ops:
+        is_normalizing = graph.op_names[index] in _NORMALIZING
+        if not is_normalizing and graph.op_names[index] not in _COMPARING:
+            continue
+        place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
+        if place is None:
+            continue
+        if is_normalizing and _is_constant(dims, graph, index):
+            constant[place].append(index)
+        elif is_normalizing:
+            varying.add(place)
+        elif _compares_all_pairs(graph, index):
+            pairs[place].append(index)
+    for place, ops in pairs.items():
+        yield _fact(graph, place, ops, _pairs)
+    for place, ops in constant.items():
+        if place not in varying:
+            yield _fact(graph, place, ops, _one)
+
+
+# --- losses over all pairs ----------------------------------------------------------------------
+
+
+def _operands(graph: CausalGraph, index: int) -> list[tuple[int, ...]]:
+    """Return the shapes of an op's inputs before they were expanded."""
+    shapes = []
+    for tensor_id, view in zip(graph.inputs[index], graph.views(index), strict=True):
+        expanded = view != NO_OP and graph.op_names[view] == "expand"
+        source = graph.inputs[view][0] if expanded else tensor_id
+        shapes.append(graph.analysis.tensors[source].shape)
+    return shapes
+
+
+def _compares_all_pairs(graph: CausalGraph, index: int) -> bool:
+    """Return whether an op compares each of n elements with all n of another shape.
+
+    A dimension that the same line adds, as ``x[:, None]``, says that it is meant.
+    """
+    if graph.op_names[index] not in _COMPARING or len(graph.inputs[index]) < _OPERANDS:
+        return False
+    first, second = _operands(graph, index)[:_OPERANDS]
+    number = prod(first)
+    if number < _OPERANDS or number != prod(second) or len(first) == len(second):
+        return False
+    result = graph.analysis.tensors[graph.outputs[index][0]].shape
+    pairs = tuple(max(pair) for pair in zip(_padded(first, second), _padded(second, first),
+                                            strict=True))  # fmt: skip
+    if prod(pairs) <= number or result not in {pairs, ()}:
+        return False
+    added = [
+        view
+        for view in graph.views(index)
+        if view != NO_OP and graph.op_names[view] == "unsqueeze"
+        and graph.stacks[view] == graph.stacks[index]
+    ]  # fmt: skip
+    return not added and (result == () or _is_reduced(graph, index, prod(pairs)))
+
+
+def _padded(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return (1,) * max(0, len(other) - len(shape)) + shape
+
+
+def _is_reduced(graph: CausalGraph, index: int, number: int) -> bool:
+    """Return whether only pointwise ops are between an op and a sum or mean of all elements."""
+    made = {graph.memory(each) for each in graph.outputs[index]}
+    for later in range(index + 1, min(index + 1 + _DEPTH, len(graph.inputs))):
+        if made.isdisjoint(graph.inputs_memory[later]):
+            continue
+        name = graph.op_names[later]
+        if name in _REDUCING:
+            result = graph.analysis.tensors[graph.outputs[later][0]]
+            return prod(result.shape) == 1 and number > 1
+        if name not in _POINTWISE:
+            return False
+        made |= {graph.memory(each) for each in graph.outputs[later]}
+    return False
+
+
+def _pairs(graph: CausalGraph, ops: list[int]) -> _Words:
+    first, second = (format_shape(each) for each in _operands(graph, ops[0])[:_OPERANDS])
+    return _Words(
+        slug="loss-broadcast",
+        mechanism="change",
+        effect=f"{graph.op_names[ops[0]]} of shapes {first} and {second} compares each element "
+        f"with every element of the other, {plural(len(ops), 'time')}",
+        situation="loss of all pairs",
+        before="This line compares tensors of the same number of elements and different shapes:",
+        after="Both are broadcast to all pairs, and the loss is the mean or sum of them: the "
+        "gradient pulls each prediction to the targets of all samples.",
+        fix="# give both the same shape: prediction.squeeze(-1), or target.view_as(prediction)",
+    )
+
+
+# --- results that cannot vary -------------------------------------------------------------------
+
+
+def _dims(graph: CausalGraph) -> list[int | None]:
+    """Return the argument ``dim`` of each op, None if it was not recorded or is no number."""
+    log = graph.analysis.log
+    dims = {}
+    for number, text in log.fields(ArgumentsSeen, "arguments_id", "arguments"):
+        if '"dim"' in text:
+            dim = json.loads(text).get("dim")
+            dims[number] = dim if isinstance(dim, int) else None
+    return [
+        None if each is None else dims.get(each) for each in log.column(OpCalled, "arguments_id")
+    ]
+
+
+def _is_constant(dims: list[int | None], graph: CausalGraph, index: int) -> bool:
+    """Return whether an op normalizes over a dimension of one element: 1, or log 1."""
+    dim = dims[index]
+    if dim is None or graph.op_names[index] not in _NORMALIZING:
+        return False
+    made = graph.outputs[index][0]
+    shape = graph.analysis.tensors[made].shape
+    if not (-len(shape) <= dim < len(shape) and shape[dim] == 1 and prod(shape) > 0):
+        return False
+    # Attention to one key is what a sequence of one token has.
+    key = graph.memory(made)
+    later = range(index + 1, min(index + 1 + _NEAR, len(graph.inputs)))
+    return not any(
+        key in graph.inputs_memory[each] and graph.op_names[each] in _PRODUCTS for each in later
+    )
+
+
+def _one(graph: CausalGraph, ops: list[int]) -> _Words:
+    shape = graph.analysis.tensors[graph.outputs[ops[0]][0]].shape
+    value = "0" if "log" in graph.op_names[ops[0]] else "1"
+    return _Words(
+        slug="result-constant",
+        mechanism="cut",
+        effect=f"a softmax over one element is always {value}, {plural(len(ops), 'time')}",
+        situation="constant result",
+        before=f"This line normalizes {format_shape(shape)} over a dimension of one element:",
+        after=f"Whatever the element is, the result is {value}, and the gradient that passes "
+        "through it is zero.",
+        fix="# normalize over the dimension of the classes, or use a sigmoid for one of two",
+    )
+
+
+def _fact(
+    graph: CausalGraph,
+    place: SourceLocation,
+    ops: list[int],
+    make: Callable[[CausalGraph, list[int]], _Words],
+) -> Fact:
+    behind = graph.parameters_behind(ops[0])
+    share = graph.share(behind)
+    words = make(graph, ops)
+    return Fact(
+        slug=words.slug,
+        mechanism=words.mechanism,
+        culprit=place,
+        effect=f"{words.effect}; {plural(len(behind), 'parameter')} ({percent(share)} of the "
+        "elements) are behind it",
+        weight=weight(words.situation, share),
+        explanation=[words.before, place, words.after],
+        parameters=tuple(sorted(behind)),
+        share=share,
+        events=tuple(graph.op_seqs[each] for each in ops[:2]),
+        fix=words.fix,
+    )

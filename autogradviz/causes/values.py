@@ -1,0 +1,366 @@
+"""Facts about values: not finite, precision, results that nothing reads."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import percent, plural
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.text_formatting import describe_tensor
+from autogradviz.events import LossRead, NormRead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+
+# --- not finite -----------------------------------------------------------------------------------
+#
+# NaN and infinity without fingerprints: the ops that every bad gradient passed, and no good one.
+#
+# A value that is not finite spreads: every gradient that is computed from it is not finite. So the
+# node that gave the first one leads to bad leaves only.
+
+
+_DERIVATIVE: Final = {
+    "sqrt": "its derivative is infinite at 0",
+    "norm": "it has no derivative at 0",
+    "linalg_vector_norm": "it has no derivative at 0",
+    "std": "it has no derivative where all entries are equal",
+    "pow": "negative and fractional powers are infinite or have infinite derivatives at 0",
+    "acos": "its derivative is infinite at 1 and -1",
+    "asin": "its derivative is infinite at 1 and -1",
+    "atan2": "it has no derivative at the origin",
+}
+"""Ops whose derivative is singular where their value is not, or need not be."""
+_VALUE: Final = {
+    "rsqrt": "it and its derivative are infinite at 0",
+    "log": "it and its derivative are infinite at 0",
+    "log2": "it and its derivative are infinite at 0",
+    "log10": "it and its derivative are infinite at 0",
+    "log1p": "it and its derivative are infinite at -1",
+    "div": "a divisor of 0 gives infinity or NaN",
+    "reciprocal": "it is infinite at 0",
+    "exp": "it overflows above 88 in float32",
+    "expm1": "it overflows above 88 in float32",
+    "atanh": "it is infinite at 1 and -1",
+    "logit": "it is infinite at 0 and 1",
+}
+_SINGULAR: Final = {**_DERIVATIVE, **_VALUE}
+_AT_MOST: Final = 4
+_OVERFLOWING: Final = frozenset({"mul", "exp", "pow", "prod", "cumprod"})
+_LARGE: Final = 1e10  # a factor that makes overflow in float32 probable
+_SAYS_SO: Final = re.compile(r"\b(nan|inf|infinite|non-?finite)\b", re.IGNORECASE)
+
+
+def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+    """Yield a fact for each line with an op that may have given the first NaN or infinity."""
+    if "fingerprints" in evidence.recorded:
+        return  # a rule names the op
+    norms = graph.final_norms
+    bad = {leaf for leaf, norm in norms.items() if norm is None}
+    losses = graph.analysis.log.of(LossRead)
+    bad_loss = [event for event in losses if event.loss is None]
+    bad_root = any(
+        place == "root" and norm is None
+        for place, norm in graph.analysis.log.fields(NormRead, "place", "norm")
+    )
+    error = graph.analysis.error
+    refused = error is not None and bool(_SAYS_SO.search(error.message))
+    if not bad and not bad_loss and not bad_root and not refused:
+        return
+    good = {leaf for leaf, norm in norms.items() if norm is not None}
+    first_is_bad = not losses or losses[0].loss is None
+    in_forward = refused or (bool(bad_loss or bad_root) and first_is_bad)
+    groups: dict[SourceLocation, list[int]] = {}
+    for index in _candidates(graph, set() if refused else good, everywhere=refused):
+        place = graph.analysis.location(graph.stacks[index])
+        if place is not None and graph.analysis.user_stack(graph.stacks[index]):
+            groups.setdefault(place, []).append(index)
+    dangers = {place: _danger(graph, ops, place, in_forward) for place, ops in groups.items()}
+    for place in sorted(groups, key=lambda each: -dangers[each])[:_AT_MOST]:
+        found = groups[place]
+        name = max((graph.op_names[i] for i in found), key=lambda n: n in _SINGULAR)
+        why = _SINGULAR.get(name, "it may overflow")
+        yield Fact(
+            mechanism="value",
+            culprit=place,
+            effect=f"{name} may have given the first NaN or infinity: {why}",
+            weight=weight("NaN that raised" if refused else "NaN", dangers[place]),
+            explanation=[
+                f"Of the values that were read, {plural(len(bad), 'gradient')} and the losses of "
+                f"{plural(len(bad_loss), 'backward')} are not finite.",
+                "An op on every path to them, and on none to a finite gradient, is here:",
+                place,
+                f"{name}: {why}.",
+                "The loss of the first step was not finite: the forward gave the first one."
+                if in_forward
+                else "The first loss that was read was finite: backward, or the step, gave it.",
+                "record(fingerprints=True) records which op gave the first such value.",
+            ],
+            confidence="hint",
+            parameters=tuple(sorted(bad)),
+            events=tuple(graph.op_seqs[i] for i in found[:2]),
+            fix="# keep the argument away from the singular point, for example by clamp_min",
+        )
+
+
+def _candidates(graph: CausalGraph, good: set[int], *, everywhere: bool) -> list[int]:
+    """Return the ops that may have given it: those whose nodes lead to no finite gradient.
+
+    Of a value that is not finite in the forward, gradients of everything before are not finite too.
+
+    Args:
+        graph: the graph.
+        good: the leaves whose gradients are finite.
+        everywhere: also among ops that no backward has reached.
+    """
+    blocked = {node for node, tensor in graph.leaves.items() if tensor in good}
+    users: dict[int, list[int]] = {}
+    for node, targets in graph.next_nodes.items():
+        for target in targets:
+            users.setdefault(target, []).append(node)
+    waiting = list(blocked)
+    while waiting:
+        for node in users.get(waiting.pop(), ()):
+            if node not in blocked:
+                blocked.add(node)
+                waiting.append(node)
+    dangerous = _SINGULAR.keys() | _OVERFLOWING
+    forward = (i for i, phase in enumerate(graph.phases) if phase == "forward")
+    ops = list(forward) if everywhere else graph.slice_ops
+    return [
+        index
+        for index in ops
+        if graph.op_names[index] in dangerous and graph.node_of_op.get(index) not in blocked
+    ] or [index for index in ops if graph.op_names[index] in _SINGULAR]
+
+
+def _danger(
+    graph: CausalGraph,
+    ops: list[int],
+    place: SourceLocation,
+    in_forward: bool,  # noqa: FBT001
+) -> float:
+    """Return the rank of a line as the origin, from what its ops and the numbers in it can do."""
+    constants = _Constants(place)
+    names = {
+        graph.op_names[index]
+        for index in ops
+        if not (graph.op_names[index] == "div" and len(graph.inputs[index]) == 1)
+    }
+    if constants.whole_power:
+        names.discard("pow")
+    by_value, by_derivative = names & _VALUE.keys(), names & _DERIVATIVE.keys()
+    rank = 2.0 if by_value or (by_derivative and not in_forward) else 1.0 if by_derivative else 0.0
+    if rank and constants.small_term:
+        rank -= 1.5  # a guard: the argument stays away from 0
+    rank += (3.0 if in_forward else 2.5) * constants.large_factor + 1.0 * constants.zero_factor
+    return rank + 0.5 * any(graph.is_users(index) for index in ops)
+
+
+class _Constants:
+    """Properties of a statement that its numbers show."""
+
+    def __init__(self, place: SourceLocation) -> None:
+        self.large_factor = self.zero_factor = self.small_term = self.whole_power = False
+        for statement in source.simple_statements(place):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.BinOp):
+                    self._read(node.op, node.left)
+                    self._read(node.op, node.right)
+                elif isinstance(node, ast.Call):
+                    self.small_term |= getattr(node.func, "attr", "").startswith("clamp")
+                elif isinstance(node, ast.keyword):
+                    self.small_term |= node.arg in {"eps", "min"}
+
+    def _read(self, op: ast.operator, side: ast.expr) -> None:
+        value = getattr(side, "value", None) if isinstance(side, ast.Constant) else None
+        if not isinstance(value, int | float):
+            return
+        if isinstance(op, ast.Pow):
+            self.whole_power |= value == int(value) and value > 0
+        elif isinstance(op, ast.Mult | ast.Div):
+            size = abs(value)
+            self.large_factor |= size >= _LARGE or 0 < size <= 1 / _LARGE
+            self.zero_factor |= size == 0
+        elif isinstance(op, ast.Add):
+            self.small_term |= value > 0
+
+
+# --- constants that are so large that a sum with them keeps few digits of the other operand -------
+
+
+_SUMS: Final = frozenset({"add", "sub", "rsub", "add_", "sub_"})
+_BITS: Final = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
+"""The bits after the leading one of each dtype."""
+_LEAST_CONSTANT: Final = 1e4
+_LEAST_STEP: Final = 2.0**-7  # between neighboring results; values of networks are about 1
+
+
+def find_lost_precision(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each line that adds a large number to what a loss is computed from."""
+    groups: dict[SourceLocation, list[int]] = defaultdict(list)
+    for index in graph.slice_ops:
+        if graph.op_names[index] in _SUMS and len(graph.inputs[index]) == 1:
+            place = graph.analysis.location(graph.stacks[index])
+            if place is not None and graph.is_users(index):
+                groups[place].append(index)
+    for place, ops in groups.items():
+        dtype = graph.analysis.tensors[graph.inputs[ops[0]][0]].dtype
+        largest = max(map(abs, _added_numbers(place)), default=0.0)
+        if largest < _LEAST_CONSTANT or dtype not in _BITS:
+            continue
+        step = 2.0 ** (math.floor(math.log2(largest)) - _BITS[dtype])
+        if step >= _LEAST_STEP:
+            yield _precision_fact(graph, place, ops, f"{largest:,g}", f"{step:g}", dtype)
+
+
+def _precision_fact(
+    graph: CausalGraph,
+    place: SourceLocation,
+    ops: list[int],
+    number: str,
+    step: str,
+    dtype: str,
+) -> Fact:
+    behind = graph.parameters_behind(ops[0])
+    share = graph.share(behind)
+    return Fact(
+        mechanism="value",
+        culprit=place,
+        effect=f"a sum with {number} rounds {dtype} values to multiples of {step}, "
+        f"{plural(len(ops), 'time')}; {plural(len(behind), 'parameter')} ({percent(share)} of the "
+        "elements) are behind it",
+        weight=weight("rounded sum", share),
+        explanation=[
+            "A large number is added to a value that the loss is computed from:",
+            place,
+            f"Next to {number}, neighboring numbers of {dtype} are {step} apart: smaller "
+            "differences are lost, also if the number is subtracted again.",
+        ],
+        parameters=tuple(sorted(behind)),
+        share=share,
+        events=(graph.op_seqs[ops[0]],),
+        slug="precision-lost",
+        fix="# leave the large number out, or compute this line in float64",
+    )
+
+
+def _added_numbers(place: SourceLocation) -> Iterator[float]:
+    """Yield the finite numbers that the statement of a line adds or subtracts."""
+    for statement in source.simple_statements(place):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+                yield from filter(None, map(_number, (node.left, node.right)))
+            elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub):
+                yield from filter(None, [_number(node.value)])
+
+
+def _number(node: ast.expr) -> float | None:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    value = getattr(inner, "value", None) if isinstance(inner, ast.Constant) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < math.inf else None  # type: ignore[arg-type]
+
+
+# --- unused results -------------------------------------------------------------------------------
+#
+# Statements whose result nothing reads: an operator that was meant to be in place, or assigned.
+
+
+_CALLED: Final = {
+    "_to_copy": frozenset(
+        {"to", "cuda", "cpu", "float", "double", "half", "bfloat16", "type", "type_as"}
+    ),
+    "clone": frozenset({"clone", "contiguous"}),
+    "clamp": frozenset({"clamp", "clip"}),
+    "view": frozenset({"view", "reshape"}),
+    "_unsafe_view": frozenset({"reshape"}),
+    "div": frozenset({"div", "divide", "true_divide"}),
+    "mul": frozenset({"mul", "multiply"}),
+    "sub": frozenset({"sub", "subtract"}),
+}
+"""The names of the functions that call an operator, if they are others than its own."""
+
+
+def find_unused_results(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each statement that calls an operator and drops the tensor it returns."""
+    groups: dict[SourceLocation, list[int]] = defaultdict(list)
+    for index in _unread(graph):
+        place = graph.analysis.location(graph.stacks[index])
+        if place is not None and graph.is_users(index):
+            groups[place].append(index)
+    for place, ops in groups.items():
+        call = _dropped_call(place)
+        if call is None or place.filename in graph.analysis.cells:  # a notebook shows it
+            continue
+        called = source.last_name(call.func)
+        found = [at for at in ops if called in _names_of_calls(graph.op_names[at])]
+        if found:
+            yield _unused_fact(graph, place, found, call)
+
+
+def _unread(graph: CausalGraph) -> list[int]:
+    """Return the ops that write nothing and whose results no other op reads, writes or views."""
+    used: dict[int, int] = {}  # how many ops have each tensor as input or output
+    for given, made in zip(graph.inputs, graph.outputs, strict=True):
+        for tensor_id in {*given, *made}:
+            used[tensor_id] = used.get(tensor_id, 0) + 1
+    return [
+        index
+        for index, made in enumerate(graph.outputs)
+        if made
+        and graph.inputs[index]
+        and not graph.written[index]
+        and not graph.failed[index]
+        and graph.phases[index] == "forward"
+        and all(used[each] == 1 for each in made)
+    ]
+
+
+def _names_of_calls(op: str) -> frozenset[str]:
+    return _CALLED.get(op, frozenset({op}))
+
+
+def _dropped_call(place: SourceLocation) -> ast.Call | None:
+    """Return the call that is the whole statement of a line, None if its value goes elsewhere."""
+    statements = source.simple_statements(place)
+    if len(statements) != 1 or not isinstance(statements[0], ast.Expr):
+        return None
+    call = statements[0].value
+    return call if isinstance(call, ast.Call) else None
+
+
+def _unused_fact(graph: CausalGraph, place: SourceLocation, ops: list[int], call: ast.Call) -> Fact:
+    result = graph.analysis.tensors[graph.outputs[ops[0]][0]]
+    behind = graph.parameters_behind(ops[0])
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    is_method = owner is not None and ast.unparse(owner) != "torch"
+    target = ast.unparse(owner if is_method and owner is not None else call.args[0])
+    return Fact(
+        slug="result-discarded",
+        mechanism="drop",
+        culprit=place,
+        effect=f"the result of {source.last_name(call.func)}() ({describe_tensor(result)}) is "
+        f"dropped, {plural(len(ops), 'time')}",
+        weight=weight("dropped result"),
+        explanation=[
+            "This statement calls an operator that returns a new tensor:",
+            place,
+            "Nothing reads the new tensor, and the old one has not changed.",
+        ],
+        parameters=tuple(sorted(behind)),
+        share=graph.share(behind),
+        events=tuple(graph.op_seqs[each] for each in ops[:2]),
+        fix=f"{target} = {ast.unparse(call)}",
+    )

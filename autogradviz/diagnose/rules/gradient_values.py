@@ -1,0 +1,691 @@
+"""Rules: gradients that are not finite, too large or small, counted twice or overwritten."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from math import prod, sqrt
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from autogradviz.diagnose.evidence.custom_functions import applied_at
+from autogradviz.diagnose.evidence.gradients import UNSCALE
+from autogradviz.diagnose.evidence.tensor_values import NotFiniteValues, entries_text
+from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, rule
+from autogradviz.diagnose.source.rewrites import safe_input
+from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names, short_location
+from autogradviz.events import (
+    NO_ID,
+    BackwardStarted,
+    GradAccumulated,
+    GradientBuffersOffered,
+    HookRan,
+    LocalGradientNormRead,
+    NodeStarted,
+    NormRead,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Node, Op
+    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.finding import Confidence
+    from autogradviz.events import NotFiniteSeen
+
+
+# --- gradients of very different size in different layers: hints from gradient norms --------------
+
+
+_RATIO: Final = 1e6  # of the largest layer's gradient to the smallest one's
+_HUGE: Final = 1e4  # root mean square of the entries
+_LAYERS: Final = 3  # fewer show no trend
+_ROWS: Final = 6  # layers listed
+_DIMENSIONS: Final = 2  # of a weight; gradients of biases and scales differ in magnitude
+
+
+@dataclass(frozen=True, slots=True)
+class _WeightGradient:
+    """The size of one weight's gradient."""
+
+    tensor_id: int
+    name: str
+    size: float  # root mean square of the entries
+    first: Op  # the first op that takes the weight
+    seq: int  # of the event that recorded the norm
+
+
+@rule(
+    "gradient-exploding",
+    "gradient-vanishing",
+    mechanism="value",
+    when=NoError(),
+    after="leaf_frozen",
+    needs={"ops"},
+)
+def gradient_magnitude(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if gradients explode or vanish from the last layer to the first."""
+    layers = _weight_gradients(evidence)
+    nonzero = [layer for layer in layers if layer.size > 0]
+    if len(nonzero) < _LAYERS:
+        return
+    largest = max(nonzero, key=lambda layer: layer.size)
+    smallest = min(nonzero, key=lambda layer: layer.size)
+    earlier_is_larger = largest.first.seq < smallest.first.seq
+    scaled = any(op.name == UNSCALE for op in evidence.analysis.ops)
+    if scaled and largest.size >= _HUGE:
+        return  # read before a GradScaler divided them
+    if largest.size >= _HUGE and (earlier_is_larger or smallest.size * _RATIO > largest.size):
+        yield _magnitude(layers, largest, huge=True)
+    elif smallest.size * _RATIO <= largest.size and not earlier_is_larger:
+        yield _magnitude(layers, smallest, huge=False)
+
+
+def _weight_gradients(evidence: Evidence) -> list[_WeightGradient]:
+    """Return the gradients of weights, in the order in which the forward uses the weights."""
+    analysis = evidence.analysis
+    norms = analysis.log.of(NormRead)
+    if not norms:
+        return []
+    users = evidence.first_readers
+    found = []
+    for event in norms:
+        tensor, names = analysis.tensors[event.tensor_id], analysis.parameters.get(event.tensor_id)
+        user = users.get(tensor.storage_id) if tensor.storage_id is not None else None
+        weight = event.place == "gradient" and len(tensor.shape) >= _DIMENSIONS
+        if weight and names and user is not None and event.norm is not None:
+            size = event.norm / sqrt(prod(tensor.shape))
+            found.append(_WeightGradient(event.tensor_id, names[0], size, user, event.seq))
+    return sorted(found, key=lambda gradient: gradient.first.seq)
+
+
+def _magnitude(layers: list[_WeightGradient], worst: _WeightGradient, *, huge: bool) -> Draft:
+    last = len(layers) - 1
+    listed = [layers[i * last // (_ROWS - 1)] for i in range(_ROWS)] if last >= _ROWS else layers
+    return Draft(
+        slug="gradient-exploding" if huge else "gradient-vanishing",
+        title=f"The gradient {'is huge' if huge else 'vanishes towards the first layers'}: "
+        f"{worst.size:.1e} per entry at {worst.name}",
+        culprit=worst.first,
+        victim=layers[-1].first,
+        explanation=[
+            "The root mean square of each weight's gradient, in the order of the forward "
+            "(the loss is below):",
+            *[f"    {layer.name}: {layer.size:.1e}" for layer in listed],
+            f"Gradients flow upwards here. {worst.name} is used at:",
+            worst.first,
+        ],
+        fix="# clip: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0);\n"
+        "# normalize between layers, scale the initial weights down, add residual connections"
+        if huge
+        else "# residual connections, normalization between layers, ReLU-like activations,\n"
+        "# initial weights of the right scale",
+        confidence="hint",
+        evidence=(worst.seq,),
+        parameters=[layer.tensor_id for layer in layers],
+    )
+
+
+# --- nested backward double counted ---------------------------------------------------------------
+#
+# A custom backward adds to a leaf's .grad in a nested backward and also returns the gradient.
+
+
+@rule(
+    "gradient-counted-twice",
+    mechanism="mix",
+    when=NoError(),
+    group="region",
+    after="shared-gradient-written",
+)
+def gradient_double_counted(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each leaf to which a node and a backward inside that node accumulate."""
+    log = evidence.analysis.log
+    nested = {e.backward_id: e for e in log.of(BackwardStarted)
+              if e.parent_backward_id is not None and e.accumulate}  # fmt: skip
+    if not nested:
+        return
+    accumulated: dict[int, list[GradAccumulated]] = defaultdict(list)
+    for event in log.of(GradAccumulated):
+        accumulated[event.node_id].append(event)
+    next_nodes: dict[int, set[int]] = defaultdict(set)
+    for edge in evidence.analysis.graph.edges:
+        next_nodes[edge.source].add(edge.target)
+    for node_id, inner in _backwards_inside_nodes(evidence, nested).items():
+        for leaf in sorted(next_nodes[node_id] & accumulated.keys()):
+            first = [e for e in accumulated[leaf] if e.backward_id == inner.backward_id]
+            second = [e for e in accumulated[leaf] if e.backward_id == inner.parent_backward_id]
+            if first and second:
+                node = evidence.analysis.graph.nodes[node_id]
+                yield _counted_twice(evidence, node, inner, first[0], second[0])
+
+
+def _backwards_inside_nodes(
+    evidence: Evidence, nested: dict[int, BackwardStarted]
+) -> dict[int, BackwardStarted]:
+    """Return the first backward that each node started while it ran."""
+    found: dict[int, BackwardStarted] = {}
+    running: dict[tuple[int, int], int] = {}  # by backward and thread
+    events: list[NodeStarted | BackwardStarted] = list(evidence.analysis.log.of(NodeStarted))
+    for event in sorted([*events, *nested.values()], key=attrgetter("seq")):
+        if isinstance(event, NodeStarted):
+            running[event.backward_id, event.thread] = event.node_id
+        elif event.parent_backward_id is not None:
+            node_id = running.get((event.parent_backward_id, event.thread))
+            node = evidence.analysis.graph.nodes.get(node_id) if node_id is not None else None
+            if node is not None:
+                found.setdefault(node.node_id, event)
+    return found
+
+
+def _counted_twice(
+    evidence: Evidence,
+    node: Node,
+    inner: BackwardStarted,
+    first: GradAccumulated,
+    second: GradAccumulated,
+) -> Draft:
+    name = evidence.analysis.leaf_name(first.tensor_id)
+    culprit = evidence.analysis.location(inner.stack_id)
+    victim = applied_at(evidence, node) or node.location
+    return Draft(
+        title=f"{name} gets its gradient from {node.name} twice",
+        culprit=culprit,
+        victim=victim,
+        explanation=[
+            f"{name} is an argument of a custom Function:",
+            victim,
+            f"Its backward starts a nested backward at {short_location(culprit)}:",
+            culprit,
+            f"That adds the gradient to {name}.grad. The gradient that the Function then returns "
+            "for the same leaf is added a second time by the outer backward.",
+        ],
+        fix="# return the gradients without writing .grad:\n"
+        "return torch.autograd.grad(output, inputs, gradient)",
+        confidence="likely",
+        evidence=(inner, first, second, node),
+    )
+
+
+# --- not finite -----------------------------------------------------------------------------------
+#
+# A loss or a gradient is NaN or infinite. Find the operator that gave the first such value.
+#
+# The gradient norms that every recording contains show that there is such a value. Only
+# fingerprints show where: each content that is not finite has its fingerprint recorded.
+
+
+_Read: TypeAlias = NormRead | LocalGradientNormRead
+
+_ANOMALY: Final = re.compile(r"Function '(\w+)' returned nan values in its \d+th output")
+_FIXES: Final = {
+    "log": "torch.log(x.clamp_min(1e-8))  # or log_softmax, log1p, logsumexp",
+    "div": "x / (y + 1e-8)",
+    "reciprocal": "1 / (x + 1e-8)",
+    "sqrt": "torch.sqrt(x + 1e-8)  # its derivative at 0 is infinite",
+    "pow": "(x + 1e-8).pow(...)  # a fractional power has an infinite derivative at 0",
+    "exp": "# subtract the largest entry first, or use logsumexp or softmax",
+    "_softmax": "# leave at least one entry of each row unmasked",
+    "linalg_vector_norm": "(x.square().sum() + 1e-8).sqrt()  # a norm has no derivative at 0",
+    "norm": "(x.square().sum() + 1e-8).sqrt()  # a norm has no derivative at 0",
+}
+
+
+@rule("not-finite", mechanism="value", when=ErrorMessage("returned nan values in its"))
+def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the node at which anomaly detection stopped the backward."""
+    analysis, error = evidence.analysis, evidence.analysis.error
+    match = _ANOMALY.search(error.message) if error is not None else None
+    if match is None:
+        return
+    ran = (analysis.graph.nodes.get(e.node_id) for e in reversed(analysis.log.of(NodeStarted)))
+    node = next((n for n in ran if n is not None and n.name == match[1]), None)
+    yield Draft(
+        title=f"{match[1]} gave the first NaN of backward",
+        culprit=node,
+        victim=evidence.raised_at(),
+        explanation=[
+            "Anomaly detection stopped the backward at the first node that gave NaN:",
+            evidence.raised_at(),
+            f"The forward of that node{in_module(node.module if node is not None else '')}:",
+            node,
+        ],
+        fix=_fix(node.op if node is not None else None, backward=True),
+        evidence=(error, node),
+    )
+
+
+@rule("not-finite", mechanism="value", when=NoError())
+def not_finite(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft if a loss or a gradient is NaN or infinite."""
+    log = evidence.analysis.log
+    bad: list[_Read] = [event for event in log.of(NormRead) if event.norm is None]
+    bad += [event for event in log.of(LocalGradientNormRead) if event.norm is None]
+    if not bad:
+        return
+    contents = NotFiniteValues(evidence.analysis)
+    losses = [event for event in bad if not _is_gradient(event)]
+    origin = contents.origin_of_loss(losses[0].tensor_id) if losses else None
+    origin = origin if losses else contents.first_in_backward()
+    began_late = "fingerprints" not in evidence.recorded
+    if origin is not None and began_late and contents.takes_from_before(origin):
+        yield _from_before(evidence, contents, origin, bad)
+        return
+    saved = None if origin is None else contents.saved_origin(origin)
+    if origin is not None and saved is not None:
+        yield _from_saved(evidence, contents, origin, saved, bad)
+    elif origin is not None:
+        yield _with_origin(evidence, contents, origin, bad)
+    else:
+        yield _without_origin(evidence, bad)
+
+
+def _is_gradient(read: _Read) -> bool:
+    return isinstance(read, LocalGradientNormRead) or read.place == "gradient"
+
+
+def _with_origin(
+    evidence: Evidence, contents: NotFiniteValues, origin: Op, bad: list[_Read]
+) -> Draft:
+    output, inputs = contents.output(origin), contents.inputs(origin)
+    nodes = evidence.analysis.graph.nodes
+    backward = origin.phase == "backward"
+    node_id = origin.backward_node_id if backward else None
+    node = nodes.get(node_id) if node_id is not None else None
+    made = nodes.get(origin.node_id) if origin.node_id is not None else None
+    culprit = node.location if node is not None else origin.location
+    name = node.name if node is not None else origin.name.lstrip("_")
+    kind = "NaN" if output is None or output.nan_count else "infinity"
+    return Draft(
+        title=f"{name} gave the first {kind}" + (" of backward" if backward else ""),
+        culprit=culprit,
+        victim=evidence.backward_line(bad[0].backward_id),
+        explanation=[
+            f"{_subject(evidence, bad)} NaN or infinite. The first such value appears"
+            f"{in_module(origin.module)} at:",
+            culprit,
+            f"Its node called {origin.name}." if backward else f"That is {describe_op(origin)}.",
+            f"Its output has {_entries(output)};",
+            f"its inputs have {_entries(contents.bad[inputs[0]])}."
+            if inputs
+            else "all its inputs are finite.",
+            *(_healed(contents, node.op) if node is not None else []),
+        ],
+        fix=_fix(node.op if node is not None and node.op is not None else origin),
+        confidence=_confidence(evidence, bad),
+        evidence=(origin, bad[0], node or made),
+    )
+
+
+def _from_before(
+    evidence: Evidence, contents: NotFiniteValues, origin: Op, bad: list[_Read]
+) -> Draft:
+    """Return the draft for a value from before the first gradient that was not finite."""
+    line = evidence.backward_line(bad[0].backward_id)
+    content = contents.bad[contents.inputs(origin)[0]]
+    return Draft(
+        title=f"{_subject(evidence, bad)} NaN or infinite",
+        culprit=None,
+        victim=line,
+        explanation=[
+            f"{_subject(evidence, bad)} NaN or infinite. Contents of tensors were recorded after "
+            "the first gradient that was not finite, that of this backward:",
+            line,
+            f"Then {describe_op(origin)} got {_entries(content)}, which an operator from before "
+            "gave:",
+            origin.location,
+            "To record which one, skip steps whose gradients are not finite, so that the next "
+            "such step begins with finite parameters, or use record(fingerprints=True).",
+        ],
+        fix="with autogradviz.record(model, fingerprints=True) as trace:\n    ...",
+        confidence="hint",
+        evidence=(bad[0], origin),
+    )
+
+
+def _from_saved(
+    evidence: Evidence, contents: NotFiniteValues, born: Op, saved: Op, bad: list[_Read]
+) -> Draft:
+    """Return the draft for a value that forward healed, and of which backward made NaN."""
+    node = evidence.analysis.graph.nodes.get(born.backward_node_id or -1)
+    healer, name = contents.healer(saved), saved.name.lstrip("_")
+    node_name = node.name if node is not None else born.name
+    kind = "NaN" if (given := contents.output(saved)) is None or given.nan_count else "infinity"
+    return Draft(
+        title=f"{name} gave {kind}; {healer.name} keeps it out of the loss, not out of the gradient"
+        if healer is not None
+        else f"{name} gave {kind}, and its gradient is NaN",
+        culprit=saved.location,
+        victim=evidence.backward_line(bad[0].backward_id),
+        explanation=[
+            f"{_subject(evidence, bad)} NaN or infinite. In forward, {name} gave "
+            f"{_entries(given)}{in_module(saved.module)} at:",
+            saved.location,
+            *(
+                [
+                    f"{healer.name} in {short_location(healer.location)} left these out, so the "
+                    "loss is finite:",
+                    healer.location,
+                ]
+                if healer is not None
+                else []
+            ),
+            f"Its derivative uses them: {node_name} multiplied them by gradients, and zero times "
+            f"infinity is NaN. Its result has {_entries(contents.output(born))}.",
+        ],
+        fix=f"# choose the input of {name}, not only its result:\n"
+        + (
+            safe_input(saved.location, name, healer.location if healer is not None else None)
+            or f"torch.where(mask, {name}(torch.where(mask, x, safe)), y)"
+        ),
+        confidence=_confidence(evidence, bad),
+        evidence=(saved, born, bad[0], node),
+    )
+
+
+def _healed(contents: NotFiniteValues, op: Op | None) -> list[Any]:
+    """Return the text about the operator of forward that removed the NaN of another one."""
+    given = None if op is None else contents.output(op)
+    healer = None if op is None or given is None else contents.healer(op)
+    if op is None or healer is None:
+        return []
+    return [f"In forward, {op.name} gave {_entries(given)}; {healer.name} left these out, but not "
+            "their gradients:", healer.location]  # fmt: skip
+
+
+def _without_origin(evidence: Evidence, bad: list[_Read]) -> Draft:
+    line = evidence.backward_line(bad[0].backward_id)
+    return Draft(
+        title=f"{_subject(evidence, bad)} NaN or infinite",
+        culprit=None,
+        victim=line,
+        explanation=[
+            f"{_subject(evidence, bad)} NaN or infinite after this backward:",
+            line,
+            "The operator that gave the first such value was not recorded: "
+            "record(fingerprints=True) finds it.",
+        ],
+        fix="with autogradviz.record(model, fingerprints=True) as trace:\n    ...",
+        confidence="hint",
+        evidence=(bad[0],),
+    )
+
+
+def _fix(op: Op | None, *, backward: bool = False) -> str:
+    point = "where its derivative is infinite" if backward else "outside its range"
+    return _FIXES.get(op.name if op is not None else "", f"# keep the inputs away from {point}")
+
+
+def _entries(content: NotFiniteSeen | None) -> str:
+    """Return "3 NaN and 2 infinite entries"."""
+    if content is None:
+        return "entries that are not finite"
+    return entries_text(content.nan_count, content.infinity_count)
+
+
+def _subject(evidence: Evidence, bad: list[_Read]) -> str:
+    if not all(map(_is_gradient, bad)):
+        return "The loss is"
+    names = list(dict.fromkeys(evidence.analysis.leaf_name(event.tensor_id) for event in bad))
+    return f"The gradient of {join_names(names)} is"
+
+
+def _confidence(evidence: Evidence, bad: list[_Read]) -> Confidence:
+    """Return "hint" with a gradient scaler, under which overflow is expected from time to time."""
+    if not all(map(_is_gradient, bad)):
+        return "certain"
+    scaled = any(
+        place.filename.replace("\\", "/").endswith("torch/amp/grad_scaler.py")
+        for op in evidence.analysis.ops
+        for place in evidence.analysis.stack(op.stack_id)
+    )
+    return "hint" if scaled else "likely"
+
+
+# --- A hook or a custom backward wrote a gradient that another branch receives too ----------------
+#
+# A node may pass one tensor along several edges (addition does), so a hook must not write its
+# gradient in place. A custom backward may write the buffers that the engine offers to it.
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from autogradviz.analysis import Edge, Node, Op, Tensor
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+    _Kind = Literal["shared", "passed on"]
+
+
+# Nodes that pass their gradient to several inputs. Others may pass None.
+_ADDS: Final = ("AddBackward0", "AddBackward")
+
+_seq: Final = attrgetter("seq")
+
+
+@rule(
+    "shared-gradient-written", mechanism="write", when=Always(), group="region",
+    after="checkpoint-saves-shifted",
+)  # fmt: skip
+def shared_gradient_written(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first write, in backward, to a gradient that another node receives.
+
+    The other node starts after the write. It receives the gradient from the same node, or from a
+    node that ran before the write and passed the gradient on, as ``clone`` and views do.
+    """
+    writes = [
+        op
+        for op in evidence.analysis.ops
+        if op.phase == "backward" and op.written and not evidence.analysis.is_engine(op.stack_id)
+    ]
+    if not writes:
+        return
+    gradients = _IncomingGradients(evidence)
+    for op in writes:
+        found = gradients.affected_by(op)
+        if found is not None:
+            yield _shared_write(op, *found)
+
+
+_Arrivals: TypeAlias = "dict[int, list[tuple[int, int, Edge]]]"
+"""By source node, when a storage arrived from it, a number in this order, and along which edge."""
+
+
+@dataclass(slots=True)
+class _Given:
+    """The receivers of one storage, as far as they were looked at."""
+
+    next: int  # position of the first receiver that was not looked at
+    waiting: list[tuple[int, NodeStarted]]  # with the event from which on nothing waits for it
+
+
+class _IncomingGradients:
+    """The gradients that nodes received, by storage.
+
+    Writes are looked up oldest first. The cost of all of them is linear in the size of the
+    recording, also if many nodes receive and write one storage.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        analysis = evidence.analysis
+        self._tensors = analysis.tensors
+        self._ops = analysis.ops
+        self._log = analysis.log
+        self._nodes = analysis.graph.nodes
+        self._sources = evidence.edges_to
+        self._targets = evidence.edges_from
+        self._starts = analysis.log.of(NodeStarted)
+        self._started = [event.seq for event in self._starts]
+        self._hooks = analysis.log.of(HookRan)
+        self._hooked = [event.seq for event in self._hooks]
+        self._receivers: dict[int | None, list[tuple[NodeStarted, int]]] = defaultdict(list)
+        for event in self._starts:
+            for place, tensor_id in enumerate(event.inputs):
+                storage_id = analysis.tensors[tensor_id].storage_id if tensor_id != NO_ID else None
+                if storage_id is not None:
+                    self._receivers[storage_id].append((event, place))
+        self._arrivals: dict[int | None, _Arrivals] = {}
+        self._given: dict[int | None, _Given] = {}
+
+    def affected_by(self, op: Op) -> tuple[_Kind, Node, Node] | None:
+        """Return a later receiver of a gradient, the node that passed it on, and how."""
+        own = self._own_node(op)
+        sources = {edge.source for edge in self._sources[own]} if own is not None else set()
+        for tensor in op.written:
+            if (own, tensor.storage_id) in self._offered:
+                continue
+            found = [self._arrival(tensor.storage_id, source, op.seq, own) for source in sources]
+            later = [arrival for arrival in found if arrival is not None]
+            if later:
+                _, edge = min(later, key=itemgetter(0))
+                return "shared", self._nodes[edge.source], self._nodes[edge.target]
+            if own is not None and (pending := self._pending(op, tensor.storage_id, own)):
+                return pending
+        return None
+
+    def _arrival(
+        self, storage_id: int | None, source: int, seq: int, own: int | None
+    ) -> tuple[int, Edge] | None:
+        """Return the next arrival of a storage from a node at another one than ``own``."""
+        arrivals = self._arrivals_of(storage_id).get(source, [])
+        first = bisect_left(arrivals, seq, key=itemgetter(0))
+        return next(
+            ((number, edge) for _, number, edge in islice(arrivals, first, None)
+             if edge.target != own),
+            None,
+        )  # fmt: skip
+
+    def _arrivals_of(self, storage_id: int | None) -> _Arrivals:
+        found = self._arrivals.get(storage_id)
+        if found is None:
+            found = self._arrivals[storage_id] = {}
+            edges = (
+                (event.seq, edge)
+                for event, place in self._receivers.get(storage_id, ())
+                for edge in self._sources[event.node_id]
+                if edge.input == place
+            )
+            for number, (seq, edge) in enumerate(edges):
+                found.setdefault(edge.source, []).append((seq, number, edge))
+        return found
+
+    def _pending(self, op: Op, storage_id: int | None, own: int) -> tuple[_Kind, Node, Node] | None:
+        """Return a node that passed the storage on before the write, and one that waits for it."""
+        for event in self._given_before(storage_id, op.seq):
+            for edge in self._targets[event.node_id] if event.node_id != own else ():
+                if edge.target != own and self._first_start(edge.target, event) > op.seq:
+                    giver = self._nodes[event.node_id]
+                    kind: _Kind = "shared" if len(self._targets[giver.node_id]) > 1 else "passed on"
+                    return kind, giver, self._nodes[edge.target]
+        return None
+
+    def _given_before(self, storage_id: int | None, seq: int) -> list[NodeStarted]:
+        """Return the receivers that passed a storage on, which others wait for at an event."""
+        given = self._given.setdefault(storage_id, _Given(0, []))
+        receivers = self._receivers.get(storage_id, ())
+        while given.next < len(receivers) and receivers[given.next][0].seq <= seq:
+            event, _ = receivers[given.next]
+            given.waiting.append((self._awaited_until(event), event))
+            given.next += 1
+        given.waiting = [(end, event) for end, event in given.waiting if end > seq]
+        return [event for _, event in given.waiting]
+
+    def _awaited_until(self, event: NodeStarted) -> int:
+        """Return the event from which on no node waits for the gradient that a node passed on.
+
+        A node that makes a tensor passes nothing on, and a sum is another gradient.
+        """
+        storages = {self._tensors[tensor_id].storage_id for tensor_id in event.inputs}
+        edges = self._targets[event.node_id]
+        if len(storages) != 1 or (len(edges) > 1 and self._nodes[event.node_id].name not in _ADDS):
+            return -1
+        (storage_id,) = storages
+        last_start = max((self._first_start(edge.target, event) for edge in edges), default=-1)
+        for ops in (self._ops_of_node.get(event.node_id, ()), self._adds.get(storage_id, ())):
+            for op in islice(ops, bisect_right(ops, event.seq, key=_seq), None):
+                if op.written or not _storages(op.outputs) <= storages:
+                    last_start = min(last_start, op.seq + 1)  # itself may be the write
+                    break
+        return last_start
+
+    @cached_property
+    def _offered(self) -> set[tuple[int | None, int | None]]:
+        """The storages that the engine offered to a node, with it."""
+        return {
+            (event.node_id, self._tensors[tensor_id].storage_id)
+            for event in self._log.of(GradientBuffersOffered)
+            for tensor_id in event.tensor_ids
+        }
+
+    @cached_property
+    def _ops_of_node(self) -> dict[int, list[Op]]:
+        """The ops of each node's runs."""
+        found: dict[int, list[Op]] = defaultdict(list)
+        for op in self._ops:
+            if op.backward_node_id is not None:
+                found[op.backward_node_id].append(op)
+        return found
+
+    @cached_property
+    def _adds(self) -> dict[int | None, list[Op]]:
+        """The additions that read each storage."""
+        found: dict[int | None, list[Op]] = defaultdict(list)
+        for op in self._ops:
+            for storage_id in _storages(op.inputs) if op.name in {"add", "add_"} else ():
+                found[storage_id].append(op)
+        return found
+
+    def _first_start(self, node_id: int, event: NodeStarted) -> int:
+        """Return the first start of a node in the backward of an event, -1 if it did not run."""
+        return self._first_starts.get((node_id, event.backward_id), -1)
+
+    @cached_property
+    def _first_starts(self) -> dict[tuple[int, int], int]:
+        """The first start of each node in each backward."""
+        found: dict[tuple[int, int], int] = {}
+        for start in self._starts:
+            found.setdefault((start.node_id, start.backward_id), start.seq)
+        return found
+
+    def _own_node(self, op: Op) -> int | None:
+        """Return the node of the running hook, else the running node."""
+        place = bisect_right(self._hooked, op.seq)
+        ran = self._hooks[place] if place < len(self._hooks) else None
+        if ran is not None and ran.node_id is not None and ran.thread == op.thread:
+            start = bisect_right(self._started, op.seq)
+            if start == len(self._started) or self._started[start] >= ran.seq:
+                return ran.node_id
+        return op.backward_node_id
+
+
+def _storages(tensors: Iterable[Tensor]) -> set[int | None]:
+    return {tensor.storage_id for tensor in tensors}
+
+
+def _shared_write(op: Op, kind: _Kind, giver: Node, victim: Node) -> Draft:
+    return Draft(
+        title=f"A gradient was written in place that {victim.name}{in_module(victim.module)} "
+        "receives too",
+        culprit=op.location,
+        victim=victim.location,
+        explanation=[
+            f"{giver.name} passes one gradient tensor along several edges:"
+            if kind == "shared"
+            else f"{giver.name} passes on the gradient tensor that it receives, and it is not the "
+            "only one that received it:",
+            giver,
+            f"{op.name} wrote it in place during backward:",
+            op,
+            f"{victim.name} ({short_location(victim.location)}) received the same tensor "
+            "afterwards, with the new values:",
+            victim,
+            "Gradients have no version check, so nothing was raised.",
+        ],
+        fix="return grad * factor  # a new tensor: never write an incoming gradient in place",
+        confidence="certain" if op.location is not None else "likely",
+        evidence=(op, victim, giver),
+    )

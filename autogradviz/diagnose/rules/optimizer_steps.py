@@ -1,0 +1,691 @@
+"""Rules: clipping, scaling, clearing and steps that do not fit the backwards."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from itertools import pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.analysis.causal_graph import ZEROING
+from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
+from autogradviz.diagnose.evidence.gradients import (
+    UNSCALE,
+    accumulations,
+    between,
+    clipping_stacks,
+    gradient_adds,
+    gradient_lives,
+    gradient_reads,
+    gradient_storages,
+    leaves_in_use,
+)
+from autogradviz.diagnose.evidence.requires_grad_flow import storages
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import join_names
+from autogradviz.events import BackwardStarted, GradAccumulated, NoOptimizerFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.events import OptimizerStepped
+
+
+# --- clipping that found no gradients: a hint -----------------------------------------------------
+
+
+_MAKE_ZERO: Final = frozenset({"lift_fresh", "detach_"})
+"""The ops of ``torch.tensor(0.0)``, the norm of no gradients."""
+
+
+@rule(
+    "clip-without-gradients",
+    mechanism="order",
+    when=NoError(),
+    group="optimizer",
+    after="step-without-gradients",
+    needs={"ops"},
+)
+def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint for a line whose calls of ``clip_grad_norm_`` all found no gradients."""
+    if not evidence.analysis.log.of(GradAccumulated):
+        return
+    by_line: dict[SourceLocation | None, list[Op]] = defaultdict(list)
+    clips = clipping_stacks(evidence)
+    for op in evidence.analysis.ops if clips else ():
+        if op.stack_id in clips:
+            by_line[op.location].append(op)
+    for line, ops in by_line.items():
+        if line is not None and all(op.name in _MAKE_ZERO for op in ops):
+            yield _clipped_nothing(line, ops)
+
+
+def _clipped_nothing(line: SourceLocation, ops: list[Op]) -> Draft:
+    count = sum(op.name == "lift_fresh" for op in ops)
+    return Draft(
+        title="clip_grad_norm_ found no gradients, and clipped nothing",
+        culprit=line,
+        victim=None,
+        explanation=[
+            "None of the parameters that it got had a gradient here"
+            + (f", in each of its {count} calls:" if count > 1 else ":"),
+            line,
+            "Backward did compute gradients in this recording: after this line, or for other "
+            "parameters. A generator of parameters can be used only once.",
+        ],
+        fix="loss.backward()\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "optimizer.step()",
+        confidence="hint",
+        evidence=(ops[0],),
+    )
+
+
+# --- clipping and loss scaling in the wrong order with the optimizer's step: hints ----------------
+
+
+_seq: Final = attrgetter("seq")
+_SCALING: Final = frozenset({"mul", "mul_"})
+
+
+class _Clip(NamedTuple):
+    """An op that clipped gradients, with the ops that took all of them just before and after."""
+
+    op: Op
+    before: Op | None  # of an optimizer
+    after: Op | None  # of an optimizer or a scaler
+
+
+@rule(
+    "clip-before-unscale",
+    "clip-after-step",
+    mechanism="order",
+    when=NoError(),
+    group="optimizer",
+    after="step-without-gradients",
+    needs={"ops"},
+)
+def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint for a line that always clips scaled gradients, or those used already."""
+    by_line: dict[SourceLocation | None, list[_Clip]] = defaultdict(list)
+    for clip in _clips(evidence):
+        by_line[clip.op.location].append(clip)
+    for line, clips in by_line.items():
+        if line is None:
+            continue
+        if all(clip.after is not None and clip.after.name == UNSCALE for clip in clips):
+            yield _scaled_draft(line, clips[0])
+        elif all(clip.before is not None and clip.after is None for clip in clips):
+            yield _late_draft(line, clips)
+
+
+def _clips(evidence: Evidence) -> list[_Clip]:
+    """Return the ops that wrote gradients to clip them."""
+    clips = clipping_stacks(evidence)
+    found = [
+        op
+        for op in evidence.analysis.ops
+        if op.stack_id in clips and op.written and op.phase == "forward"
+        and evidence.in_optimizer(op)
+    ]  # fmt: skip
+    if not found:
+        return []
+    clipped = {each for op in found for each in storages(op.written)}
+    takers: dict[int, list[Op]] = defaultdict(list)
+    for op, keys in zip(evidence.analysis.ops, evidence.causal_graph.inputs_memory, strict=True):
+        if not clipped.isdisjoint(keys) and op.stack_id not in clips:
+            for storage_id in clipped.intersection(keys):
+                takers[storage_id].append(op)
+    return [_Clip(op, *_neighbors(evidence, op, takers)) for op in found]
+
+
+def _neighbors(
+    evidence: Evidence, clip: Op, takers: dict[int, list[Op]]
+) -> tuple[Op | None, Op | None]:
+    """Return the op of an optimizer or scaler just before and after an op that clips."""
+    before = after = None
+    for storage_id in storages(clip.written):
+        ops = takers.get(storage_id, [])
+        earlier = bisect_left(ops, clip.seq, key=_seq)
+        later = bisect_right(ops, clip.seq, lo=earlier, key=_seq)
+        if earlier > 0 and _uses(evidence, ops[earlier - 1]):
+            before = ops[earlier - 1]
+        if later < len(ops) and (ops[later].name == UNSCALE or _uses(evidence, ops[later])):
+            after = ops[later]
+    return before, after
+
+
+def _uses(evidence: Evidence, op: Op) -> bool:
+    """Return whether an op of an optimizer reads a gradient to apply it."""
+    zeroes = op.name in ZEROING
+    return op.phase == "forward" and evidence.in_optimizer(op) and not zeroes
+
+
+def _scaled_draft(line: SourceLocation, clip: _Clip) -> Draft:
+    return Draft(
+        slug="clip-before-unscale",
+        title="Gradients are clipped before the scaler divides them by its scale",
+        culprit=line,
+        victim=clip.after.location if clip.after is not None else None,
+        explanation=[
+            "The gradients were clipped here:",
+            line,
+            "and divided by the scale of a GradScaler after that:",
+            clip.after,
+            "So max_norm was compared with a norm that is larger by the scale.",
+        ],
+        fix="scaler.unscale_(optimizer)\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "scaler.step(optimizer)",
+        confidence="hint",
+        evidence=(clip.op, clip.after),
+    )
+
+
+def _late_draft(line: SourceLocation, clips: list[_Clip]) -> Draft:
+    return Draft(
+        slug="clip-after-step",
+        title="Gradients are clipped after the optimizer has used them",
+        culprit=line,
+        victim=clips[0].before.location if clips[0].before is not None else None,
+        explanation=[
+            "The optimizer used the gradients here:",
+            clips[0].before,
+            "Afterwards they were clipped, and nothing used the clipped ones:",
+            line,
+            f"It was so in all {len(clips)} calls." if len(clips) > 1 else "",
+        ],
+        fix="loss.backward()\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "optimizer.step()",
+        confidence="hint",
+        evidence=(clips[0].before, clips[0].op),
+    )
+
+
+@rule("scaler-without-scale", mechanism="order", when=NoError(), group="optimizer", needs={"ops"})
+def scaler_without_scale(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if a scaler divides gradients whose backward started from no product."""
+    analysis = evidence.analysis
+    unscaled = [op for op in analysis.ops if op.name == UNSCALE]
+    if not unscaled:
+        return
+    starts = evidence.causal_graph.backwards
+    leaves: dict[int, int] = {}  # by storage of the gradient
+    for tensor_id, memory in gradient_storages(evidence).items():
+        leaves.update(dict.fromkeys(memory, tensor_id))
+    gradients = accumulations(evidence)
+    for op in unscaled:
+        got = [
+            event
+            for storage_id in storages(op.written) & leaves.keys()
+            for event in gradients[leaves[storage_id]]
+            if event.seq < op.seq
+        ]
+        last = max(got, key=lambda event: event.seq, default=None)
+        started = starts.get(last.backward_id) if last is not None else None
+        roots = [analysis.graph.nodes.get(each) for each in started.root_ids] if started else []
+        names = {node.op.name for node in roots if node is not None and node.op is not None}
+        if started is not None and names and not names & _SCALING:
+            yield _unscaled_draft(evidence, started, op)
+            return
+
+
+def _unscaled_draft(evidence: Evidence, started: BackwardStarted, unscale: Op) -> Draft:
+    line = evidence.analysis.location(started.stack_id)
+    return Draft(
+        title="The gradients are divided by a scale that the loss was not multiplied by",
+        culprit=line,
+        victim=unscale.location,
+        explanation=[
+            "This backward started from a loss that no scale was multiplied with:",
+            line,
+            "A GradScaler divided its gradients by its scale:",
+            unscale,
+        ],
+        fix="scaler.scale(loss).backward()",
+        confidence="hint",
+        evidence=(started, unscale),
+    )
+
+
+# --- gradients that were cleared before any optimizer used them, as in a broken accumulation ------
+
+
+_WINDOWS: Final = 2  # steps: one batch may be skipped on purpose
+
+
+class _Backward(NamedTuple):
+    """The leaves that one backward reached, with the event of each."""
+
+    started: BackwardStarted
+    reached: dict[int, GradAccumulated]
+
+
+@rule(
+    "gradients-discarded",
+    mechanism="drop",
+    when=NoError(),
+    group="optimizer",
+    after="step-without-gradients",
+    needs={"ops"},
+)
+def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if each step of a single optimizer had only the gradients of its last backward.
+
+    With several optimizers, gradients that one of them discards may belong to another one's loss.
+    """
+    steps = evidence.causal_graph.steps
+    if len({event.tensor_ids for event in steps}) != 1:
+        return
+    windows = _windows(evidence, steps)
+    pairs = [pair for window in windows for pair in pairwise(window)]
+    if len(windows) < _WINDOWS or not all(len(window) > 1 for window in windows):
+        return
+    known = {leaf for leaf, memory in gradient_storages(evidence).items() if memory}
+    known -= leaves_in_use(evidence)
+    lives = gradient_lives(evidence)
+    dropped = {(each, part.backward_id) for each in known & lives.keys()
+               for part, _ in lives[each].dropped}  # fmt: skip
+    if all(_discarded(evidence, *pair, dropped) for pair in pairs):
+        yield _discarded_gradients(evidence, *pairs[0], steps[0], len(windows[0]))
+
+
+def _windows(evidence: Evidence, steps: list[OptimizerStepped]) -> list[list[_Backward]]:
+    """Return the backwards before each step that reached any leaf."""
+    log = evidence.analysis.log
+    reached: dict[int, dict[int, GradAccumulated]] = defaultdict(dict)
+    for event in log.of(GradAccumulated):
+        reached[event.backward_id][event.tensor_id] = event
+    backwards = [_Backward(e, reached[e.backward_id]) for e in log.of(BackwardStarted)]
+    backwards = [backward for backward in backwards if backward.reached]
+    seqs = [backward.started.seq for backward in backwards]
+    ends = [bisect_left(seqs, step.seq) for step in steps]
+    return [backwards[i:j] for i, j in pairwise([0, *ends])]
+
+
+def _discarded(
+    evidence: Evidence,
+    earlier: _Backward,
+    later: _Backward,
+    dropped: set[tuple[int, int]],
+) -> bool:
+    """Return whether the gradients of a backward were cleared, unused, before the next one.
+
+    If it reached other leaves, it may have run for their gradients: an adversarial input.
+    """
+    if not earlier.reached.keys() <= later.reached.keys():
+        return False
+    tensors = evidence.analysis.tensors
+    for tensor_id, event in earlier.reached.items():
+        again = later.reached[tensor_id]
+        written = evidence.writes_between(tensors[tensor_id].storage_id, event.seq, again.seq)
+        if written or (tensor_id, event.backward_id) not in dropped:
+            return False
+    return True
+
+
+def _discarded_gradients(
+    evidence: Evidence, earlier: _Backward, later: _Backward, step: OptimizerStepped, count: int
+) -> Draft:
+    analysis = evidence.analysis
+    cleared = gradients_cleared_at(evidence, earlier.started.stack_id, later.started.stack_id)
+    computed = analysis.location(earlier.started.stack_id)
+    stepped = analysis.location(step.stack_id)
+    return Draft(
+        title=f"Only the last of {count} backward passes has an effect on each step: the gradients "
+        "of the others were cleared",
+        culprit=cleared or computed,
+        victim=computed,
+        explanation=[
+            f"{count} backward passes ran before a step of {step.optimizer_name}:",
+            computed,
+            stepped,
+            "Each replaced the gradients of the one before instead of adding to them, because "
+            "they were cleared in between:",
+            cleared or "    (on a line that was not recorded)",
+            "No operator had used them.",
+        ],
+        fix="optimizer.step()\noptimizer.zero_grad()  # once for each step",
+        confidence="hint",
+        evidence=(next(iter(later.reached.values())), step),
+        parameters=earlier.reached,
+    )
+
+
+# --- gradients not cleared ------------------------------------------------------------------------
+#
+# Gradients that were not cleared after an optimizer used them: the next backward adds to them.
+
+
+_SUMS: Final = 2  # uses of a sum: one may be meant
+
+
+class _Sum(NamedTuple):
+    """A gradient that was added to one which an optimizer had used."""
+
+    used: Op
+    gradient: GradAccumulated
+    again: Op  # the op of the optimizer that used the sum
+
+
+@rule(
+    "gradients-not-cleared",
+    mechanism="mix",
+    when=NoError(),
+    group="optimizer",
+    after="step-without-gradients",
+    needs={"ops"},
+)
+def gradients_not_cleared(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if the gradients of some leaves contain, at each use, those of the last use."""
+    memory = gradient_storages(evidence)
+    got = {tensor_id: events for tensor_id, events in accumulations(evidence).items() if events[1:]}
+    uses = _uses_of_gradient(
+        evidence, {each for tensor_id in got for each in memory.get(tensor_id, ())}
+    )
+    adds = gradient_adds(evidence)
+    found = {}
+    for tensor_id, events in got.items():
+        ours = memory.get(tensor_id, set())
+        sums = list(_again(uses, events, ours))
+        if len(sums) >= _SUMS and all(_is_sum(evidence, adds, each, events, ours) for each in sums):
+            found[tensor_id] = sums
+    if found:
+        yield _never_cleared(evidence, found)
+
+
+def _uses_of_gradient(evidence: Evidence, gradients: set[int]) -> dict[int, list[Op]]:
+    """Return the ops of optimizers that read each storage of a gradient, oldest first.
+
+    Clipping does not count, nor do ops that write gradients, as those of ``zero_grad``.
+    """
+    reads, clips = gradient_reads(evidence), clipping_stacks(evidence)
+    return {
+        storage_id: [
+            op
+            for op in reads[storage_id]
+            if evidence.in_optimizer(op)
+            and op.stack_id not in clips
+            and not (op.written and storages(op.written) & gradients)
+        ]
+        for storage_id in gradients & reads.keys()
+    }
+
+
+def _again(
+    uses: dict[int, list[Op]], events: list[GradAccumulated], memory: set[int]
+) -> Iterator[_Sum]:
+    """Yield each last use of a gradient, the first gradient after it, and the first use of that."""
+    ops = sorted({op.seq: op for each in memory for op in uses.get(each, ())}.items())
+    seqs = [seq for seq, _ in ops]
+    for event in events:
+        position = bisect_left(seqs, event.seq)
+        if 0 < position < len(ops) and not between(events, seqs[position - 1], event.seq):
+            yield _Sum(ops[position - 1][1], event, ops[position][1])
+
+
+def _is_sum(
+    evidence: Evidence,
+    adds: dict[int, list[Op]],
+    found: _Sum,
+    events: list[GradAccumulated],
+    memory: set[int],
+) -> bool:
+    """Return whether all gradients between two uses were added to the one of the first use."""
+    start, end = found.used.seq, found.again.seq
+    adding = set()
+    before = start  # the gradient before, to which an op of an earlier backward added
+    for event in between(events, start, end):
+        ours = [op for op in adds.get(event.node_id, ()) if before < op.seq < event.seq]
+        before = event.seq
+        if not any(storages(op.inputs) & memory for op in ours):
+            return False  # it had been removed
+        adding |= {op.seq for op in ours}
+    return not any(
+        op.seq not in adding and op.stack_id not in clipping_stacks(evidence)
+        for storage_id in memory
+        for op in evidence.writes_between(storage_id, start, end)
+        if op.phase == "forward"
+    )
+
+
+def _never_cleared(evidence: Evidence, found: dict[int, list[_Sum]]) -> Draft:
+    analysis = evidence.analysis
+    first = min((each for sums in found.values() for each in sums), key=lambda e: e.used.seq)
+    started = evidence.backward(first.gradient.backward_id)
+    computed = analysis.location(started.stack_id) if started is not None else None
+    closure = started is not None and analysis.in_optimizer(started.stack_id)
+    stepped = first.used.location
+    count = max(map(len, found.values()))
+    return Draft(
+        title="Gradients that a step has used are not cleared: the next backward adds to them",
+        culprit=computed if closure else stepped,
+        victim=stepped if closure else computed,
+        explanation=[
+            f"{join_names([evidence.analysis.leaf_name(each) for each in found])}: "
+            "the optimizer used the gradient here:",
+            stepped,
+            "It was still there when "
+            + ("the closure of this step" if closure else "backward")
+            + " computed the next one, which was added to it:",
+            computed,
+            f"The next use was of the sum. It was so all {count} times.",
+        ],
+        fix="optimizer.zero_grad()  # in the closure, before the loss is computed"
+        if closure
+        else "optimizer.step()\noptimizer.zero_grad()",
+        confidence="hint",
+        evidence=(first.used, first.gradient, first.again),
+        parameters=found,
+    )
+
+
+# --- an optimizer stepped without the gradients that backward computed for its parameters ---------
+
+
+_IDLE_STEPS: Final = 2
+_COPYING: Final = frozenset({"clone", "copy_", "_to_copy"})
+
+
+class _Lost(NamedTuple):
+    """A step of an optimizer, the last gradient before it, and the op that filled it with zeros."""
+
+    step: OptimizerStepped
+    gradient: GradAccumulated
+    zeroed: Op | None  # None: the gradients were removed
+    reached: int  # parameters that had got a gradient
+
+
+@rule("step-without-gradients", mechanism="drop", when=NoError(), group="optimizer", needs={"ops"})
+def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each optimizer that had no gradients in any step that follows a backward.
+
+    A single step for which no gradients were computed is not wrong: some call ``step`` once before
+    the training, or let several optimizers take turns. If it is never different, it is a hint.
+    """
+    for events in _by_optimizer(evidence):
+        lost = _all_lost(evidence, events)
+        if lost:
+            yield _step_without_gradients(evidence, lost[0], len(lost))
+
+
+@rule("step-without-gradients", mechanism="drop", when=NoError(), group="waste", needs={"ops"})
+def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint for each optimizer for whose tensors no backward ever computed a gradient.
+
+    If no optimizer has the parameters that got gradients, that is reported instead.
+    """
+    if evidence.analysis.log.of(NoOptimizerFound):
+        return
+    for events in _by_optimizer(evidence):
+        if _never_reached(evidence, events):
+            yield _idle_draft(evidence, events)
+
+
+def _by_optimizer(evidence: Evidence) -> list[list[OptimizerStepped]]:
+    """Return the steps of each optimizer."""
+    found: dict[tuple[int, ...], list[OptimizerStepped]] = {}
+    for event in evidence.causal_graph.steps:
+        found.setdefault(tuple(sorted(event.tensor_ids)), []).append(event)
+    return list(found.values())
+
+
+def _all_lost(evidence: Evidence, events: list[OptimizerStepped]) -> list[_Lost]:
+    """Return the steps without gradients; none if any step of the optimizer had some."""
+    gradients, memory = accumulations(evidence), gradient_storages(evidence)
+    tensors = evidence.analysis.tensors
+    written = storages(tensors[tensor_id] for tensor_id in events[0].tensor_ids)
+    after, found = -1, []
+    for event in events:
+        got = {
+            tensor_id: ours[-1]
+            for tensor_id in event.tensor_ids
+            if (ours := between(gradients.get(tensor_id, []), after, event.seq))
+        }
+        after = event.seq
+        if not got:
+            continue
+        last = max(got.values(), key=lambda each: each.seq)
+        zeroed = None
+        if event.gradient_count == 0:
+            first = min(each.seq for each in got.values())
+            if any(evidence.writes_between(each, first, event.seq) for each in written):
+                return []  # updated in hooks, or in a closure
+        else:
+            zeroed = _zeroed(evidence, got, memory, event)
+            if zeroed is None:
+                return []
+        found.append(_Lost(event, last, zeroed, len(got)))
+    return found
+
+
+def _never_reached(evidence: Evidence, events: list[OptimizerStepped]) -> bool:
+    """Return whether backwards ran, and none computed gradients for the tensors of an optimizer."""
+    analysis = evidence.analysis
+    if len(events) < _IDLE_STEPS or any(event.gradient_count != 0 for event in events):
+        return False
+    got, tensor_ids = accumulations(evidence), events[0].tensor_ids
+    memory = storages(analysis.tensors[tensor_id] for tensor_id in tensor_ids)
+    return (
+        any(event.seq < events[-1].seq for found in got.values() for event in found)
+        and not any(tensor_id in got for tensor_id in tensor_ids)
+        and not any(evidence.writes_between(each, events[0].seq, 1 << 62) for each in memory)
+    )
+
+
+def _idle_draft(evidence: Evidence, events: list[OptimizerStepped]) -> Draft:
+    name = events[0].optimizer_name
+    stepped = evidence.analysis.location(events[0].stack_id)
+    copy = _copy_with_gradients(evidence, events[0])
+    return Draft(
+        title=f"{name} steps, and none of its tensors ever got a gradient",
+        culprit=copy.location if copy is not None else stepped,
+        victim=stepped,
+        explanation=[
+            f"{name} stepped {len(events)} times:",
+            stepped,
+            f"None of its {len(events[0].tensor_ids)} tensors had a gradient. Backward computed "
+            "gradients for "
+            + (
+                "copies of them, which were made here:"
+                if copy is not None
+                else "other tensors only: the loss does not depend on those of the optimizer, or "
+                "it uses copies of them."
+            ),
+            copy,
+        ],
+        fix="# compute the loss with the model itself, or give the copy's gradients to it"
+        if copy is not None
+        else "# pass the parameters that the loss is computed from to the optimizer",
+        confidence="hint",
+        evidence=(events[0], copy),
+        parameters=events[0].tensor_ids,
+    )
+
+
+def _copy_with_gradients(evidence: Evidence, step: OptimizerStepped) -> Op | None:
+    """Return the op that copied a tensor of an optimizer into a leaf that got a gradient."""
+    tensors, got = evidence.analysis.tensors, accumulations(evidence)
+    held = storages(tensors[tensor_id] for tensor_id in step.tensor_ids)
+    leaves = storages(tensors[tensor_id] for tensor_id in got)
+    return next(
+        (
+            op
+            for op in evidence.analysis.ops
+            if op.name in _COPYING
+            and op.location is not None
+            and storages(op.inputs) & held
+            and (storages(op.outputs) | storages(op.written)) & leaves
+        ),
+        None,
+    )
+
+
+def _zeroed(
+    evidence: Evidence,
+    got: dict[int, GradAccumulated],
+    memory: dict[int, set[int]],
+    step: OptimizerStepped,
+) -> Op | None:
+    """Return the op that filled all gradients with zeros after backward and before the step."""
+    found = None
+    for tensor_id, gradient in got.items():
+        writes = [
+            op
+            for storage_id in memory.get(tensor_id, ())
+            for op in evidence.writes_between(storage_id, gradient.seq, step.seq)
+        ]
+        if not any(op.name in ZEROING for op in writes):
+            return None
+        found = max(writes, key=lambda op: op.seq)
+        if found.name not in ZEROING:
+            return None
+    return found
+
+
+def _step_without_gradients(evidence: Evidence, lost: _Lost, count: int) -> Draft:
+    analysis = evidence.analysis
+    stepped = analysis.location(lost.step.stack_id)
+    started = evidence.backward(lost.gradient.backward_id)
+    computed = analysis.location(started.stack_id) if started is not None else None
+    early = _is_before(stepped, computed)
+    cleared = lost.zeroed.location if lost.zeroed is not None else None
+    if cleared is None and started is not None:
+        cleared = gradients_cleared_at(evidence, started.stack_id, lost.step.stack_id)
+    culprit = stepped if early else cleared or stepped
+    name = lost.step.optimizer_name
+    return Draft(
+        title=f"{name} steps before backward computes the gradients of its iteration"
+        if early
+        else f"{name} steps without gradients: they were cleared after backward",
+        culprit=culprit,
+        victim=stepped,
+        explanation=[
+            f"Backward computed gradients for {lost.reached} of the {len(lost.step.tensor_ids)} "
+            f"tensors that {name} updates:",
+            computed,
+            "They were filled with zeros before the step:"
+            if lost.zeroed is not None
+            else "They were removed before the step (.grad was None):",
+            cleared or "    (on a line that was not recorded)",
+            "The step had no gradients to apply:",
+            stepped,
+            f"The same happened in each of the {count} recorded steps." if count > 1 else "",
+        ],
+        fix="optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
+        confidence="likely",
+        evidence=(lost.gradient, lost.zeroed, lost.step),
+        parameters=lost.step.tensor_ids,
+    )
+
+
+def _is_before(stepped: SourceLocation | None, computed: SourceLocation | None) -> bool:
+    """Return whether a loop calls ``step`` on an earlier line than ``backward``."""
+    if stepped is None or computed is None:
+        return False
+    same = (stepped.filename, stepped.function) == (computed.filename, computed.function)
+    return same and stepped.lineno < computed.lineno

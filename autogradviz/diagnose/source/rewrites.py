@@ -1,0 +1,222 @@
+"""Statements rewritten as fixes."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.support.source import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+
+
+# --- rewrite a statement that writes a tensor in place so that it creates a new tensor ------------
+
+
+_NO_OTHER: Final = frozenset(
+    {"normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "log_normal", "geometric",
+     "fill_diagonal", "set", "resize", "resize_as", "requires_grad", "share_memory", "apply", "map"}
+)  # fmt: skip
+"""In-place methods, without their underscore, that have no out-of-place counterpart."""
+
+
+def out_of_place_fix(location: SourceLocation, *, part: bool) -> str | None:
+    """Return the statement at a line, rewritten so that it writes no existing memory.
+
+    Args:
+        location: the line that writes.
+        part: whether it writes part of a storage through a view. Replacing the view by a new
+            tensor would leave the base unchanged.
+
+    Returns:
+        One statement, or two lines if a clone comes first; None if there is no rewrite.
+    """
+    found = [node for node in _statements(location) if isinstance(node, _KINDS)]
+    statement = min(found, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
+    if statement is None:
+        return None
+    target = _written_target(statement)
+    if isinstance(target, ast.Subscript):
+        base = target.value
+        while isinstance(base, ast.Subscript):
+            base = base.value
+        name = _plain(base)
+        return f"{name} = {name}.clone()\n{ast.unparse(statement)}" if name else None
+    return None if part else _out_of_place(statement, target)
+
+
+_KINDS: Final = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
+
+
+def _statements(location: SourceLocation) -> list[ast.AST]:
+    return [
+        node
+        for _, node in source.nodes(location.filename)
+        if getattr(node, "lineno", 0) <= location.lineno <= (getattr(node, "end_lineno", 0) or 0)
+    ]
+
+
+def _written_target(statement: ast.stmt) -> ast.expr | None:
+    """Return the expression that a statement writes in place."""
+    if isinstance(statement, ast.AugAssign):
+        return statement.target
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        return statement.targets[0]
+    if isinstance(statement, ast.Expr):
+        value: ast.expr = statement.value
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            value = value.func.value
+        return value
+    return None
+
+
+def _plain(node: ast.expr) -> str | None:
+    """Return a name or attribute as text, None for other expressions."""
+    return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+
+def _out_of_place(statement: ast.stmt, target: ast.expr | None) -> str | None:
+    if isinstance(statement, ast.AugAssign):
+        name = _plain(statement.target)
+        if name is None:
+            return None
+        left = ast.parse(name, mode="eval").body
+        return f"{name} = {ast.unparse(ast.BinOp(left, statement.op, statement.value))}"
+    writer = _Writer()
+    changed = writer.visit(parse(ast.unparse(statement)).body[0])
+    if not writer.found or writer.failed:
+        return None
+    if not isinstance(statement, ast.Expr):
+        return ast.unparse(changed)
+    name = _plain(target) if target is not None else None
+    return f"{name} = {ast.unparse(changed)}" if name else None
+
+
+class _Writer(ast.NodeTransformer):
+    """Replaces in-place methods by their out-of-place counterparts."""
+
+    def __init__(self) -> None:
+        self.found = False
+        self.failed = False
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Rewrite one call after its arguments."""
+        self.generic_visit(node)
+        method = node.func
+        if not isinstance(method, ast.Attribute) or not method.attr.endswith("_"):
+            return node
+        if method.attr.endswith("__"):
+            return node
+        self.found = True
+        plain = method.attr.rstrip("_")
+        self.failed |= plain in _NO_OTHER
+        if plain == "copy" and node.args:
+            return ast.Call(ast.Attribute(node.args[0], "clone"), [], [])
+        if plain in {"zero", "fill"}:
+            like = ast.Attribute(
+                ast.Name("torch"), "zeros_like" if plain == "zero" else "full_like"
+            )
+            return ast.Call(like, [method.value, *node.args], [])
+        return ast.Call(ast.Attribute(method.value, plain), node.args, node.keywords)
+
+
+# --- rewrite the user's own statement so that it keeps no graph, or hides no NaN ------------------
+
+
+_SIMPLE: Final = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
+_WHERE_ARGUMENTS: Final = 3
+_SAFE: Final = {"exp": 0.0, "expm1": 0.0}
+"""Inputs at which operators and their derivatives are finite, if it is not 1."""
+
+
+def detached_sum(location: SourceLocation | None) -> str | None:
+    """Return a statement that adds to a variable, with ``detach()`` on what it adds.
+
+    None if the line is no such statement: ``total += loss`` or ``total = total + loss``.
+    """
+    for statement in _statements_of(location):
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+            statement.value = _detached(statement.value)
+            return ast.unparse(statement)
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
+            continue
+        total, value = ast.unparse(statement.targets[0]), statement.value
+        if isinstance(value.op, ast.Add) and ast.unparse(value.left) == total:
+            value.right = _detached(value.right)
+            return ast.unparse(statement)
+        if isinstance(value.op, ast.Add) and ast.unparse(value.right) == total:
+            value.left = _detached(value.left)
+            return ast.unparse(statement)
+    return None
+
+
+def safe_input(made: SourceLocation | None, op: str, chosen: SourceLocation | None) -> str | None:
+    """Return the statement that called an operator, with its input chosen by ``torch.where``.
+
+    Args:
+        made: the line of the operator.
+        op: its name, "sqrt".
+        chosen: the line with the ``where`` that left its result out.
+
+    Returns:
+        None if the two calls are not found, or several are.
+    """
+    statements = list(_statements_of(made))
+    calls = [(each, call) for each in statements for call in _calls(each, op)]
+    wheres = [call for each in _statements_of(chosen) for call in _calls(each, "where")]
+    if len(calls) != 1 or len(wheres) != 1:
+        return None
+    [(statement, call)], [where] = calls, wheres
+    if len(where.args) != _WHERE_ARGUMENTS or where.keywords:
+        return None
+    condition, first, second = where.args
+    names = {ast.unparse(call)}
+    if isinstance(statement, ast.Assign) and statement.value is call:
+        names.add(ast.unparse(statement.targets[0]))
+    inside = [
+        bool(names & {ast.unparse(node) for node in ast.walk(arm)}) for arm in (first, second)
+    ]
+    if inside.count(True) != 1:
+        return None
+    safe = ast.Constant(_SAFE.get(op, 1.0))
+
+    def choose(value: ast.expr) -> ast.expr:
+        arms = [value, safe] if inside[0] else [safe, value]
+        return ast.Call(where.func, [condition, *arms], [])
+
+    method = call.func
+    if not isinstance(method, ast.Attribute):
+        return None
+    if call.args:
+        call.args[0] = choose(call.args[0])
+    else:
+        method.value = choose(method.value)
+    return ast.unparse(statement)
+
+
+def _detached(value: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(value, "detach"), [], [])
+
+
+def _calls(statement: ast.stmt, name: str) -> Iterator[ast.Call]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield from [node] * (node.func.attr == name)
+
+
+def _statements_of(location: SourceLocation | None) -> Iterator[ast.stmt]:
+    """Yield the simple statement at a line: its recorded text, or else that of its file."""
+    if location is None:
+        return
+    text = location.text
+    try:
+        yield from parse(text).body
+    except (SyntaxError, ValueError):
+        nodes = (node for _, node in source.nodes(location.filename) if isinstance(node, _SIMPLE))
+        around = [n for n in nodes if n.lineno <= location.lineno <= (n.end_lineno or 0)]
+        for node in around[:1]:
+            yield from parse(ast.unparse(node)).body  # a copy, which the caller changes

@@ -1,0 +1,91 @@
+"""Readers of the nodes of the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    import torch
+
+
+# --- read a tensor's node, and whether it is a leaf, only if that runs no code --------------------
+#
+# The ``grad_fn`` of a view whose base was written in place is created when it or ``is_leaf`` is
+# read: PyTorch runs the view functions again, below which a dispatch mode can deadlock, or raises
+# an error.
+
+
+def safe_grad_fn(tensor: torch.Tensor) -> Any:
+    """Return a tensor's node, None if it has none or if reading it would run view functions."""
+    return None if tensor._is_view() and tensor._version else tensor.grad_fn
+
+
+def name_of_node(tensor: torch.Tensor) -> tuple[str, int] | None:
+    """Return the name and sequence number of the node that made a tensor, None without one."""
+    node = safe_grad_fn(tensor)
+    return None if node is None else (node.name(), node._sequence_nr())
+
+
+def is_trainable_leaf(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a leaf that requires a gradient, False if reading it runs code."""
+    if not tensor.requires_grad or (tensor._is_view() and tensor._version):
+        return False
+    return tensor.is_leaf
+
+
+# --- the Python function that computes the gradient of a node -------------------------------------
+
+
+def backward_of(node: Any) -> Any:
+    """Return the backward of a custom Function or ``register_autograd``; None for other nodes."""
+    cls = getattr(type(node), "_forward_cls", None)
+    if cls is None:
+        return None
+    if "backward" not in vars(cls) and "vjp" in vars(cls):
+        return cls.vjp
+    return _registered(cls.backward, 3) or cls.backward
+
+
+def _registered(function: Any, depth: int) -> Any:
+    """Return the backward given to ``register_autograd``, from the closure that holds it."""
+    if not getattr(function, "__module__", "").startswith("torch._library"):
+        return None
+    for cell in getattr(function, "__closure__", None) or ():
+        content = cell.cell_contents
+        found = getattr(content, "_backward_fn", None)
+        if found is None and depth and callable(content):
+            found = _registered(content, depth - 1)
+        if found is not None:
+            return found
+    return None
+
+
+# --- the slots in which nodes keep saved tensors --------------------------------------------------
+#
+# ``node._saved_x`` unpacks: it runs hooks, and on a checkpointed region the forward.
+# ``node._raw_saved_x`` is the slot itself; reading its ``data`` and ``unpack_hook`` runs nothing.
+
+
+_RAW: Final = "_raw_saved_"
+
+Slots: TypeAlias = tuple[tuple[str, str], ...]
+"""The slots of a type of nodes: attribute and label."""
+
+_known: Final[WeakKeyDictionary[type, Slots]] = WeakKeyDictionary()
+
+
+def slots_of(kind: type) -> Slots:
+    """Return the slots of a type of nodes; looked up once a process."""
+    slots = _known.get(kind)
+    if slots is None:
+        slots = _known[kind] = tuple(
+            [(name, _label(name)) for name in dir(kind) if name.startswith(_RAW)]
+        )
+    return slots
+
+
+def _label(attribute: str) -> str:
+    """Return the name of a slot that users know."""
+    label = attribute.removeprefix(_RAW)
+    return "saved_tensors" if label == "tensors" else label  # of a custom Function

@@ -1,0 +1,536 @@
+"""Rows of the views of saved tensors: lifelines, memory, and why each slot is saved."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from autogradviz.analysis.flame_graph import build_flame_rows
+from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
+from autogradviz.analysis.predict_memory import SavedMemoryModel
+from autogradviz.scene.budget import build_plans
+from autogradviz.scene.node_boxes import kind_of_slot
+from autogradviz.scene.parameters import name_storages
+from autogradviz.scene.schema import (
+    SceneBudgetPlan,
+    SceneCountedStorage,
+    SceneFlameRow,
+    SceneHeldSave,
+    SceneModuleCall,
+    SceneSlotReason,
+    SceneStorage,
+    SceneStorageEvent,
+    SceneStorageSize,
+)
+from autogradviz.scene.text import tensor_shape_text
+from autogradviz.support.objects import maker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.flame_graph import FlameKind
+    from autogradviz.analysis.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
+    from autogradviz.scene.call_tree import CallTree
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.schema import StorageEventKind, StorageState
+
+
+# --- lifelines: one row for each storage held for backward, with the events of its history --------
+
+
+_make_counted = maker(SceneCountedStorage)
+_make_event = maker(SceneStorageEvent)
+
+MAX_STORAGES: Final = 4_000
+"""Maximum number of rows. Storages with a problem are kept first, then the largest."""
+
+MAX_KEEPERS: Final = 6
+
+
+def build_storages(
+    analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int], tree: CallTree
+) -> tuple[tuple[SceneStorage, ...], tuple[SceneStorageEvent, ...], int]:
+    """Return the storages held for backward, in the order of their first save, and their events.
+
+    The last value is the number of storages before the smallest ones were left out.
+
+    Parameters are alive anyway: they get a row only if a problem was recorded for them.
+    """
+    builder = _StorageBuilder(analysis, folded, blamed, tree)
+    histories = [h for h in analysis.histories if builder.is_held(h) or builder.has_problem(h)]
+    count = len(histories)
+    if count > MAX_STORAGES:
+        histories.sort(key=lambda h: (not builder.has_problem(h), -h.nbytes))
+        histories = histories[:MAX_STORAGES]
+    histories.sort(key=lambda h: (h.entries[0].time_ns, h.storage_id))
+    storages = tuple(builder.storage(i, history) for i, history in enumerate(histories))
+    events = tuple(
+        builder.event(i, history.storage_id, entry)
+        for i, history in enumerate(histories)
+        for entry in history.entries
+    )
+    return storages, events, count
+
+
+def build_counted_storages(
+    analysis: Analysis, folded: FoldedGraph, tree: CallTree
+) -> tuple[SceneCountedStorage, ...]:
+    """Return all storages that saved tensors kept alive, in the order in which they were held."""
+    nodes = analysis.graph.nodes
+
+    def stack_of(node_id: int | None) -> int | None:
+        node = nodes.get(-1 if node_id is None else node_id)
+        return node.op.stack_id if node and node.op else None
+
+    return tuple(
+        _make_counted(
+            storage_id=each.storage_id,
+            nbytes=each.nbytes,
+            node=-1 if each.node_id is None else folded.index_of.get(each.node_id, -1),
+            module=each.module,
+            filename=each.filename,
+            lineno=each.lineno,
+            recomputed=each.recomputed,
+            at_peak=each.at_peak,
+            holds=tuple(
+                time
+                for hold in each.holds
+                for time in (hold.start_ns, -1 if hold.end_ns is None else hold.end_ns)
+            ),
+            call=tree.of_line(stack_of(each.node_id), each.filename, each.lineno),
+        )
+        for each in analysis.saved_memory.storages
+    )
+
+
+def build_slot_reasons(analysis: Analysis) -> tuple[SceneSlotReason, ...]:
+    """Return why the nodes of the recording save their slots, as far as PyTorch's table says it."""
+    started = analysis.started
+    if started is None or not is_table_of(started.torch_version):
+        return ()
+    slots = {
+        (analysis.graph.nodes[saved.node_id].name, saved.slot or ""): None
+        for saved in analysis.saved.values()
+        if saved.node_id in analysis.graph.nodes
+    }
+    reasons = ((f"{node}.{slot}", slot_sentence(node, slot)) for node, slot in slots)
+    return tuple(SceneSlotReason(slot=slot, text=text) for slot, text in reasons if text)
+
+
+class _StorageBuilder:
+    def __init__(
+        self, analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int], tree: CallTree
+    ) -> None:
+        self._analysis = analysis
+        self._tree = tree
+        self._blamed = blamed
+        self._stale = analysis.stale
+        self._sizes = {each.storage_id: each.nbytes for each in analysis.saved_memory.storages}
+        self._folded = folded
+        self._holds: dict[int, list[Hold]] = defaultdict(list)
+        for hold in analysis.memory.holds:
+            self._holds[hold.storage_id].append(hold)
+        self._saved: dict[int, list[SavedTensor]] = defaultdict(list)
+        for saved in analysis.saved.values():
+            if saved.tensor.storage_id is not None:
+                self._saved[saved.tensor.storage_id].append(saved)
+        self._names: dict[int, str] = {}
+        for tensor_id, names in analysis.parameters.items():
+            storage_id = analysis.tensors[tensor_id].storage_id
+            if storage_id is not None:
+                self._names.setdefault(storage_id, names[0])
+        self._variables = name_storages(analysis, {*self._holds, *self._saved})
+        self._regions: dict[int | None, str] = {
+            r.region_id: r.module or r.function for r in analysis.regions
+        }
+
+    def is_held(self, history: TensorHistory) -> bool:
+        return history.storage_id in self._holds
+
+    def has_problem(self, history: TensorHistory) -> bool:
+        """Return whether a save is wrong, an unpack failed, or a clone was needed."""
+        if any(s.saved_id in self._blamed for s in self._saved[history.storage_id]):
+            return True
+        return any(not entry.ok or entry.kind == "cloned" for entry in history.entries)
+
+    def storage(self, index: int, history: TensorHistory) -> SceneStorage:
+        saved = self._saved[history.storage_id]
+        wrong = [s for s in saved if s.saved_id in self._blamed]
+        stale = [s for s in saved if s.saved_id in self._stale]
+        shown = wrong or stale or saved
+        first = min(shown, key=lambda s: s.saved_seq, default=None)
+        creator = self._analysis.creators.get(history.storage_id)
+        location = first.location if first else None
+        holds = self._holds[history.storage_id]
+        node_ids = [s.node_id for s in shown if s.node_id in self._folded.index_of]
+        changed: list[int | None] = [s.changed_version for s in wrong if s.broken]
+        if not wrong:
+            changed = [self._stale[s.saved_id].seen_version for s in stale]
+        filename, lineno, _ = source_line(location)
+        return SceneStorage(
+            index=index,
+            storage_id=history.storage_id,
+            name=self._name(history.storage_id, creator, first),
+            slots=tuple(
+                dict.fromkeys(self._slot(s) for s in sorted(saved, key=lambda s: s not in wrong))
+            ),
+            nbytes=self._sizes.get(history.storage_id, history.nbytes),
+            shape=tensor_shape_text(self._analysis, first.tensor) if first else "",
+            dtype=first.tensor.dtype if first else "",
+            module=self._module(first, creator),
+            node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
+            filename=filename,
+            lineno=lineno,
+            state="broken" if wrong else "stale" if stale else _state(holds),
+            version=first.version if first else None,
+            seen_version=changed[0] if changed else None,
+            holds=tuple(
+                time for h in holds for time in (h.start_ns, -1 if h.end_ns is None else h.end_ns)
+            ),
+            call=self._call(creator or (first.op if first else None)),
+            keepers=self._keepers(saved) if any(h.end_ns is None for h in holds) else (),
+        )
+
+    def _name(self, storage_id: int, creator: Op | None, first: SavedTensor | None) -> str:
+        """Return a name in the words of the program, or else what the slot means."""
+        if storage_id in self._names:
+            return self._names[storage_id]
+        if storage_id in self._variables:
+            return self._variables[storage_id]
+        made_by = display_op_name(creator.name) if creator else ""
+        node = self._analysis.graph.nodes.get(
+            -1 if first is None or first.node_id is None else first.node_id
+        )
+        if first is not None and first.is_argument:
+            return "checkpoint argument"
+        if first is not None and node is not None:
+            kind, meaning = kind_of_slot(node.name, first.slot or "", made_by)
+            if kind not in {"other", "elementwise"}:
+                return meaning
+        return f"{made_by} out" if made_by else "input"
+
+    def _call(self, op: Op | None) -> int:
+        return self._tree.of(op.stack_id if op else None)
+
+    def _module(self, first: SavedTensor | None, creator: Op | None) -> str:
+        op = first.op if first and first.op else creator
+        if op is not None:
+            return op.module
+        if first is not None and first.node_id in self._analysis.graph.nodes:
+            return self._analysis.graph.nodes[first.node_id].module
+        return ""
+
+    def _slot(self, saved: SavedTensor) -> str:
+        if saved.is_argument:
+            return "checkpoint argument"
+        node = self._analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+        owner = node.name if node else display_op_name(saved.op.name) if saved.op else ""
+        return ".".join(part for part in (owner, saved.slot or "") if part)
+
+    def _keepers(self, saved: Iterable[SavedTensor]) -> tuple[str, ...]:
+        """Return the saved tensors that hold a storage at the end of the recording."""
+        held = [s for s in saved if s.released_seq is None]
+        lines = []
+        for tensor in held[:MAX_KEEPERS]:
+            region = self._regions.get(tensor.region_id) if tensor.is_argument else None
+            parts = [f"argument of checkpointed {region}" if region else self._slot(tensor)]
+            if tensor.location is not None:
+                parts.append(location_in_folder(tensor.location))
+            lines.append(" · ".join(parts))
+        if len(held) > MAX_KEEPERS:
+            lines.append(f"and {len(held) - MAX_KEEPERS:,} more")
+        return tuple(lines)
+
+    def _breaks(self, storage_id: int, write: HistoryEntry) -> bool:
+        """Return whether a write changed a tensor that is wrong in backward."""
+        return any(
+            s.saved_id in self._blamed
+            and s.saved_seq < write.seq
+            and (not s.unpacks or write.seq < s.unpacks[-1].seq)
+            for s in self._saved[storage_id]
+        )
+
+    def event(self, storage: int, storage_id: int, entry: HistoryEntry) -> SceneStorageEvent:
+        kind: StorageEventKind = entry.kind
+        ok, version = entry.ok, entry.version
+        if entry.saved_id is not None and entry.kind == "saved":
+            packed_by = self._analysis.saved[entry.saved_id].packed_by
+            kind = "recomputed" if packed_by == "recompute" else kind
+        elif kind == "written":
+            ok = not self._breaks(storage_id, entry)
+        elif kind == "unpacked" and entry.saved_id is not None:
+            saved = self._analysis.saved[entry.saved_id]
+            version = saved.version if saved.cloned else version  # the clone has the saved content
+        filename, lineno, _ = source_line(entry.location)
+        return _make_event(
+            storage=storage,
+            time_ns=entry.time_ns,
+            kind=kind,
+            version=version,
+            op=entry.op,
+            ok=ok,
+            filename=filename,
+            lineno=lineno,
+            nbytes=entry.nbytes,
+        )
+
+
+def _state(holds: list[Hold]) -> StorageState:
+    return "held" if any(hold.end_ns is None for hold in holds) else "released"
+
+
+# --- data of the memory view: rows of flame graphs, and what predictions need ---------------------
+
+
+_make_call = maker(SceneModuleCall)
+_make_row = maker(SceneFlameRow)
+_make_save = maker(SceneHeldSave)
+_make_size = maker(SceneStorageSize)
+
+
+MAX_STEPS: Final = 50
+"""With more steps, the rows of flame graphs are not divided by steps."""
+
+
+class PredictionTables(TypedDict):
+    """Tables of ``Scene`` that a prediction needs."""
+
+    budget_plans: tuple[SceneBudgetPlan, ...]
+    module_calls: tuple[SceneModuleCall, ...]
+    held_saves: tuple[SceneHeldSave, ...]
+    storage_sizes: tuple[SceneStorageSize, ...]
+
+
+def build_flame_tables(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneFlameRow, ...]:
+    """Return the rows of both flame graphs, by step if there are few steps."""
+    few = len(analysis.steps) <= MAX_STEPS
+    kinds: tuple[FlameKind, ...] = ("memory", "time")
+    return tuple(
+        _make_row(
+            kind=row.kind,
+            phase=row.phase,
+            module=row.module,
+            place=row.place,
+            line=row.line,
+            label=row.label,
+            count=row.count,
+            value=row.value,
+            node=-1 if row.node_id is None else folded.index_of.get(row.node_id, -1),
+            storage_id=-1 if row.storage_id is None else row.storage_id,
+            step=row.step,
+        )
+        for kind in kinds
+        for row in (
+            build_flame_rows(analysis, kind, analysis.steps.at_ns)
+            if few
+            else build_flame_rows(analysis, kind)
+        )
+    )
+
+
+def build_prediction_tables(analysis: Analysis) -> PredictionTables:
+    """Return module calls, saves and sizes; empty without ops, which a prediction needs."""
+    if not analysis.ops:
+        return PredictionTables(budget_plans=(), module_calls=(), held_saves=(), storage_sizes=())
+    model = SavedMemoryModel(analysis)
+    calls = {call_id: at for at, call_id in enumerate(model.calls)}
+    storages = {storage_id: at for at, storage_id in enumerate(model.nbytes)}
+    return PredictionTables(
+        budget_plans=build_plans(analysis, model),
+        module_calls=tuple(
+            _make_call(
+                parent=_index(calls, call.parent),
+                module=call.module,
+                step=call.step,
+                recompute_ns=call.recompute_ns,
+                entered_seq=call.entered_seq,
+                unpacked_seq=_number(call.unpacked_seq),
+                released_seq=_number(call.released_seq),
+                inputs=tuple(storages[storage_id] for storage_id in call.inputs),
+                copied=call.copied,
+            )
+            for call in model.calls.values()
+        ),
+        held_saves=tuple(
+            _make_save(
+                storage=storages[save.storage_id],
+                call=_index(calls, save.call_id),
+                created_in=_index(calls, save.created_in),
+                start_seq=save.start_seq,
+                end_seq=_number(save.end_seq),
+            )
+            for save in model.saves
+        ),
+        storage_sizes=tuple(_make_size(nbytes=nbytes) for nbytes in model.nbytes.values()),
+    )
+
+
+def _index(indices: dict[int, int], key: int | None) -> int:
+    return -1 if key is None else indices.get(key, -1)
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+# --- why slot is saved ----------------------------------------------------------------------------
+#
+# Why autograd saves a tensor: a sentence for each slot, from PyTorch's table of derivatives.
+#
+# PyTorch generates its nodes from ``derivatives.yaml``, which is in the wheel. A node computes the
+# gradient of each input of its op by a formula; it saves the inputs and results that the formulas
+# name. The table needs no YAML parser: an entry has one line for each key.
+
+
+TABLE: Final = Path("packaged", "autograd", "derivatives.yaml")
+MAX_FORMULA: Final = 160
+"""Maximum length of a formula in a sentence."""
+
+_ENTRY: Final = re.compile(r"^- name: +(\w+)(?:\.\w+)?\((.*)\) -> (.*)$")
+_KEY: Final = re.compile(r"^ +(\w+(?:, *\w+)*): *(.*)$")
+_PROPERTY: Final = (
+    r"\.(?:sym_\w+|sizes|size|strides|layout|scalar_type|dtype|options|dim|numel|device|defined"
+    r"|is_\w+|requires_grad|toString)\("
+)
+"""A property of a tensor is stored as a number: the tensor itself is not needed for it."""
+
+_WHERE_DEFINED: Final = re.compile(r"^grad\w*(?:\[0\])?\.defined\(\) \? (.*?) : .*$")
+"""The case that matters of a formula with a case for an absent gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """One entry of the table.
+
+    Attributes:
+        op: "softmax".
+        arguments: names of its tensor arguments.
+        formulas: the formula of each gradient, by the arguments that it belongs to.
+    """
+
+    op: str
+    arguments: tuple[str, ...]
+    formulas: tuple[tuple[str, str], ...]
+
+
+def slot_sentence(node: str, slot: str) -> str:
+    """Return why a node saves a slot.
+
+    Args:
+        node: name of the node's class, "SoftmaxBackward0".
+        slot: name of the slot, "result".
+
+    Returns:
+        "The gradient of self needs the result: _softmax_backward_data(grad, result, …)". Empty for
+        a node that is not in the table of the installed PyTorch, for example a custom Function.
+    """
+    derivative = read_derivatives().get(node)
+    name = re.sub(r"\[\d+\]$", "", slot)
+    if derivative is None or not name:
+        return ""
+    whole = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)(?!{_PROPERTY})")
+    part = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
+    using = [each for each in derivative.formulas if whole.search(each[1])]
+    using = using or [each for each in derivative.formulas if part.search(each[1])]
+    if not using:
+        return ""
+    gradients = [name for names, _ in using for name in re.split(r", *", names)]
+    role = f"{name}, an {'input' if name in derivative.arguments else 'output'} of {derivative.op}"
+    role = f"the result of {derivative.op}" if name == "result" else role
+    plural = len(set(gradients)) > 1
+    start = "The gradients of" if plural else "The gradient of"
+    formula = _WHERE_DEFINED.sub(r"\1", using[0][1])
+    if len(formula) > MAX_FORMULA:
+        formula = f"{formula[:MAX_FORMULA]}…"
+    return f"{start} {_joined(gradients)} {'need' if plural else 'needs'} {role}: {formula}"
+
+
+def is_table_of(torch_version: str) -> bool:
+    """Return whether the installed PyTorch has the table of a recording's version."""
+    try:
+        installed = version("torch")
+    except PackageNotFoundError:
+        return False
+    return installed.split(".")[:2] == torch_version.split(".")[:2]
+
+
+@cache
+def read_derivatives() -> dict[str, Derivative]:
+    """Return the entries of the installed PyTorch by the name of the node's class.
+
+    Empty if PyTorch is not installed or has no table.
+    """
+    spec = find_spec("torchgen")
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        table = Path(folder) / TABLE
+        if table.is_file():
+            return parse_derivatives(table.read_text(encoding="utf-8"))
+    return {}
+
+
+def parse_derivatives(text: str) -> dict[str, Derivative]:
+    """Return the entries of a table by the name of the node's class."""
+    found: dict[str, Derivative] = {}
+    counts: Counter[str] = Counter()
+    for entry in re.split(r"^(?=- name: )", text, flags=re.MULTILINE)[1:]:
+        head, *lines = _joined_lines(entry)
+        parsed = _ENTRY.match(head)
+        if parsed is None:
+            continue
+        op, arguments, _ = parsed.groups()
+        names = tuple(re.findall(r"(\w+)(?:=[^,]+)?(?:,|$)", arguments))
+        tensors = tuple(
+            name for name in names if re.search(rf"Tensor\S*(?:\[\])?\S* {name}\b", arguments)
+        )
+        formulas = tuple(
+            (keys, formula)
+            for keys, formula in _formulas(lines)
+            if all(key in names for key in re.split(r", *", keys))
+        )
+        if not any(formula != "non_differentiable" for _, formula in formulas):
+            continue
+        # The naming of PyTorch's generator: title case, numbered in the order of the table.
+        prefix = "".join(part.title() for part in op.split("_")) + "Backward"
+        prefix = prefix.replace("ForwardBackward", "Backward")
+        found[f"{prefix}{counts[prefix]}"] = Derivative(op.strip("_"), tensors, formulas)
+        counts[prefix] += 1
+    return found
+
+
+def _joined_lines(entry: str) -> list[str]:
+    """Return the lines of an entry, without comments, each continuation on the line before it."""
+    lines: list[str] = []
+    for line in entry.splitlines():
+        text = line.split(" #")[0].rstrip()
+        if not text or text.lstrip().startswith("#"):
+            continue
+        if lines and not _KEY.match(text):
+            lines[-1] += f" {text.strip()}"
+        else:
+            lines.append(text)
+    return lines
+
+
+def _formulas(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys and formulas of an entry; of several dispatch keys, those of the default."""
+    block = ""
+    for line in lines:
+        keys, formula = _KEY.match(line).groups()  # type: ignore[union-attr]
+        depth = len(line) - len(line.lstrip())
+        if keys == "dispatch" or (depth == 4 and not formula):  # noqa: PLR2004 - of the table
+            block = keys
+        elif depth == 2 or block == "Default":  # noqa: PLR2004
+            yield keys, formula.strip("\"'")
+
+
+def _joined(names: list[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    return " and ".join([", ".join(unique[:-1]), unique[-1]] if len(unique) > 1 else unique)

@@ -1,0 +1,274 @@
+"""The process: locks after a fork, garbage collection, rank, standard error."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import sys
+import threading
+import time
+import weakref
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+# --- locks that are free in a forked child --------------------------------------------------------
+#
+# A child has only the thread that forked: a lock that another thread held at the fork would never
+# be released there.
+
+
+_locks: Final[dict[int, weakref.ref[Any]]] = {}
+
+
+def new_lock() -> Any:
+    """Return a reentrant lock that is free in a forked child.
+
+    A thread that forks while it holds the lock still holds it in the child. Another thread may
+    have been in the middle of a change: what the lock protects must be usable then, or not be used
+    in a child.
+    """
+    lock = threading.RLock()
+    _locks[id(lock)] = weakref.ref(lock, partial(_locks.pop, id(lock)))  # runs only C
+    return lock
+
+
+def _free_locks() -> None:
+    for reference in list(_locks.values()):
+        lock = reference()
+        if lock is not None and not lock._is_owned():  # noqa: SLF001 - so does threading.Condition
+            lock._at_fork_reinit()  # noqa: SLF001 - so does logging
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
+
+
+# --- pause gc -------------------------------------------------------------------------------------
+#
+# Pause the garbage collector while many long-lived objects are built, which it would traverse.
+
+
+_YOUNG: Final = 1
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Disable the garbage collector in a block, and restore its state afterwards.
+
+    Young garbage is collected first. Objects built in the block count as old, so that later
+    collections of the young generations do not traverse them.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.collect(_YOUNG)
+    with collector_waiting():
+        try:
+            yield
+        finally:
+            if not _has_frozen_objects():  # they would be thawed
+                gc.freeze()
+                gc.unfreeze()
+
+
+def _has_frozen_objects() -> bool:
+    """Return whether the program has ever frozen objects; counting many takes long."""
+    global _was_frozen  # noqa: PLW0603 - the collector is global too
+    _was_frozen = _was_frozen or gc.get_freeze_count() > 0
+    return _was_frozen
+
+
+_was_frozen = False
+
+
+@contextmanager
+def collector_waiting() -> Iterator[None]:
+    """Disable the garbage collector in a short block; generations of objects do not change."""
+    was_enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# --- the rank of this process in a distributed run, and the file of its trace ---------------------
+#
+# A launcher such as torchrun sets environment variables for each process, so the rank is known
+# before torch is imported and without communication.
+
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_RANK_FILE: Final = re.compile(r"rank-\d{5,}(?:\.\d+)?(?:-\d+)?(?:\.last)?\.agv")
+_NO_RUN_ID: Final = ("", "none")  # what torchrun passes unless it is given an id
+_START_TICKS: Final = 19  # in /proc/PID/stat, after the name of the program
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One process of a distributed run.
+
+    Attributes:
+        rank: the number of the process, from 0.
+        world_size: the number of processes.
+        local_rank: the number on its host; None if it is unknown.
+        restart_count: how often the launcher has restarted the run.
+        run_name: the same in all processes of a run, and usually in no other run.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int | None
+    restart_count: int
+    run_name: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of its trace: "rank-00003.agv", "rank-00003.1.agv" after a restart."""
+        restart = f".{self.restart_count}" if self.restart_count else ""
+        return f"rank-{self.rank:05}{restart}.agv"
+
+
+def current_rank() -> Rank | None:
+    """Return the rank of this process; None if no launcher set one and no group is initialized."""
+    rank, world_size = _number("RANK"), _number("WORLD_SIZE")
+    if rank is None or world_size is None:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is None or not distributed.is_available():
+            return None
+        if not distributed.is_initialized():
+            return None
+        rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    return Rank(
+        rank=rank,
+        world_size=world_size,
+        local_rank=_number("LOCAL_RANK"),
+        restart_count=_number("TORCHELASTIC_RESTART_COUNT") or 0,
+        run_name=_run_name(world_size),
+    )
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _run_name(world_size: int) -> str:
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    if name in _NO_RUN_ID:
+        on_this_host = _number("LOCAL_WORLD_SIZE")
+        job, address = (
+            _joined("SLURM_JOB_ID", "SLURM_STEP_ID"),
+            _joined("MASTER_ADDR", "MASTER_PORT"),
+        )
+        if on_this_host == world_size:
+            name = _log_folder() or str(os.getppid())  # of the launcher of all ranks
+        elif on_this_host is None:  # there may be a launcher on each host
+            name = job or address or str(os.getppid())
+        else:
+            name = address
+    return _NOT_IN_NAMES.sub("-", name)
+
+
+def _log_folder() -> str:
+    """Return the name of the folder that torchrun made for the logs of this run, "" if none.
+
+    The parent of a rank is not torchrun if torchrun started a shell script for each.
+    """
+    # FOLDER/attempt_0/LOCAL_RANK/error.json
+    parts = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).parts
+    if len(parts) < 4 or not parts[-3].startswith("attempt_"):  # noqa: PLR2004
+        return ""
+    return parts[-4]
+
+
+def _joined(*names: str) -> str:
+    """Return the values of variables, "" unless all are set."""
+    values = [os.environ.get(name, "") for name in names]
+    return "-".join(values) if all(values) else ""
+
+
+def launched_ns() -> tuple[int, int] | None:
+    """Return when torchrun and this process began, in nanoseconds since 1970.
+
+    None unless torchrun started this process and the system tells.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    try:
+        # Not "btime" of /proc/stat, which has no fractions: restarts follow within a second.
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        ticks = [
+            Path(f"/proc/{each}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            for each in (os.getppid(), os.getpid())
+        ]
+        launcher, own = (
+            int(1e9 * (booted + int(fields[_START_TICKS]) / os.sysconf("SC_CLK_TCK")))
+            for fields in ticks
+        )
+    except (AttributeError, OSError, ValueError, IndexError):  # not on Linux
+        return None
+    return launcher, own
+
+
+def is_folder_path(path: PathLike) -> bool:
+    """Return whether a path names the folder of a run: it ends with a separator.
+
+    A ``Path`` cannot; with several ranks, an existing folder is one too.
+    """
+    text = os.fsdecode(path)
+    if text.endswith(("/", os.sep)):
+        return True
+    rank = current_rank()
+    return rank is not None and rank.world_size > 1 and Path(text).is_dir()
+
+
+def trace_path(path: PathLike) -> Path:
+    """Return the absolute path of this process's trace; in a folder, its rank is the name."""
+    target = Path(path).absolute()
+    if not is_folder_path(path):
+        return target
+    rank = current_rank()
+    return target / ("rank-00000.agv" if rank is None else rank.file_name)
+
+
+def last_steps_path(path: Path) -> Path:
+    """Return the file beside a trace that holds the last steps while the process runs."""
+    return path.with_name(f"{path.stem}.last{path.suffix}")
+
+
+def is_rank_file(path: Path) -> bool:
+    """Return whether a file is named like the trace of a rank; its folder is created with it."""
+    return _RANK_FILE.fullmatch(path.name) is not None
+
+
+# --- messages on standard error -------------------------------------------------------------------
+
+
+def write_stderr(text: str) -> None:
+    """Write to standard error, unless the recorded program has closed it."""
+    if is_open():
+        with suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def print_line(message: str) -> None:
+    """Print one line on standard error, unless the recorded program has closed it."""
+    write_stderr(f"autogradviz: {message}\n")
+
+
+def is_open() -> bool:
+    """Return whether anything can be written to standard error."""
+    return sys.stderr is not None and not sys.stderr.closed
