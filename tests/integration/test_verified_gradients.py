@@ -548,3 +548,33 @@ def test_operators_that_verify_runs_again_are_not_recorded_as_leaves_of_the_prog
             (w * 2).sum().backward()
     assert not trace.log.of(RequiresGradChanged)
     assert str(trace.certificate()).startswith("Certificate: 25 of 25 facts hold")
+
+
+class Clamp(torch.autograd.Function):
+    """Passes gradients between the bounds only, where PyTorch's passes them at the bounds too."""
+
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(-0.5, 0.5)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return Clamp.factor * grad * (x.abs() < 0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_input_on_a_kink_has_several_gradients(dtype, monkeypatch):
+    def step():
+        x = torch.tensor([-1.0, -0.5, 0.25, 0.5], dtype=dtype, requires_grad=True)
+        Clamp.apply(x).sum().backward()
+
+    result = verify(step)
+    assert not result.failed
+    assert "kink" in str(result)
+    monkeypatch.setattr(Clamp, "factor", 2.0)
+    [fact] = verify(step).failed
+    assert "ClampBackward" in str(fact)

@@ -39,6 +39,8 @@ _OTHER_ROUNDING: Final = 4.0
 _MOST_ROUNDING: Final = 0.2
 _REPEATED: Final = 1e-3
 """The largest relative difference of an output that ran again."""
+_MOVED: Final = 1e-6
+"""How far inputs are moved to find a kink, relative to their size."""
 MOST_OPS: Final = 5_000
 """Operators of one Function that are kept."""
 
@@ -189,14 +191,45 @@ class FunctionTape:
             raise CannotReplayError(message)
         return True
 
+    def check_is_smooth(
+        self, place: int, got: torch.Tensor | None, gradients: Sequence[torch.Tensor | None]
+    ) -> None:
+        """Raise ``CannotReplayError`` if a gradient is one of several, because of a kink.
+
+        Where an input lies exactly on a kink, as at the bound of a clamp or at a tie of a maximum,
+        each number between the derivatives on both sides is a gradient. They are computed at inputs
+        that are moved by small amounts, to one side and to the other.
+        """
+        if got is None:
+            return
+        try:
+            sides = [
+                self.differentiate(gradients, wide=True, moved=by).inputs[place]
+                for by in (_MOVED, -_MOVED)
+            ]
+        except Exception:  # noqa: BLE001 - an operator may refuse float64
+            return
+        first, second = sides
+        if first is None or second is None or first.shape != got.shape:
+            return
+        between = got.double().clamp(first.minimum(second), first.maximum(second))
+        if difference(got, between, self._narrowest) is None:
+            message = "an input lies on a kink of its forward, where it has several derivatives"
+            raise CannotReplayError(message)
+
     def differentiate(
-        self, gradients: Sequence[torch.Tensor | None], *, wide: bool = False
+        self,
+        gradients: Sequence[torch.Tensor | None],
+        *,
+        wide: bool = False,
+        moved: float = 0.0,
     ) -> Differentiated:
         """Return the gradients for the gradients of the outputs.
 
         Args:
             gradients: of the outputs.
             wide: compute in float64.
+            moved: how far the inputs are moved, relative to their size.
 
         Raises:
             CannotReplayError: the operators computed something else this time.
@@ -208,6 +241,8 @@ class FunctionTape:
         with replaying():
             for each in self._externals:
                 leaf = _widened(each.copy.detach()) if wide else each.copy.detach()
+                if moved and each.is_input:
+                    leaf = _moved(leaf, moved)
                 if (each.is_input or each.leaf is not None) and _is_differentiable(leaf):
                     leaf.requires_grad = True  # ``requires_grad_`` is recorded
                 leaves[each.number], values[each.number] = leaf, leaf.clone()
@@ -275,6 +310,16 @@ def gradients_of(
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _moved(tensor: torch.Tensor, by: float) -> torch.Tensor:
+    """Return a tensor with each entry moved, all by other amounts, half of them down."""
+    if not tensor.is_floating_point():
+        return tensor
+    draws = torch.Generator().manual_seed(0)
+    ways = torch.rand(tensor.shape, generator=draws, dtype=torch.float64) * 2 - 1
+    size = tensor.abs().mean() + tensor.abs()
+    return tensor + by * size * (ways + ways.sign()).to(tensor.device)
 
 
 def _shaken(gradient: torch.Tensor | None, eps: float) -> torch.Tensor | None:

@@ -463,6 +463,7 @@ class Verifier:
             if error is not None and tape.explains_by_rounding(place, got, want, run.received):
                 error = None
             if error is not None:
+                tape.check_is_smooth(place, got, run.received)
                 self._checked["node"] += 1
                 changed = _purpose(run.node, got, want, is_identity=right.is_identity)
                 self._failed(run.tag, backward_id, "node", place, error, changed)
