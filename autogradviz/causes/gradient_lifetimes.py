@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
@@ -12,7 +11,6 @@ from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradients import gradient_lives, leaves_in_use
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names, short_location
-from autogradviz.events import GradAccumulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.gradients import GradientPart
 
 _OPTIMIZERS: Final = "/torch/optim/"
-_FOR_NOTHING: Final = 2  # backwards of which no gradient is used: a batch may be skipped on purpose
 
 
 def find_lifetimes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -107,10 +104,6 @@ class _Lives:
             if start is not None and stack is not None
             else None
         )
-        dropped: dict[int, set[int]] = defaultdict(set)
-        for leaf, part, _ in parts:
-            dropped[part.backward_id].add(leaf)
-        for_nothing = [each for each in dropped if self._reached[each] <= dropped[each]]
         step = next((s for s in self.steps if s.seq > parts[0][1].seq), self.steps[-1])
         stepped = analysis.location(step.stack_id)
         fraction = min(1.0, len(parts) / max(1, total))
@@ -120,7 +113,6 @@ class _Lives:
             else weight("dropped", share * fraction)
         )
         return Fact(
-            slug="gradients-discarded" if len(for_nothing) >= _FOR_NOTHING else "",
             mechanism="drop",
             culprit=cleared or line,
             effect=f"{plural(len(parts), 'gradient')} of {plural(len(leaves), 'parameter')} "
@@ -150,16 +142,6 @@ class _Lives:
             events=(parts[0][1].seq, step.seq),
             fix="# call zero_grad() after step(), or before the first backward of the step",
         )
-
-    @cached_property
-    def _reached(self) -> dict[int, set[int]]:
-        """The leaves that each backward gave a gradient."""
-        found: dict[int, set[int]] = defaultdict(set)
-        for backward_id, leaf in self._evidence.analysis.log.fields(
-            GradAccumulated, "backward_id", "tensor_id"
-        ):
-            found[backward_id].add(leaf)
-        return found
 
     def _line_of_part(self, leaf: int, line: SourceLocation) -> int:
         life = self._by_leaf[leaf]

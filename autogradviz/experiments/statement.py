@@ -178,7 +178,7 @@ def _live_functions(filename: str) -> list[FunctionType]:
 
     The collector does not list objects that were frozen; those of modules are searched.
     """
-    modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", "") == filename]
+    modules = [m for m in sys.modules.copy().values() if getattr(m, "__file__", "") == filename]
     waiting: list[Any] = [value for module in modules for value in vars(module).values()]
     waiting += [each for each in gc.get_objects() if type(each) is FunctionType]
     found: dict[int, Any] = {}

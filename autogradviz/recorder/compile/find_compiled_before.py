@@ -158,7 +158,9 @@ def _cache_entry(function: Any) -> Any:
 
 def _compiled_functions() -> Iterator[Any]:
     """Yield the functions with a cache entry that code compiled by Dynamo calls."""
-    modules = [vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__")]
+    modules = [
+        vars(module) for module in sys.modules.copy().values() if hasattr(module, "__dict__")
+    ]
     for code in compiled_codes():
         for entry in cache_entries_of_code(code):
             names = [name for name in entry.code.co_names if name.startswith(_COMPILED)]

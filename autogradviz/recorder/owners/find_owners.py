@@ -413,7 +413,7 @@ class Roots:
 
     def __init__(self) -> None:
         self.module_dicts: Final[dict[int, str]] = {}
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():
             if has_type(module, ModuleType) and not name.startswith(f"{_OWN}."):
                 self.module_dicts.setdefault(id(_MODULE_DICT.__get__(module)), name)
         self._locals: Final[dict[int, str]] = {}

@@ -207,7 +207,7 @@ def skip_recorder_frames() -> None:
     if _searched == len(sys.modules):
         return
     _searched = len(sys.modules)
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if name.startswith(_RECORDER):
             for value in vars(module).values():
                 if getattr(value, "__module__", None) == name:

@@ -183,7 +183,7 @@ class _PatchOfModules:
     def remove(self) -> None:
         """Restore the original."""
         new = self._loaded != len(sys.modules)
-        for module in list(sys.modules.values()) if new else self._modules:
+        for module in sys.modules.copy().values() if new else self._modules:
             if _holds(module, self._name, self._ours):
                 setattr(module, self._name, self._original)
         replace_in_rules(self._ours, self._original)
@@ -204,7 +204,7 @@ def _modules_holding(name: str, function: Any) -> list[Any]:
     known, names = _found.get(name, (None, ()))
     modules = [sys.modules.get(each) for each in names]
     if known != count or not all(_holds(module, name, function) for module in modules):
-        loaded = list(sys.modules.items())
+        loaded = list(sys.modules.copy().items())
         found = {each: module for each, module in loaded if _holds(module, name, function)}
         _found[name] = (count, tuple(found))
         modules = list(found.values())
