@@ -493,14 +493,24 @@ def zero_tensors():
 @kind
 def inside_grad():
     w, found = torch.randn(3), []
-    return Step(lambda: found.append(torch.func.grad(_squares)(w)), lambda: found[-1:])
+
+    def run():
+        found.append(torch.func.grad(_squares)(w))
+        return found[-1].sum()
+
+    return Step(run, lambda: found[-1:])
 
 
 @kind
 def inside_vmap():
     w, found = torch.randn(2, 3), []
     each = torch.func.vmap(torch.func.grad(_squares))
-    return Step(lambda: found.append(each(w)), lambda: found[-1:])
+
+    def run():
+        found.append(each(w))
+        return found[-1].sum()
+
+    return Step(run, lambda: found[-1:])
 
 
 @kind
