@@ -48,6 +48,7 @@ THREADS = "threads run in another order"
 UNFINISHED = "the result of an operator that an error interrupted is unknown"
 
 OTHER_EVENTS = {
+    "module_with_hooks_copied": "copies of hooked parameters are in cycles, alive or not at the end",
     "backward_in_a_thread": THREADS,
     "checkpoint_debug_that_differs_raises": "PyTorch's log in the message has its addresses",
     "checkpoint_more_saved_raises": UNFINISHED,

@@ -90,6 +90,7 @@ PyObject* open(PyObject* self, PyObject* arguments) {
   recording->generation = ++generations;
   most_taken_ns() = 0;
   total_taken_ns() = 0;
+  program_time().depth = 0;  // a signal may have ended work for an earlier recording
   begin_program_time();
   reinterpret_cast<RecordingObject*>(self)->generation = recording->generation;
   std::lock_guard<std::mutex> lock(freed_mutex());

@@ -86,6 +86,7 @@ inline void begin_recorder_time() {
 
 inline void end_recorder_time() {
   ProgramTime& own = program_time();
+  if (own.depth == 0) return;  // a recording has begun since
   if (--own.depth > 0) return;
   own.left_ns = clock_ns();
   int64_t taken = std::max<int64_t>(0, own.left_ns - own.stopped_ns - own.read);
