@@ -48,7 +48,6 @@ THREADS = "threads run in another order"
 UNFINISHED = "the result of an operator that an error interrupted is unknown"
 
 OTHER_EVENTS = {
-    "module_with_hooks_copied": "copies of hooked parameters are in cycles, alive or not at the end",
     "backward_in_a_thread": THREADS,
     "checkpoint_debug_that_differs_raises": "PyTorch's log in the message has its addresses",
     "checkpoint_more_saved_raises": UNFINISHED,
@@ -59,6 +58,7 @@ OTHER_EVENTS = {
     "pack_that_raises": UNFINISHED,
     "reentrant_from_threads": THREADS,
     "threads_share_parameters": THREADS,
+    "module_with_hooks_copied": "copies of hooked parameters are in cycles, alive or not",
 }
 """Programs whose events other than operators differ, and the reason."""
 
