@@ -290,8 +290,6 @@ _TOLERANCE: Final = 1e-3
 _TOLERANCES: Final = {"float16": 3e-2, "bfloat16": 3e-2}
 _SUMMED: Final = 10
 """Sums may differ by so many tolerated differences of the norm: terms cancel in them."""
-_SAME_VALUES: Final = 1e-5
-"""Relative difference up to which ranks hold copies."""
 _LISTED: Final = 4
 
 
@@ -423,7 +421,7 @@ def _compare_replicas(
         return "equal", ""
     norm = known[0][0]
     sums = sum(total for _, total in known)
-    closest = min(target.limit, _SAME_VALUES)
+    closest = min(target.limit, _SAME)
     are_copies = all(
         abs(one - other) <= closest * max(abs(other), target.scale)
         for each in known

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +9,7 @@ import anywidget
 import traitlets
 
 from autogradviz.render.pages import (
+    hashes,
     read_global_live_script,
     read_live_script,
     read_live_style,
@@ -60,9 +59,8 @@ _MOUNT: Final = '\nautogradviz.default.followServer(document.getElementById("liv
 def render_live_page() -> str:
     """Return the page, which may only talk to the server that it came from."""
     script = read_global_live_script() + _MOUNT
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {hashes(script)}; style-src 'unsafe-inline'; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return _PAGE.substitute(

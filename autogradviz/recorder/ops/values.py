@@ -312,7 +312,6 @@ def emit_draw(
 
 
 REMEMBERED: Final = 64
-_AnyTensor: Final = torch.Tensor
 _reference: Final = weakref.ref
 
 
@@ -325,9 +324,9 @@ class RecentOutputs:
     def remember(self, result: Any) -> None:
         """Add a weak reference to a result, whose graph may still exist at the end."""
         first = result
-        if type(first) is not _AnyTensor and isinstance(result, (tuple, list)) and result:
+        if type(first) is not _Tensor and isinstance(result, (tuple, list)) and result:
             first = result[0]
-        if type(first) is _AnyTensor:
+        if type(first) is _Tensor:
             self._recent.append(_reference(first))
 
     def release(self, tensor: torch.Tensor) -> None:

@@ -316,19 +316,23 @@ def _moved(tensor: torch.Tensor, by: float) -> torch.Tensor:
     """Return a tensor with each entry moved, all by other amounts, half of them down."""
     if not tensor.is_floating_point():
         return tensor
-    draws = torch.Generator().manual_seed(0)
-    ways = torch.rand(tensor.shape, generator=draws, dtype=torch.float64) * 2 - 1
+    ways = _ways(tensor)
     size = tensor.abs().mean() + tensor.abs()
-    return tensor + by * size * (ways + ways.sign()).to(tensor.device)
+    return tensor + by * size * (ways + ways.sign())
 
 
 def _shaken(gradient: torch.Tensor | None, eps: float) -> torch.Tensor | None:
     """Return a gradient in float64 with each entry changed by up to a relative ``eps``."""
     if gradient is None:
         return None
+    return gradient.double() * (1 + eps * _ways(gradient))
+
+
+def _ways(tensor: torch.Tensor) -> torch.Tensor:
+    """Return numbers from -1 to 1 for the entries of a tensor, the same ones each time."""
     draws = torch.Generator().manual_seed(0)
-    change = torch.rand(gradient.shape, generator=draws, dtype=torch.float64) * 2 - 1
-    return gradient.double() * (1 + eps * change.to(gradient.device))
+    ways = torch.rand(tensor.shape, generator=draws, dtype=torch.float64) * 2 - 1
+    return ways.to(tensor.device)
 
 
 def _run(op: KeptOp, values: dict[int, torch.Tensor], *, wide: bool) -> Any:
