@@ -307,21 +307,21 @@ class Session:
 
     def fail(self, hook_point: str, error: Exception) -> None:
         """Record that a hook point failed; re-raise an exception of a signal handler."""
-        try:
-            is_of_signal = signal_behind(error) is not None
-        except Exception:  # noqa: BLE001 - an audit hook of the program refuses to read frames
-            is_of_signal = False
-        if is_of_signal:
+        if signal_behind(error) is not None:
             raise error
         try:
             message = f"{type(error).__name__}: {error}".splitlines()[0]
-        except Exception:  # noqa: BLE001 - no memory, or the text of the user's exception
+        except Exception as other:
+            if signal_behind(other) is not None:
+                raise
             message = type(error).__name__
         try:
             if self.failures.add(hook_point, message):
                 self.emit(RecorderFailed, hook_point, message)
-        except Exception:  # noqa: BLE001 - no memory, or no frame is left for a call
+        except Exception as other:
             self._unreported.add(hook_point)
+            if signal_behind(other) is not None:
+                raise
 
     def report_failures(self) -> None:
         """Report the failures that could not be reported when they occurred."""

@@ -23,9 +23,24 @@ _T = TypeVar("_T")
 
 _POLL_S: Final = 0.001
 
+_TRIES: Final = 100
+"""More than the signals of a timer that ring while one exception is examined."""
+
 
 def signal_behind(error: BaseException) -> int | None:
-    """Return the signal whose handler raised an exception, None if no handler did."""
+    """Return the signal whose handler raised an exception, None if no handler did.
+
+    Other handlers may raise meanwhile; the first exception is still that of its signal.
+    """
+    for _ in range(_TRIES):
+        try:
+            return _signal_behind(error)
+        except Exception:  # noqa: BLE001, S112 - of another signal, or of an audit hook
+            continue
+    return None  # an audit hook of the program refuses to read frames
+
+
+def _signal_behind(error: BaseException) -> int | None:
     codes = set()
     traceback = error.__traceback__
     while traceback is not None:

@@ -15,10 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_
 
 import autogradviz
 from autogradviz.errors import AlreadyRecordingError
-from autogradviz.events import OpCalled, TensorReleased, TensorSaved
+from autogradviz.events import OpCalled, RecorderFailed, TensorReleased, TensorSaved
 from autogradviz.recorder.compile.leave_out_generated_code_ops import CompiledCode
 from autogradviz.recorder.hook_points import HookPoints
+from autogradviz.recorder.ops.op_arguments import OpArgumentTable
 from autogradviz.recorder.recorder import Recorder
+from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.retention.flight_recorder import BATCH, FlightRecorder
 
 
@@ -109,14 +111,22 @@ class Timeout(Exception):
     pass
 
 
+TIMER_IS_ON = threading.Event()
+
+
 def ring(*_):
-    raise Timeout
+    # A signal that is sent to a thread of another library arrives when that thread runs, which may
+    # be after the timer has stopped.
+    if TIMER_IS_ON.is_set():
+        raise Timeout
 
 
 @pytest.fixture
 def alarm():
     before = signal.signal(signal.SIGALRM, ring)
+    TIMER_IS_ON.set()
     yield
+    TIMER_IS_ON.clear()
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
@@ -177,6 +187,7 @@ def test_timer_that_rings_at_any_time_leaves_a_readable_trace(engine, alarm, mon
     for number in range(60):
         recording = autogradviz.record(engine=engine)
         trace = None
+        TIMER_IS_ON.set()
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0001 * (number + 1), 0.0005)
             try:
@@ -193,6 +204,7 @@ def test_timer_that_rings_at_any_time_leaves_a_readable_trace(engine, alarm, mon
             while True:
                 try:
                     signal.setitimer(signal.ITIMER_REAL, 0)
+                    TIMER_IS_ON.clear()
                     break
                 except Timeout:
                     continue
@@ -202,6 +214,41 @@ def test_timer_that_rings_at_any_time_leaves_a_readable_trace(engine, alarm, mon
             assert trace.diagnose() == []
             readable += 1
     assert readable > 0
+
+
+def test_second_signal_does_not_take_the_place_of_the_first(monkeypatch, alarm):
+    original = signal.valid_signals
+    rang = []
+
+    def interrupted():
+        if len(rang) < 3:
+            rang.append(True)
+            signal.raise_signal(signal.SIGALRM)
+        return original()
+
+    def interrupt(*_):
+        signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(signal, "valid_signals", interrupted)
+    monkeypatch.setattr(OpArgumentTable, "intern", interrupt)
+    with pytest.raises(Timeout), autogradviz.record(engine="python") as trace:
+        step()
+    assert len(rang) == 3
+    assert not trace.log.of(RecorderFailed)
+
+
+def test_signal_while_a_failure_is_recorded_reaches_the_user(monkeypatch, alarm):
+    monkeypatch.setattr(OpArgumentTable, "intern", lambda *_: 1 / 0)
+    rang = []
+
+    def add(*_):
+        if not rang:
+            rang.append(True)
+            signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(Failures, "add", add)
+    with pytest.raises(Timeout), autogradviz.record(engine="python"):
+        step()
 
 
 def test_failure_at_the_end_does_not_reach_the_user(engine, monkeypatch):
