@@ -31,6 +31,7 @@ of one shape and dtype one id, which saves a fifth of the cost. A node is identi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -291,91 +292,133 @@ class WrapHooks(Protocol):
         """Return wrappers that record what the hooks do."""
 
 
-class Engine(Protocol):
-    """One engine, for one recording."""
+class MethodOf:
+    """A method of an engine that one of its parts has."""
+
+    def __init__(self, part: str, name: str = "") -> None:
+        """Look the method up when it is first used.
+
+        Args:
+            part: the attribute of the engine that has the method.
+            name: its name there, by default the same.
+        """
+        self._part = part
+        self._name = name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Keep the name under which the engine has the method."""
+        self._attribute = name
+
+    def __get__(self, engine: Any, owner: type) -> Any:
+        """Return the method; the engine finds it by itself from then on."""
+        method = getattr(getattr(engine, self._part), self._name or self._attribute)
+        vars(engine)[self._attribute] = method
+        return method
+
+
+class Engine(ABC):
+    """One engine, for one recording.
+
+    What an engine may leave out has a default here.
+    """
 
     description: str
     """"native", or "python" with the reason."""
     threads: ThreadTable
-    notes_failed_ops: bool
+    sequence: EventSequence
+    """The numbers of events."""
+    notes_failed_ops = False
     """``failed_op`` returns ops that raise, which do not call ``Session.on_failed_op``."""
-
-    @property
-    def sequence(self) -> EventSequence:
-        """The numbers of events."""
-
-    @property
-    def take_snapshot(self) -> TakeSnapshot | None:
-        """The function that reads Python state in C++, None if there is none."""
+    take_snapshot: TakeSnapshot | None = None
+    """The function that reads Python state in C++, None if there is none."""
 
     # --- what a session needs ------------------------------------------------------------------
 
+    @abstractmethod
     def make_stacks(self, session: Session) -> Stacks:
         """Return the table of stacks."""
 
+    @abstractmethod
     def open(self, session: Session, outermost: int) -> None:
         """Start the recording."""
 
+    @abstractmethod
     def close(self) -> None:
         """End the recording."""
 
+    @abstractmethod
     def event_count(self) -> int:
         """Return the number of events so far."""
 
+    @abstractmethod
     def begin_recorder_time(self) -> None:
         """Stop the clock of this thread's events: the recorder works."""
 
+    @abstractmethod
     def end_recorder_time(self) -> None:
         """Let the clock run again, once for each time that it was stopped."""
 
+    @abstractmethod
     def recorder_time_ns(self) -> int:
         """Return the time for which the recorder has worked, on all threads."""
 
+    @abstractmethod
     def take_step(self) -> tuple[int, int]:
         """Return number and digest of the ops since the last call."""
 
-    def set_fingerprints(self, on: bool) -> None:  # noqa: FBT001 - called from one place
-        """Read the contents of tensors from now on, or no longer."""
+    def set_fingerprints(self, on: bool) -> None:  # noqa: B027, FBT001
+        """Read the contents of tensors from now on, or no longer; the session has the flag too."""
 
+    @abstractmethod
     def suspend(self, suspended: bool) -> None:  # noqa: FBT001 - called from one place
         """Record nothing of this thread, or again."""
 
+    @abstractmethod
     def enter_hook(self) -> Any:
         """Prepare for a pack hook that runs inside an op; return the state for ``leave_hook``."""
 
+    @abstractmethod
     def leave_hook(self, state: Any, raised: int) -> None:
         """Continue with the op after a pack hook; ``raised`` is the tensor if it failed."""
 
+    @abstractmethod
     def last_op(self) -> tuple[int, str] | None:
         """Return event and name of the op that ended last on this thread, None if none has."""
 
+    @abstractmethod
     def innermost_run(self) -> tuple[int, int] | None:
         """Return backward and node of the innermost run on this thread, None if no node runs."""
 
+    @abstractmethod
     def failed_run(self, backward_id: int) -> int | None:
         """Return the node of an open backward that raised, on whichever thread, None if none."""
 
+    @abstractmethod
     def run_count(self) -> int:
         """Return the number of nodes that run on this thread, one inside the other."""
 
+    @abstractmethod
     def drop_runs(self, count: int) -> None:
         """Forget all runs on this thread but the outermost ones."""
 
     def flush(
         self,
-        session: Session,
-        kinds: Collection[type[Event]] | None,
+        session: Session,  # noqa: ARG002
+        kinds: Collection[type[Event]] | None,  # noqa: ARG002
         *,
-        least: int,
-        compress: bool,
+        least: int,  # noqa: ARG002
+        compress: bool,  # noqa: ARG002
     ) -> EngineSegment | None:
         """Move events that are not in the log to it; see ``Session.flush``."""
+        return None
 
     # --- tables --------------------------------------------------------------------------------
 
+    @abstractmethod
     def make_tables(self, session: Session) -> Tables:
         """Return the first tables."""
 
+    @abstractmethod
     def make_graph_tables(
         self,
         session: Session,
@@ -388,26 +431,33 @@ class Engine(Protocol):
     ) -> GraphTables:
         """Return the other tables."""
 
+    @abstractmethod
     def make_device_spans(self, session: Session, device_type: str) -> DeviceSpans:
         """Record the times of nodes on devices of a type, and return what times module calls."""
 
+    @abstractmethod
     def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
         """Return the function that wraps the hooks of checkpoint."""
 
+    @abstractmethod
     def contexts(self, session: Session) -> Iterator[AbstractContextManager[Any]]:
         """Yield the contexts in which operators are observed."""
 
     def can_remove(self) -> bool:
         """Return whether the contexts can be left now: no dispatch mode was entered later."""
+        return True
 
+    @abstractmethod
     def set_origins(self, origins: OpOrigins) -> None:
         """Distinguish operators that compiled regions call from those of the program."""
 
     # --- long recordings -----------------------------------------------------------------------
 
+    @abstractmethod
     def prune_history(self, first_seq: int) -> None:
         """Forget the ops and writes before an event."""
 
+    @abstractmethod
     def prune(self, used: AbstractSet[int], first_seq: int) -> None:
         """Forget everything dead.
 
@@ -416,6 +466,7 @@ class Engine(Protocol):
             first_seq: the oldest event that is kept.
         """
 
+    @abstractmethod
     def prune_arguments(self, used: AbstractSet[int]) -> AbstractSet[int]:
         """Forget the arguments of operators that no event refers to.
 
@@ -426,13 +477,15 @@ class Engine(Protocol):
             The ids of all that were known: an operator may just have used one.
         """
 
+    @abstractmethod
     def live_tensor_ids(self) -> AbstractSet[int]:
         """Return the ids of the tensors that may be seen again."""
 
+    @abstractmethod
     def live_storages(self) -> list[int]:
         """Return one tensor of each storage that is alive."""
 
-    def emit_freed(self) -> None:
+    def emit_freed(self) -> None:  # noqa: B027
         """Record the storages that were freed since the last op, if that is recorded."""
 
     def failed_op(self) -> tuple[int, list[int]] | None:
@@ -440,17 +493,22 @@ class Engine(Protocol):
 
         With it, one tensor of each storage that was alive then.
         """
+        return None
 
+    @abstractmethod
     def held_saves(self) -> dict[int, int]:
         """Return the saves without hooks that nodes hold, each with its tensor."""
 
     # --- numbers that are read without an operator ---------------------------------------------
 
+    @abstractmethod
     def ordinary_nbytes(self, gradient: torch.Tensor) -> int:
         """Return the size of a dense gradient on the host that can be read now, or 0."""
 
-    def norm(self, tensor: torch.Tensor) -> float | None:
+    def norm(self, tensor: torch.Tensor) -> float | None:  # noqa: ARG002
         """Return the L2 norm of a tensor, None if operators are to compute it."""
+        return None
 
-    def read_number(self, tensor: torch.Tensor) -> float | None:
+    def read_number(self, tensor: torch.Tensor) -> float | None:  # noqa: ARG002
         """Return the value of a scalar, None if operators are to read it."""
+        return None

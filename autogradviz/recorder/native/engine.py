@@ -20,7 +20,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder import engine_interface
 from autogradviz.recorder.compile.leave_out_generated_code_ops import OVERLOAD_CODE
-from autogradviz.recorder.engine_interface import GraphTables, Tables
+from autogradviz.recorder.engine_interface import Engine, GraphTables, MethodOf, Tables
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.native_tables import (
     KINDS,
@@ -49,7 +49,7 @@ from autogradviz.recorder.torch_internals.wrapper_tensors import LIMITS, FakeTen
 from autogradviz.support.defer_signals import without_raising
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
 
@@ -101,11 +101,34 @@ class NativeSequence(EventSequence):
             without_raising(partial(self.on_due, seq), None)
 
 
-class NativeEngine:
+class NativeEngine(Engine):
     """Observes PyTorch from C++; ``Engine`` has the docs."""
 
     description = "native"
     notes_failed_ops = True
+
+    begin_recorder_time: Any = MethodOf("recording")
+    end_recorder_time: Any = MethodOf("recording")
+    recorder_time_ns: Any = MethodOf("recording")
+    take_step: Any = MethodOf("recording")
+    suspend: Any = MethodOf("recording")
+    enter_hook: Any = MethodOf("recording")
+    leave_hook: Any = MethodOf("recording")
+    innermost_run: Any = MethodOf("recording", "last_run")
+    last_op: Any = MethodOf("recording")
+    set_fingerprints: Any = MethodOf("recording")
+    failed_run: Any = MethodOf("recording")
+    run_count: Any = MethodOf("recording")
+    drop_runs: Any = MethodOf("recording")
+    live_tensor_ids: Any = MethodOf("recording", "live_tensors")
+    live_storages: Any = MethodOf("recording")
+    failed_op: Any = MethodOf("recording")
+    held_saves: Any = MethodOf("recording")
+    prune_arguments: Any = MethodOf("recording")
+    prune_history: Any = MethodOf("recording")
+    ordinary_nbytes: Any = MethodOf("extension")
+    norm: Any = MethodOf("extension")
+    read_number: Any = MethodOf("extension")
 
     def __init__(self, extension: Extension) -> None:
         """Prepare for one recording.
@@ -113,43 +136,19 @@ class NativeEngine:
         Args:
             extension: the C++ extension.
         """
-        self._extension = extension
+        self.extension = extension
         self.recording: Recording = extension.Recording()
         """The recording in C++."""
         self.take_snapshot: TakeSnapshot = partial(take_snapshot, extension)
         self.sequence = NativeSequence(self.recording)
         self.threads = ThreadTable(self._attach)
-        self.take_step: Callable[[], tuple[int, int]] = self.recording.take_step
-        self.begin_recorder_time: Callable[[], None] = self.recording.begin_recorder_time
-        self.end_recorder_time: Callable[[], None] = self.recording.end_recorder_time
-        self.recorder_time_ns: Callable[[], int] = self.recording.recorder_time_ns
-        self.suspend: Callable[[bool], None] = self.recording.suspend
-        self.enter_hook: Callable[[], Any] = self.recording.enter_hook
-        self.leave_hook: Callable[[Any, int], None] = self.recording.leave_hook
-        self.innermost_run: Callable[[], tuple[int, int] | None] = self.recording.last_run
-        self.last_op: Callable[[], tuple[int, str] | None] = self.recording.last_op
-        self.set_fingerprints: Callable[[bool], None] = self.recording.set_fingerprints
-        self.failed_run: Callable[[int], int | None] = self.recording.failed_run
-        self.run_count: Callable[[], int] = self.recording.run_count
-        self.drop_runs: Callable[[int], None] = self.recording.drop_runs
-        self.live_tensor_ids: Callable[[], AbstractSet[int]] = self.recording.live_tensors
-        self.live_storages: Callable[[], list[int]] = self.recording.live_storages
-        self.failed_op: Callable[[], tuple[int, list[int]] | None] = self.recording.failed_op
-        self.held_saves: Callable[[], dict[int, int]] = self.recording.held_saves
-        self.prune_arguments: Callable[[AbstractSet[int]], AbstractSet[int]] = (
-            self.recording.prune_arguments
-        )
-        self.prune_history: Callable[[int], None] = self.recording.prune_history
-        self.ordinary_nbytes: Callable[[torch.Tensor], int] = extension.ordinary_nbytes
-        self.norm: Callable[[torch.Tensor], float | None] = extension.norm
-        self.read_number = extension.read_number
         self._stacks: NativeStacks
         self._contents: NativeFingerprints
         self._recent: NativeRecentTensors
 
     def make_stacks(self, session: Session) -> NativeStacks:
         """Return the table of stacks."""
-        self._stacks = NativeStacks(session.source, self.recording, self._extension)
+        self._stacks = NativeStacks(session.source, self.recording, self.extension)
         return self._stacks
 
     def open(self, session: Session, outermost: int) -> None:
@@ -247,7 +246,7 @@ class NativeEngine:
     def wrap_checkpoint_hooks(self, tracer: HookTracer) -> WrapHooks:
         """Return the function that wraps the hooks of checkpoint in C++."""
         hooks = CheckpointHooks(
-            tracer.session, self._extension, self.recording, tracer.saves, self._contents
+            tracer.session, self.extension, self.recording, tracer.saves, self._contents
         )
         return hooks.wrap
 
@@ -266,16 +265,9 @@ class NativeEngine:
         finally:
             self.recording.stop()
 
-    def can_remove(self) -> bool:
-        """Return True: no dispatch mode is entered."""
-        return True
-
     def set_origins(self, origins: OpOrigins) -> None:
         """Distinguish operators that compiled regions call from those of the program."""
         self.recording.set_origins(origins.ask, OVERLOAD_CODE)
-
-    def emit_freed(self) -> None:
-        """Do nothing: recordings that need it use the other engine."""
 
     def prune(self, used: AbstractSet[int], first_seq: int) -> None:
         """Forget everything dead."""

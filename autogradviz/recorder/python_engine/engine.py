@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.recorder.engine_interface import GraphTables, Tables
+from autogradviz.recorder.engine_interface import Engine, GraphTables, MethodOf, Tables
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.ops.collectives import observe_waits
 from autogradviz.recorder.ops.values import Fingerprints, RecentOutputs
@@ -33,13 +33,12 @@ from autogradviz.recorder.torch_internals.wrapper_tensors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
 
     import torch
 
-    from autogradviz.events import Event
     from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine_interface import WrapHooks
@@ -51,10 +50,11 @@ if TYPE_CHECKING:
     from autogradviz.recorder.tensors.tensor_state import LeafTable
 
 
-class PythonEngine:
+class PythonEngine(Engine):
     """Observes PyTorch with a dispatch mode and hooks before nodes; ``Engine`` has the docs."""
 
-    take_snapshot = None
+    begin_recorder_time: Any = MethodOf("clock")
+    end_recorder_time: Any = MethodOf("clock")
 
     def __init__(self, reason: str) -> None:
         """Prepare for one recording.
@@ -62,15 +62,12 @@ class PythonEngine:
         Args:
             reason: why it is this engine, and not the native one.
         """
-        self.notes_failed_ops = False
         self.description = f"python: {reason}"
         clock = ProgramClock()
-        self._clock = clock
+        self.clock = clock
         self.sequence = EventSequence(clock.time_ns)
         self.threads = ThreadTable(clock.add)
         clock.set_threads(self.threads)
-        self.begin_recorder_time: Callable[[], None] = clock.begin_recorder_time
-        self.end_recorder_time: Callable[[], None] = clock.end_recorder_time
         self._digest = StepDigest()
         self._stacks: StackTable
         self._tensors: TensorTable
@@ -101,14 +98,11 @@ class PythonEngine:
 
     def recorder_time_ns(self) -> int:
         """Return the time for which the recorder has worked, on all threads."""
-        return self._clock.recorder_ns
+        return self.clock.recorder_ns
 
     def take_step(self) -> tuple[int, int]:
         """Return number and digest of the ops since the last call."""
         return self._digest.take()
-
-    def set_fingerprints(self, on: bool) -> None:  # noqa: FBT001
-        """Do nothing: the session has the flag."""
 
     def suspend(self, suspended: bool) -> None:  # noqa: ARG002, FBT001
         """Forget the newest node: no op may pass for the one that created it."""
@@ -149,16 +143,6 @@ class PythonEngine:
         """Forget all runs on this thread but the outermost ones."""
         del self.threads.local.state.running[count:]
 
-    def flush(
-        self,
-        session: Session,
-        kinds: Collection[type[Event]] | None,
-        *,
-        least: int,
-        compress: bool,
-    ) -> None:
-        """Do nothing: all events are in the log."""
-
     def make_tables(self, session: Session) -> Tables:
         """Return the first tables."""
         self._contents = Fingerprints(session)
@@ -195,7 +179,7 @@ class PythonEngine:
         )  # fmt: skip
         self._slots = slots
         runs = NodeRuns(
-            session, self._tensors, slots, gradients, self._mode, self._clock, self._stacks
+            session, self._tensors, slots, gradients, self._mode, self.clock, self._stacks
         )
         nodes = NodeTable(
             session, self._tensors, leaves, self._creators, slots, functions, runs.on_start
@@ -259,9 +243,6 @@ class PythonEngine:
         """Record the storages that were freed since the last op."""
         self._tensors.emit_freed()
 
-    def failed_op(self) -> None:
-        """Return None: an op that raises calls ``Session.on_failed_op``."""
-
     def held_saves(self) -> dict[int, int]:
         """Return the saves without hooks that nodes hold, each with its tensor."""
         return self._slots.held.copy()
@@ -269,9 +250,3 @@ class PythonEngine:
     def ordinary_nbytes(self, gradient: torch.Tensor) -> int:
         """Return the bytes of a contiguous real gradient on the host, 0 for any other one."""
         return ordinary_nbytes(gradient)
-
-    def norm(self, tensor: torch.Tensor) -> None:
-        """Return None: operators compute norms."""
-
-    def read_number(self, tensor: torch.Tensor) -> None:
-        """Return None: operators read losses."""
