@@ -95,6 +95,8 @@ class Recorder:
         self.hook_points = HookPoints(self.session)
         self.ranks = RankTable(self.session, self.hook_points.modules)
         self.retention: RetentionPolicy | None = None
+        self.live_names = LiveNames(())
+        """The names of the modules that were alive when the recording ended."""
         self._installed = ExitStack()
         self._options = options
 
@@ -152,10 +154,6 @@ class Recorder:
         if self.ranks.has_rank:
             self.session.guarded("leaves", self.hook_points.gradients.find_gradients)
 
-    def live_names(self) -> LiveNames:
-        """Return the names of the modules that are alive."""
-        return LiveNames(self.hook_points.modules.since(0))
-
     def stop(self, error: BaseException | None) -> Log:
         """Remove every hook and return the log.
 
@@ -169,6 +167,7 @@ class Recorder:
             session.guarded("ranks", self.ranks.read, at_end=True)
             session.guarded("ranks", self.ranks.end_step)
             self.hook_points.finish(error)
+            self.live_names = LiveNames(guarded("modules", self.hook_points.modules.since, 0) or ())
             guarded("failures", session.report_failures)
             if self.ranks.has_rank:
                 session.guarded("leaves", self.hook_points.gradients.read_parameters)

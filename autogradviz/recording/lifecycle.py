@@ -182,7 +182,7 @@ class Recording:
                         recorder.stop(error)
                     finally:
                         self._source.finish(_Return(recorder.session.log))
-                        self._source.find_object = recorder.live_names().find
+                        self._source.find_object = recorder.live_names.find
         except BaseException:
             if self._recorder is not None:
                 self._stop(recorder, error)
