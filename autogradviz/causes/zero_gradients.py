@@ -16,7 +16,7 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
-from autogradviz.diagnose.evidence.gradients import zeroed_gradients
+from autogradviz.diagnose.evidence.gradients import cleared_gradients
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import describe_tensor, join_names
 from autogradviz.events import GradAccumulated, LeafGradientRead, NormRead, OutputNormRead
@@ -67,14 +67,12 @@ class _Zeros:
                 norms[tensor_id].add(norm)
         for tensor_id, norm in log.fields(LeafGradientRead, "tensor_id", "norm"):
             norms[tensor_id].add(norm)
-        last = dict(log.fields(GradAccumulated, "tensor_id", "seq"))
-        cleared = zeroed_gradients(self._evidence)
+        accumulated = set(log.column(GradAccumulated, "tensor_id"))
+        cleared = cleared_gradients(self._evidence)
         return {
             leaf
             for leaf in self._trained
-            if norms.get(leaf) == {0.0}
-            and leaf in last
-            and not any(seq > last[leaf] for seq in cleared.get(leaf, ()))
+            if norms.get(leaf) == {0.0} and leaf in accumulated and leaf not in cleared
         }
 
     @cached_property

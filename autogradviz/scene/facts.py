@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.analysis.formatting import format_bytes, plural, short_location
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.evidence.gradients import gradient_storages
+from autogradviz.diagnose.evidence.gradients import cleared_gradients
 from autogradviz.scene.schema import SceneFact
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, Parameter
+    from autogradviz.analysis.types import Parameter
     from autogradviz.scene.schema import SceneUnusedParameter
 
 
@@ -81,22 +80,10 @@ def _norm(value: float) -> str:
 
 def _cleared_in_place(analysis: Analysis, zero: Collection[Parameter]) -> Counter[str]:
     """Return the number of gradients that an op cleared last, by its line."""
-    found: Counter[str] = Counter()
-    if not zero:
-        return found
-    storages = gradient_storages(Evidence(analysis))
-    wanted = {each for leaf in zero for each in storages.get(leaf.tensor.tensor_id, ())}
-    last: dict[int, Op] = {}  # the last op that wrote a storage
-    for op in analysis.ops:
-        for tensor in op.written:
-            if tensor.storage_id in wanted and tensor.storage_id is not None:
-                last[tensor.storage_id] = op
-    for leaf in zero:
-        ops = [last[each] for each in storages.get(leaf.tensor.tensor_id, ()) if each in last]
-        latest = max(ops, key=lambda op: op.seq, default=None)
-        if latest is not None and latest.name in ZEROING:
-            found[short_location(latest.location) if latest.location else ""] += 1
-    return found
+    cleared = cleared_gradients(Evidence(analysis)) if zero else {}
+    events = [cleared.get(leaf.tensor.tensor_id) for leaf in zero]
+    ops = [analysis.op_at(seq) for seq in events if seq is not None]
+    return Counter(short_location(op.location) if op and op.location else "" for op in ops)
 
 
 def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:

@@ -105,6 +105,31 @@ def zeroed_gradients(evidence: Evidence) -> dict[int, list[int]]:
     return found
 
 
+@once_per_recording
+def cleared_gradients(evidence: Evidence) -> dict[int, int]:
+    """Return the event that zeroed the gradient of each leaf for good.
+
+    It is after the last accumulation, and nothing wrote the gradient afterwards.
+    """
+    graph = evidence.causal_graph
+    last = dict(evidence.analysis.log.fields(GradAccumulated, "tensor_id", "seq"))
+    zeroed = {
+        leaf: max(seqs)
+        for leaf, seqs in zeroed_gradients(evidence).items()
+        if max(seqs) > last.get(leaf, -1)
+    }
+    if not zeroed:
+        return {}
+    storages = gradient_storages(evidence)
+    leaf_of = {memory: leaf for leaf in zeroed for memory in storages[leaf]}
+    for index, written in enumerate(graph.written):
+        for tensor_id in written:
+            leaf = leaf_of.get(graph.memory(tensor_id))
+            if leaf in zeroed and graph.op_seqs[index] > zeroed[leaf]:
+                del zeroed[leaf]
+    return zeroed
+
+
 def _replay(events: list[tuple[int, str, GradientPart | None]]) -> GradientLife:
     """Return the life that a leaf's events describe."""
     life = GradientLife()
