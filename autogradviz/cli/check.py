@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.checking.result import RELATIONS
+from autogradviz.cli.command import Command
 from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
 from autogradviz.errors import UnknownTargetError
@@ -15,12 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``check`` to the command line."""
-    text = "check whether the gradients of a training step are right"
-    parser = commands.add_parser(
-        "check", help=text, description=f"{text}; the exit code is {NEGATIVE} if a relation fails"
-    )
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_step(parser, "a function without arguments that runs a step and returns its loss")
     parser.add_argument(
         "--model", default="model", metavar="NAME",
@@ -34,7 +30,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--no-prove", action="store_true", help="do not try findings by experiments"
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report of the step")
-    parser.set_defaults(run=_check)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -57,3 +52,14 @@ def _check(options: argparse.Namespace) -> None:
         result.trace.html(options.html)
     if not result.ok:
         raise SystemExit(NEGATIVE)
+
+
+_HELP: Final = "check whether the gradients of a training step are right"
+
+COMMAND: Final = Command(
+    "check",
+    _HELP,
+    _check,
+    _arguments,
+    parser={"description": f"{_HELP}; the exit code is {NEGATIVE} if a relation fails"},
+)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.comparison.compare_traces import compare
 from autogradviz.distributed_runs import Run
@@ -27,16 +28,12 @@ if TYPE_CHECKING:
 _ANY_WIDTH: Final = 10_000
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``compare`` to the command line."""
-    text = "print what changed between two traces, two ranks, or one process and a parallel run"
-    parser = commands.add_parser("compare", help=text, description=text)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     text = "a trace file (.agv), or the folder of a distributed run"
     parser.add_argument("before", type=Path, metavar="BEFORE", help=text)
     text = "another trace file, or the folder of a parallel run; after a folder, two ranks: 3 17"
     parser.add_argument("after", type=Path, nargs="+", metavar="AFTER", help=text)
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
-    parser.set_defaults(run=_compare)
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -76,3 +73,11 @@ def _compared(before: Trace | Run, options: argparse.Namespace) -> Comparison:
     other = load_any(after[0])
     warn_incomplete(other, after[0], options)
     return compare(before, other)
+
+
+COMMAND: Final = Command(
+    "compare",
+    "print what changed between two traces, two ranks, or one process and a parallel run",
+    _compare,
+    _arguments,
+)

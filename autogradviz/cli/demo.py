@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.command import Command
 from autogradviz.support.rich_classes import Console
 
 if TYPE_CHECKING:
     import argparse
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``demo`` to the command line."""
-    text = "train, record and break a small GPT (needs torch)"
-    parser = commands.add_parser("demo", help=text, description=text)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
@@ -23,10 +21,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="DIRECTORY",
         help="directory of the results (default: demo-output)",
     )
-    parser.set_defaults(run=_demo)
 
 
 def _demo(options: argparse.Namespace) -> None:
     from autogradviz.demo.run import run_demo
 
     run_demo(options.output, Console())
+
+
+COMMAND: Final = Command(
+    "demo",
+    "train, record and break a small GPT (needs torch)",
+    _demo,
+    _arguments,
+)

@@ -6,9 +6,9 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
+from autogradviz.cli.command import Command
 from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.continuous_integration.reported_findings import (
     describe_states,
@@ -19,7 +19,7 @@ from autogradviz.continuous_integration.reported_findings import (
 )
 from autogradviz.continuous_integration.sarif import to_sarif
 from autogradviz.diagnose.finding import CONFIDENCES
-from autogradviz.distributed_runs import Run, load
+from autogradviz.distributed_runs import Run
 from autogradviz.render.terminal_text import print_out, render_findings
 from autogradviz.support.process import write_stderr
 from autogradviz.support.rich_classes import Text
@@ -35,11 +35,7 @@ if TYPE_CHECKING:
     from autogradviz.trace import Trace
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``diagnose`` to the command line."""
-    text = "print what went wrong, and the line that caused it"
-    parser = commands.add_parser("diagnose", help=text, description=text)
-    add_trace_or_run(parser)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print the findings as JSON")
     shape.add_argument("--sarif", action="store_true", help="print them as SARIF 2.1.0")
@@ -51,12 +47,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help=text)
     text = "paths in SARIF and in baselines are relative to DIR (default: this directory)"
     parser.add_argument("--root", type=Path, default=Path(), metavar="DIR", help=text)
-    parser.set_defaults(run=_diagnose)
 
 
-def _diagnose(options: argparse.Namespace) -> None:
-    found = load(options.trace)
-    warn_incomplete(found, options.trace, options)
+def _diagnose(found: Trace | Run, options: argparse.Namespace) -> None:
     root = options.root.resolve()
     accepted = read_baseline(options.baseline) if options.baseline else Counter()
     log = None if isinstance(found, Run) else found.log
@@ -101,3 +94,12 @@ def _print(reported: Sequence[ReportedFinding], options: argparse.Namespace) -> 
     if counts := describe_states(reported):
         parts.append(Text(counts))
     print_out(*parts)
+
+
+COMMAND: Final = Command(
+    "diagnose",
+    "print what went wrong, and the line that caused it",
+    _diagnose,
+    _arguments,
+    reads="trace or run",
+)

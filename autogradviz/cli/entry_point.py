@@ -40,9 +40,12 @@ from autogradviz.errors import AutogradvizError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: Final = (
-    demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, plan,
-    reproduce,    svg, html, watch, sql, mcp, explain, native,
+COMMANDS: Final = tuple(
+    module.COMMAND
+    for module in (
+        demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, plan,
+        reproduce, svg, html, watch, sql, mcp, explain, native,
+    )
 )  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 
@@ -112,7 +115,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
-        command.add_parser(commands)
+        command.add_to(commands)
     for name, own in commands.choices.items():
         example = f"example: {EXAMPLES[name]}"
         own.epilog = example if own.epilog is None else f"{own.epilog}\n\n{example}"

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
-    add_trace_or_run,
-    warn_incomplete,
 )
 from autogradviz.cli.output_path import print_written
-from autogradviz.distributed_runs import Run, load
+from autogradviz.distributed_runs import Run
 from autogradviz.errors import AutogradvizError
 from autogradviz.export import all_formats, describe_formats
+
+if TYPE_CHECKING:
+    from autogradviz.trace import Trace
 
 _FORMATS: Final = "{formats}"
 
@@ -39,32 +41,19 @@ def _format(name: str) -> str:
     return name
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``export`` to the command line."""
-    text = "convert a trace to the format of another program"
-    parser = commands.add_parser(
-        "export",
-        help=text,
-        description=text,
-        epilog=_FORMATS,
-        formatter_class=_HelpWithFormats,
-    )
-    add_trace_or_run(parser)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     text = "by default the suffix of FILE selects it"
     parser.add_argument("-f", "--format", type=_format, help=text)
     add_output(parser, "the trace's name with the suffix of the format, in this directory")
     add_redact(parser)
-    parser.set_defaults(run=_export, parser=parser)
 
 
-def _export(options: argparse.Namespace) -> None:
+def _export(found: Trace | Run, options: argparse.Namespace) -> None:
     if options.output is None and options.format is None:
         options.parser.error("name a format with -f, or a file with -o")
     output: Path | None = options.output
     if output is None:
         output = Path(options.trace.stem + all_formats()[options.format].suffixes[0])
-    found = load(options.trace)
-    warn_incomplete(found, options.trace, options)
     if isinstance(found, Run):
         if output.suffix != ".parquet" or options.redact:
             message = "a run is exported as Parquet, without --redact: -o run.parquet"
@@ -74,3 +63,13 @@ def _export(options: argparse.Namespace) -> None:
         return
     found.export(output, options.format, redact=options.redact, overwrite=options.overwrite)
     print_written(output)
+
+
+COMMAND: Final = Command(
+    "export",
+    "convert a trace to the format of another program",
+    _export,
+    _arguments,
+    reads="trace or run",
+    parser={"epilog": _FORMATS, "formatter_class": _HelpWithFormats},
+)

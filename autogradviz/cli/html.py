@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
     import argparse
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``html`` to the command line."""
-    text = "write an interactive report for a browser; it works offline"
-    parser = commands.add_parser("html", help=text, description=text)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     text = "a trace file (.agv), or the folder of a distributed run"
     parser.add_argument("trace", type=Path, metavar="TRACE", nargs="?", help=text)
     parser.add_argument(
@@ -36,7 +34,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_output(parser, "the trace's name with .html, in this directory")
     add_redact(parser)
-    parser.set_defaults(run=_html)
 
 
 def _html(options: argparse.Namespace) -> None:
@@ -59,3 +56,11 @@ def _html(options: argparse.Namespace) -> None:
             return
         found.html(output, redact=options.redact, overwrite=options.overwrite)
     print_written(output)
+
+
+COMMAND: Final = Command(
+    "html",
+    "write an interactive report for a browser; it works offline",
+    _html,
+    _arguments,
+)

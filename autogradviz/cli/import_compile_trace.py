@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import add_output
 from autogradviz.cli.output_path import print_written
 from autogradviz.event_log import save
@@ -14,16 +15,20 @@ if TYPE_CHECKING:
     import argparse
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``import-compile-trace`` to the command line."""
-    text = "convert the logs that PyTorch wrote to the folder TORCH_TRACE to a trace"
-    parser = commands.add_parser("import-compile-trace", help=text, description=text)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder")
     add_output(parser, "the folder's name with .agv, in this directory")
-    parser.set_defaults(run=_import)
 
 
 def _import(options: argparse.Namespace) -> None:
     output: Path = options.output or Path(options.folder.resolve().name + ".agv")
     save(import_compile_trace(options.folder), output, overwrite=options.overwrite)
     print_written(output)
+
+
+COMMAND: Final = Command(
+    "import-compile-trace",
+    "convert the logs that PyTorch wrote to the folder TORCH_TRACE to a trace",
+    _import,
+    _arguments,
+)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz._version import __version__
+from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import add_trace, warn_incomplete
 from autogradviz.cli.mcp_tools import Tools, describe_tools
 from autogradviz.trace import load
@@ -31,14 +32,10 @@ _INSTRUCTIONS: Final = (
 _PARSE_ERROR, _INVALID, _NO_METHOD = -32700, -32600, -32601
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``mcp`` to the command line."""
-    text = "serve a trace to a language model's client, over standard input and output"
-    parser = commands.add_parser("mcp", help=text, description=f"{text} (MCP)")
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_trace(parser)
     text = "another trace, for the tool compare"
     parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help=text)
-    parser.set_defaults(run=_mcp)
 
 
 def _mcp(options: argparse.Namespace) -> None:
@@ -106,3 +103,14 @@ def _line(number: Any, **outcome: Any) -> str:
 
 def _error(code: int, message: str) -> dict[str, Any]:
     return {"code": code, "message": message}
+
+
+_HELP: Final = "serve a trace to a language model's client, over standard input and output"
+
+COMMAND: Final = Command(
+    "mcp",
+    _HELP,
+    _mcp,
+    _arguments,
+    parser={"description": f"{_HELP} (MCP)"},
+)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.cli.command import Command
 
 if TYPE_CHECKING:
     import argparse
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``native`` to the command line."""
-    text = "build, check or remove the C++ extension that makes recording cheaper"
-    parser = commands.add_parser("native", help=text, description=text)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     for name, run, help_text in (
         ("build", _build, "build it for this PyTorch and this Python"),
@@ -50,3 +49,11 @@ def _clean(_options: argparse.Namespace) -> None:
 
     count = build.clean()
     sys.stdout.write(f"removed {count} build{'' if count == 1 else 's'}\n")
+
+
+COMMAND: Final = Command(
+    "native",
+    "build, check or remove the C++ extension that makes recording cheaper",
+    _status,
+    _arguments,
+)

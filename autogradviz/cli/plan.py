@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import read_bytes
+from autogradviz.cli.command import Command
 from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
 
@@ -15,10 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``plan`` to the command line."""
-    text = "print the memory of a training step without running it"
-    parser = commands.add_parser("plan", help=text, description=text)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_step(parser, "a function without arguments that runs a step; its script is planned too")
     parser.add_argument(
         "--numbers", type=float, metavar="N",
@@ -31,7 +29,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the trace, .agv")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report of the step")
-    parser.set_defaults(run=_plan)
 
 
 def _budget(text: str) -> int:
@@ -62,3 +59,11 @@ def _plan(options: argparse.Namespace) -> None:
         trace.html(options.html)
     if fit is not None and not fit.fits:
         raise SystemExit(NEGATIVE)
+
+
+COMMAND: Final = Command(
+    "plan",
+    "print the memory of a training step without running it",
+    _plan,
+    _arguments,
+)

@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import add_output, add_trace, warn_incomplete
+from autogradviz.cli.command import Command
+from autogradviz.cli.common_arguments import add_output
 from autogradviz.cli.exit_codes import NEGATIVE
 from autogradviz.cli.output_path import choose_output
 from autogradviz.event_log import check_overwrites_own_file
 from autogradviz.reproduce.reproduction import HEAD
-from autogradviz.trace import load
 
 if TYPE_CHECKING:
     import argparse
 
+    from autogradviz.trace import Trace
+
 _WIDTH = 100
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``reproduce`` to the command line."""
-    text = "write a short program that raises the same exception, or has the same finding"
-    parser = commands.add_parser(
-        "reproduce",
-        help=text,
-        description=f"{text}. It needs only PyTorch, and is run before it is written. An earlier "
-        "program of this command is replaced; any other file is kept.",
-    )
-    add_trace(parser)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "NAME.repro.py in this directory for NAME.agv", overwrite=False)
     text = "add the recorded source lines as comments"
     parser.add_argument("--source", action="store_true", help=text)
     text = "time for all runs (default: %(default)s)"
     parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help=text)
-    parser.set_defaults(run=_reproduce)
 
 
-def _reproduce(options: argparse.Namespace) -> None:
+def _reproduce(trace: Trace, options: argparse.Namespace) -> None:
     path = choose_output(options, ".repro.py")
     check_overwrites_own_file(path, HEAD.encode())  # before the search, which takes a while
-    trace = load(options.trace)
-    warn_incomplete(trace, options.trace, options)
     found = trace.reproduce(source=options.source, seconds=options.seconds)
     if found.same:
         found.save(path)
@@ -59,3 +49,18 @@ def _reproduce(options: argparse.Namespace) -> None:
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0][:_WIDTH]
+
+
+_HELP: Final = "write a short program that raises the same exception, or has the same finding"
+
+COMMAND: Final = Command(
+    "reproduce",
+    _HELP,
+    _reproduce,
+    _arguments,
+    reads="trace",
+    parser={
+        "description": f"{_HELP}. It needs only PyTorch, and is run before it is written. An "
+        "earlier program of this command is replaced; any other file is kept."
+    },
+)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.breakpoints.stop_condition import parse_condition
+from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     describe_error,
     seconds,
@@ -36,17 +37,7 @@ _OPTIONS_WITH_VALUE: Final = frozenset(
 _USAGE: Final = "autogradviz run [options] (script.py | -m module | -) [arguments]"
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``run`` to the command line."""
-    parser = commands.add_parser(
-        "run",
-        help="record a program, and print what went wrong in it (needs torch)",
-        usage=_USAGE,
-        allow_abbrev=False,  # or they would be split wrongly
-        description="Run a program as Python would, and record it. Options come before the "
-        "script. The trace is written to NAME.agv, where NAME is that of the script; an earlier "
-        "trace there is replaced, any other file is kept.",
-    )
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
@@ -116,7 +107,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="only print failures and findings"
     )
-    parser.set_defaults(run=lambda _: parser.error("name a script, or -m and a module"))
+
+
+def _name_a_program(options: argparse.Namespace) -> None:
+    options.parser.error("name a script, or -m and a module")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -201,3 +195,18 @@ def _read_break_options(
             message = f"{path}: {error}"
             raise ValueError(message) from None
     return program, tuple(conditions)
+
+
+COMMAND: Final = Command(
+    "run",
+    "record a program, and print what went wrong in it (needs torch)",
+    _name_a_program,
+    _arguments,
+    parser={
+        "usage": _USAGE,
+        "allow_abbrev": False,  # or they would be split wrongly
+        "description": "Run a program as Python would, and record it. Options come before the "
+        "script. The trace is written to NAME.agv, where NAME is that of the script; an earlier "
+        "trace there is replaced, any other file is kept.",
+    },
+)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.analysis.phase_times import measure_phases
-from autogradviz.cli.common_arguments import add_trace_or_run, warn_incomplete
+from autogradviz.cli.command import Command
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
-from autogradviz.distributed_runs import Run, load
+from autogradviz.distributed_runs import Run
 from autogradviz.render.terminal_text import (
     engine_text,
     ops_text,
@@ -46,17 +46,7 @@ class _ModuleMemory(NamedTuple):
     nbytes: int
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``show`` to the command line."""
-    text = "print a summary of a trace"
-    parser = commands.add_parser("show", help=text, description=text)
-    add_trace_or_run(parser)
-    parser.set_defaults(run=_show)
-
-
-def _show(options: argparse.Namespace) -> None:
-    found = load(options.trace)
-    warn_incomplete(found, options.trace, options)
+def _show(found: Trace | Run, options: argparse.Namespace) -> None:  # noqa: ARG001
     print_out(found if isinstance(found, Run) else overview(found))
 
 
@@ -231,3 +221,11 @@ def _table(*sides: Literal["left", "right"]) -> Table:
     for side in sides:
         table.add_column(justify=side)
     return table
+
+
+COMMAND: Final = Command(
+    "show",
+    "print a summary of a trace",
+    _show,
+    reads="trace or run",
+)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.errors import UnknownTargetError
 from autogradviz.render.terminal_text import print_out, strip_controls
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     import argparse
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``sql`` to the command line."""
-    text = "run a named query, or a SELECT, over the events of a trace (needs duckdb)"
-    parser = commands.add_parser("sql", help=text, description=text)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     text = "a trace file (.agv); without it, list the queries"
     parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help=text)
     text = "the name of a query, or a SELECT from the table events"
@@ -29,7 +27,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print comma-separated values")
     shape.add_argument("--print", action="store_true", help="print the SQL of the query only")
-    parser.set_defaults(run=_sql)
 
 
 def _sql(options: argparse.Namespace) -> None:
@@ -66,3 +63,11 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else str(value)
+
+
+COMMAND: Final = Command(
+    "sql",
+    "run a named query, or a SELECT, over the events of a trace (needs duckdb)",
+    _sql,
+    _arguments,
+)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
-    add_trace,
     depth,
     has_graph,
-    warn_incomplete,
 )
 from autogradviz.cli.output_path import choose_output, print_written
-from autogradviz.trace import load
 
 if TYPE_CHECKING:
     import argparse
 
+    from autogradviz.trace import Trace
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``svg`` to the command line."""
-    text = "draw the autograd graph of a trace, or a compiled region"
-    parser = commands.add_parser("svg", help=text, description=text)
-    add_trace(parser)
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "the trace's name with .svg, in this directory")
     parser.add_argument("--depth", type=depth, metavar="N", help="open N levels of modules")
     parser.add_argument(
@@ -41,15 +37,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     add_redact(parser)
-    parser.set_defaults(run=_svg, parser=parser)
 
 
-def _svg(options: argparse.Namespace) -> None:
+def _svg(trace: Trace, options: argparse.Namespace) -> None:
     if options.detail is not None and options.region is None:
         options.parser.error("--detail needs --region")
     output = choose_output(options, ".svg")
-    trace = load(options.trace)
-    warn_incomplete(trace, options.trace, options)
     if not has_graph(trace):
         return
     if options.region is not None:
@@ -60,3 +53,12 @@ def _svg(options: argparse.Namespace) -> None:
     view = trace.graph(depth=options.depth, redact=options.redact)
     view.svg(output, engine=options.engine, theme=options.theme, overwrite=options.overwrite)
     print_written(output)
+
+
+COMMAND: Final = Command(
+    "svg",
+    "draw the autograd graph of a trace, or a compiled region",
+    _svg,
+    _arguments,
+    reads="trace",
+)

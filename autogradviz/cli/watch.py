@@ -7,18 +7,16 @@ import threading
 import webbrowser
 from argparse import ArgumentTypeError
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.command import Command
 from autogradviz.errors import NotATraceError
 
 if TYPE_CHECKING:
     import argparse
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``watch`` to the command line."""
-    text = "follow a recording in a browser while it is written"
-    parser = commands.add_parser("watch", help=text, description=text)
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "trace", type=Path, metavar="TRACE", help="the file of a recording; it need not exist yet"
     )
@@ -28,7 +26,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--no-browser", action="store_true", help="print the address, and open no browser"
     )
-    parser.set_defaults(run=_watch)
 
 
 def _port(text: str) -> int:
@@ -65,3 +62,11 @@ def _watch(options: argparse.Namespace) -> None:
             threading.Event().wait()
         except KeyboardInterrupt:
             sys.stdout.write("\n")
+
+
+COMMAND: Final = Command(
+    "watch",
+    "follow a recording in a browser while it is written",
+    _watch,
+    _arguments,
+)

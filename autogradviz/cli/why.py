@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import add_trace, warn_incomplete
-from autogradviz.trace import load
+from autogradviz.cli.command import Command
 
 if TYPE_CHECKING:
     import argparse
 
+    from autogradviz.trace import Trace
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``why`` to the command line."""
-    text = "explain the state of a parameter, module or node: the way to the line that caused it"
-    parser = commands.add_parser("why", help=text, description=text)
-    add_trace(parser)
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         metavar="NAME",
         help='a parameter, module, variable or node, "error", "loss" or "memory"',
     )
     parser.add_argument("--json", action="store_true", help="print the explanation as JSON")
-    parser.set_defaults(run=_why)
 
 
-def _why(options: argparse.Namespace) -> None:
-    trace = load(options.trace)
-    warn_incomplete(trace, options.trace, options)
+def _why(trace: Trace, options: argparse.Namespace) -> None:
     explanation = trace.why(options.name)
     sys.stdout.write((explanation.to_json() if options.json else str(explanation)) + "\n")
+
+
+COMMAND: Final = Command(
+    "why",
+    "explain the state of a parameter, module or node: the way to the line that caused it",
+    _why,
+    _arguments,
+    reads="trace",
+)

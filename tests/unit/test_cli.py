@@ -337,7 +337,7 @@ def test_unreadable_file_prints_one_line_and_exits_with_2(folder, capsys, monkey
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("autogradviz.cli.show.load", refuse)
+    monkeypatch.setattr("autogradviz.cli.command.load_trace_or_run", refuse)
     assert run("show", "x.agv") == 2
     assert capsys.readouterr() == ("", "autogradviz: x.agv: Permission denied\n")
 
