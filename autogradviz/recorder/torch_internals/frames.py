@@ -15,13 +15,14 @@ import torch
 import torch.utils.checkpoint
 
 from autogradviz.recorder.torch_internals.compilers import skip_frame, skip_frame_in_dynamo
-from autogradviz.recorder.torch_internals.patches import patched
+from autogradviz.recorder.torch_internals.patches import patched, undo
 from autogradviz.recorder.torch_internals.private_api import (
     BackwardCFunction,
     SavedTensor,
     SingleLevelFunction,
     get_sequence_nr,
 )
+from autogradviz.support.defer_signals import signal_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -308,7 +309,7 @@ def observed_calls(around: Callable[[FunctionCall], Any]) -> Iterator[None]:
         thread = threading.get_ident()
         try:
             if thread in waiting:  # whose call has raised before its forward
-                waiting.pop(thread).restore()
+                undo(waiting.pop(thread).remove)
             call = _Waiting(ctx, around, waiting)
             if call.replace():
                 waiting[thread] = call
@@ -320,7 +321,7 @@ def observed_calls(around: Callable[[FunctionCall], Any]) -> Iterator[None]:
             yield
     finally:
         for call in list(waiting.values()):
-            call.restore()
+            undo(call.remove)
         waiting.clear()
 
 
@@ -353,7 +354,11 @@ class _Waiting:
                 return original(*args, **kwargs)
             number = get_sequence_nr() - 1
             self._waiting.pop(self._thread, None)
-            self.restore()
+            try:
+                undo(self.remove)
+            except Exception as error:
+                if signal_behind(error) is not None:
+                    raise
             run = original
             if takes_ctx and args:
                 run, args = functools.partial(original, args[0]), args[1:]
@@ -364,7 +369,7 @@ class _Waiting:
         function.forward = self._ours = staticmethod(forward)
         return True
 
-    def restore(self) -> None:
+    def remove(self) -> None:
         """Restore the forward, and refer to nothing."""
         ours, self._ours = self._ours, None
         if ours is None or vars(self._function).get("forward") is not ours:

@@ -100,12 +100,12 @@ def hide_from_compiler(compiling: bool) -> None:  # noqa: FBT001
                 each.remove()
 
 
-def _undo(change: Removable) -> None:
+def undo(remove: Callable[[], None]) -> None:
     """Undo a change; once more if that fails halfway, for lack of memory or by a signal."""
     try:
-        change.remove()
+        remove()
     except BaseException:
-        change.remove()
+        remove()
         raise
 
 
@@ -127,7 +127,7 @@ def hidden_from_compilers(change: Removable) -> Iterator[None]:
         with _lock:
             if change in _hidden:
                 _hidden.remove(change)
-            _undo(change)
+            undo(change.remove)
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def patched_for_compilers_too(owner: Any, **ours: Any) -> Iterator[None]:
         patch.install()
         yield
     finally:
-        _undo(patch)
+        undo(patch.remove)
 
 
 @contextmanager
