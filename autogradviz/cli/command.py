@@ -29,9 +29,9 @@ class Command:
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
     """Adds its own arguments to its parser."""
     reads: Literal["nothing", "trace", "trace or run"] = "nothing"
-    """What the argument TRACE is, which is loaded before the command runs."""
+    """The kind of the argument TRACE, which is loaded before the command runs."""
     parser: Mapping[str, Any] = field(default_factory=dict)
-    """What its ``ArgumentParser`` is made with, beside the name and the help."""
+    """Further arguments of its ``ArgumentParser``, such as ``epilog``."""
 
     def add_to(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         """Add the command to the command line."""

@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
     from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.event_writer import EventSequence
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer
     from autogradviz.recorder.saved_tensors.saves import SaveTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.tensor_state import LeafTable
     from autogradviz.recorder.thread_state import ThreadState, ThreadTable
 
 MAX_STACKS: Final = 20_000

@@ -34,6 +34,13 @@ from autogradviz.recorder.device_times import DeviceTimes, device_type
 from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
 from autogradviz.recorder.function_transforms import observe_transforms
 from autogradviz.recorder.grad_and_autocast_modes import observe_modes
+from autogradviz.recorder.leaf_tensors_and_versions import (
+    LeafTable,
+    observe_increments,
+    observe_requires_grad,
+    observe_resizes,
+    observe_restored_versions,
+)
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
 from autogradviz.recorder.out_of_memory.failures import (
     AllocationFailures,
@@ -51,13 +58,6 @@ from autogradviz.recorder.saved_tensors.hooks import (
 )
 from autogradviz.recorder.saved_tensors.saves import AddressTable, SaveTable
 from autogradviz.recorder.stream_order import observe_stream_order
-from autogradviz.recorder.tensors.tensor_state import (
-    LeafTable,
-    observe_increments,
-    observe_requires_grad,
-    observe_resizes,
-    observe_restored_versions,
-)
 from autogradviz.recorder.torch_internals.allow_swap_tensors import (
     forget_fake_tensor,
     released_before_swap,

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.engine_interface import ModuleCalls, TensorIds
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.tensor_state import LeafTable
     from autogradviz.recorder.thread_state import ThreadState
 
 _Parameter: Final = torch.nn.Parameter

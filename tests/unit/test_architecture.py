@@ -81,7 +81,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "stream_order",
     "function_transforms",
     "grad_and_autocast_modes",
-    "tensors",
+    "leaf_tensors_and_versions",
     "ops",
     "module_calls",
     "fsdp_gather_and_free",

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.training_steps import StepTable
     from autogradviz.recorder.backward.user_hooks import HookTable
     from autogradviz.recorder.engine_interface import Engine, FunctionFacts, Nodes, Runs, TensorIds
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.tensor_state import LeafTable
     from autogradviz.recorder.thread_state import ThreadState
     from autogradviz.recorder.user_code_frames import Place
 

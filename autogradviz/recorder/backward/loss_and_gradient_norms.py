@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from autogradviz.events import Place
     from autogradviz.recorder.engine_interface import TensorIds
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
     # Backward, tensor, place, what is read, and the layout if that is the part of a ``DTensor``.
     Reading = tuple[int, int, Place, torch.Tensor, int]

@@ -36,7 +36,7 @@ from autogradviz.recorder.native.native_tables import (
     UndecodedRows,
     frames_of,
 )
-from autogradviz.recorder.native.recorder_parts import (
+from autogradviz.recorder.native.stacks_and_checkpoint_hooks import (
     CheckpointHooks,
     NativeStacks,
     observe_data_reads,
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
     from autogradviz.recorder.engine_interface import WrapHooks
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.native.extension_types import Extension, Recording
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer
     from autogradviz.recorder.saved_tensors.saves import SaveTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.tensor_state import LeafTable
     from autogradviz.recorder.thread_state import ThreadState
 
 _SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen)

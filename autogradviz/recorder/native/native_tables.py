@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.engine_interface import RecentTensors, Region
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.native.extension_types import Batch, Recording
     from autogradviz.recorder.saved_tensors.saves import SaveTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
 
 class NativeTensors:

@@ -11,12 +11,10 @@ from autogradviz.recorder.ops.values import Fingerprints, RecentOutputs
 from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
 from autogradviz.recorder.python_engine.dispatch_mode import OpMode
 from autogradviz.recorder.python_engine.graph_walk import NodeTable
-from autogradviz.recorder.python_engine.modules_and_gradients import (
-    ModuleCallTable,
-    ordinary_nbytes,
-)
+from autogradviz.recorder.python_engine.module_calls import ModuleCallTable
 from autogradviz.recorder.python_engine.node_creators import CreatorTable
 from autogradviz.recorder.python_engine.node_runs import NodeRuns
+from autogradviz.recorder.python_engine.op_io import ordinary_nbytes
 from autogradviz.recorder.python_engine.program_clock import ProgramClock
 from autogradviz.recorder.python_engine.saved_tensors import SaveIds, SlotTable
 from autogradviz.recorder.python_engine.stack_table import StackTable
@@ -42,12 +40,12 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine_interface import WrapHooks
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer
     from autogradviz.recorder.saved_tensors.saves import SaveTable
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
 
 class PythonEngine(Engine):

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.python_engine.node_creators import CreatorTable
     from autogradviz.recorder.python_engine.node_tag import OnStart
     from autogradviz.recorder.python_engine.saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef
-    from autogradviz.recorder.tensors.tensor_state import LeafTable
 
 SAFE_DEPTH: Final = 15_000
 _NONE: Final[tuple[int, ...]] = ()

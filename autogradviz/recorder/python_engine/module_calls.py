@@ -1,23 +1,20 @@
-"""Calls of modules, and gradients as plain tensors."""
+"""Calls of modules, recorded in Python."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ModuleEntered, ModuleExited
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:
+    import torch
+
     from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.engine_interface import RecentTensors
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
-
-
-# --- the calls of modules, recorded in Python -----------------------------------------------------
 
 
 class ModuleCallTable:
@@ -96,30 +93,3 @@ class ModuleCallTable:
             self._session.fail("modules", error)
         finally:
             self._session.end_recorder_time()
-
-
-# --- gradients that can be read without the checks that unusual tensors need ----------------------
-
-
-_ITEMSIZES: Final = {torch.float32: 4, torch.float64: 8, torch.float16: 2, torch.bfloat16: 2}
-"""Bytes of an entry, for the dtypes that most gradients have."""
-
-
-def ordinary_nbytes(gradient: torch.Tensor) -> int:
-    """Return the bytes of a contiguous real gradient on the host, 0 for any other one.
-
-    For these half of the checks of ``readable`` are enough. Tensors that functorch wraps, and those
-    that are not strided, have no storage.
-    """
-    itemsize = _ITEMSIZES.get(gradient.dtype)
-    if itemsize is None or type(gradient) is not torch.Tensor or not gradient.is_cpu:
-        return 0
-    try:
-        storage = gradient.untyped_storage()
-    except RuntimeError:
-        return 0
-    if gradient.is_nested or gradient.is_neg() or gradient._is_zerotensor():  # noqa: SLF001
-        return 0
-    nbytes = gradient.numel() * itemsize
-    allocated = storage.nbytes() - gradient.storage_offset() * itemsize >= nbytes
-    return nbytes if allocated and gradient.is_contiguous() else 0
