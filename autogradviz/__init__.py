@@ -19,7 +19,7 @@ _NAMES_BY_MODULE = {
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
     "diagnose.change": "Change",
-    "diagnose.evidence.gradients": "FailedFact",
+    "diagnose.evidence.gradient_lives": "FailedFact",
     "diagnose.evidence.tensor_values": "NotFiniteEntry NotFiniteLedger",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
@@ -47,7 +47,7 @@ _NAMES_BY_MODULE = {
     "views.flame_graph_view": "FlameGraphView",
     "views.fold_view": "FoldView",
     "views.graph_view": "GraphView graph",
-    "views.owners": "OwnerPath Owners owners",
+    "views.owner_paths": "OwnerPath Owners owners",
 }
 """The names that are imported on first access, so that ``import autogradviz`` is fast.
 

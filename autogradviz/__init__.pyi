@@ -40,7 +40,7 @@ from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
 from autogradviz.diagnose.change import Change as Change
-from autogradviz.diagnose.evidence.gradients import FailedFact as FailedFact
+from autogradviz.diagnose.evidence.gradient_lives import FailedFact as FailedFact
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteEntry as NotFiniteEntry
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteLedger as NotFiniteLedger
 from autogradviz.distributed_runs import FirstDifference as FirstDifference
@@ -93,8 +93,8 @@ from autogradviz.views.flame_graph_view import FlameGraphView as FlameGraphView
 from autogradviz.views.fold_view import FoldView as FoldView
 from autogradviz.views.graph_view import GraphView as GraphView
 from autogradviz.views.graph_view import graph as graph
-from autogradviz.views.owners import OwnerPath as OwnerPath
-from autogradviz.views.owners import Owners as Owners
-from autogradviz.views.owners import owners as owners
+from autogradviz.views.owner_paths import OwnerPath as OwnerPath
+from autogradviz.views.owner_paths import Owners as Owners
+from autogradviz.views.owner_paths import owners as owners
 
 def load_ipython_extension(shell: object) -> None: ...

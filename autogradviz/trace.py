@@ -22,8 +22,8 @@ from autogradviz.event_log.log import LogSource
 from autogradviz.events import VersionBumped
 from autogradviz.export import describe_formats
 from autogradviz.scene import build_scene
-from autogradviz.views.answers import Findings, SavedTensors
 from autogradviz.views.graph_view import GraphView
+from autogradviz.views.result_lists import Findings, SavedTensors
 
 if TYPE_CHECKING:
     import os

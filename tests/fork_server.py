@@ -27,7 +27,7 @@ HEADER = 8  # bytes of the length of a request
 STREAMS = 3  # stdin, stdout, stderr; the fourth descriptor of a request takes pid and status
 IMPORTED = (
     *("numpy", "torch", "torch._dynamo", "torch.utils.checkpoint", "torch.utils.flop_counter"),
-    *("autogradviz.cli.run", "autogradviz.cli.run_script", "autogradviz.recorder.recorder"),
+    *("autogradviz.cli.run", "autogradviz.cli.run_as_main", "autogradviz.recorder.recorder"),
     *("autogradviz.analysis", "autogradviz.diagnose", "autogradviz.event_log"),
     *("autogradviz.render.terminal_text", "autogradviz.scene"),
 )

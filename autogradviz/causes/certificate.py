@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.evidence.gradients import read_fact
+from autogradviz.diagnose.evidence.gradient_lives import read_fact
 from autogradviz.events import (
     GradientFactFailed,
     GradientFactsChecked,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis, SourceLocation
-    from autogradviz.diagnose.evidence.gradients import FailedFact
+    from autogradviz.diagnose.evidence.gradient_lives import FailedFact
     from autogradviz.events import FactKind
 
 

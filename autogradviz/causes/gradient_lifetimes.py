@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
-from autogradviz.diagnose.evidence.gradients import gradient_lives, leaves_in_use
+from autogradviz.diagnose.evidence.gradient_lives import gradient_lives, leaves_in_use
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names, short_location
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.gradients import GradientPart
+    from autogradviz.diagnose.evidence.gradient_lives import GradientPart
 
 _OPTIMIZERS: Final = "/torch/optim/"
 

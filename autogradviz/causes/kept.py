@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.causes.stored_tensors import stored_at, stores_without_graph
+from autogradviz.causes.storing_statements import stored_at, stores_without_graph
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact

@@ -16,7 +16,7 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
-from autogradviz.diagnose.evidence.gradients import cleared_gradients
+from autogradviz.diagnose.evidence.gradient_lives import cleared_gradients
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import describe_tensor, join_names
 from autogradviz.events import GradAccumulated, LeafGradientRead, NormRead, OutputNormRead

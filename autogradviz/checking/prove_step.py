@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.checking.relations.repeatable_and_certificate import Opened
+from autogradviz.checking.relations.repeated_step_and_each_gradient import Opened
 from autogradviz.experiments import prove as experiments
 from autogradviz.experiments.program import NotApplicableError, Program, given_optimizers
 from autogradviz.recording.record_context import check_model, record

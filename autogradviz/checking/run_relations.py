@@ -15,7 +15,7 @@ from autogradviz.checking.relations.compiled import compiled
 from autogradviz.checking.relations.derivative import derivative
 from autogradviz.checking.relations.functions import functions
 from autogradviz.checking.relations.precision import precision
-from autogradviz.checking.relations.repeatable_and_certificate import certificate, repeatable
+from autogradviz.checking.relations.repeated_step_and_each_gradient import certificate, repeatable
 from autogradviz.checking.relations.without_mechanisms import checkpoint, hooks
 from autogradviz.checking.result import RELATIONS, CheckEntry, CheckResult
 from autogradviz.errors import StepWithoutLossError

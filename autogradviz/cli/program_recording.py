@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import argparse
 
     from autogradviz.breakpoints.stop_condition import StopCondition
-    from autogradviz.cli.run_script import Program
+    from autogradviz.cli.run_as_main import Program
     from autogradviz.diagnose import Finding
     from autogradviz.support.process import Rank
     from autogradviz.trace import Trace

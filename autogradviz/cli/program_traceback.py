@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import autogradviz
-from autogradviz.cli.run_script import EXECUTE_CODE, run_as_main
+from autogradviz.cli.run_as_main import EXECUTE_CODE, run_as_main
 
 if TYPE_CHECKING:
     from collections.abc import Callable

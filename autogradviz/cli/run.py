@@ -16,7 +16,7 @@ from autogradviz.cli.common_arguments import (
 from autogradviz.cli.exit_codes import FAILED
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
-from autogradviz.cli.run_script import STANDARD_INPUT, read_program, run_as_main
+from autogradviz.cli.run_as_main import STANDARD_INPUT, read_program, run_as_main
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
 from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.breakpoints.stop_condition import StopCondition
-    from autogradviz.cli.run_script import Program
+    from autogradviz.cli.run_as_main import Program
 
 DEFAULT_KEEP_STEPS: Final = 3
 

@@ -28,7 +28,7 @@ from autogradviz.distributed_runs.rank_files import (
     describe_unreadable,
     find_rank_files,
 )
-from autogradviz.distributed_runs.write_reports import dataset, write_parquet
+from autogradviz.distributed_runs.write_files import dataset, write_parquet
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.support.rich_classes import Table, Text
 
@@ -308,7 +308,7 @@ class Run:
             ...     model(x).sum().backward()
             >>> autogradviz.load("run/").html("run.html")
         """
-        from autogradviz.distributed_runs.write_reports import save_redacted, write_html
+        from autogradviz.distributed_runs.write_files import save_redacted, write_html
 
         if not redact:
             write_html(self, path, overwrite=overwrite)

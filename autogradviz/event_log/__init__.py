@@ -12,7 +12,8 @@ uses, so the readable part of a torn file is complete in itself.
 
 When a recording has 16,384 rows at the end of a step (32,768 within a step), all but the newest
 4,096 are compressed: marshalled column by column and compressed per event type, to 14 bytes per
-event instead of 300 (``event_log/compressed_rows.py``, ``recorder/retention/compress_events.py``).
+event instead of 300 (``event_log/compressed_rows.py``,
+``recorder/retention/keep_all_compressed.py``).
 This takes a quarter of the time of building Arrow columns, which is done only on saving. Only the
 process that recorded unmarshals; from a file, Arrow batches are read
 (``event_log/read_files.py``) and written again unchanged. Importing pandas, which Arrow

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.diagnose.finding import CONFIDENCES
+from autogradviz.experiments.checkpoint_regions import uncheckpointed
 from autogradviz.experiments.outcome import (
     Outcome,
     gradient_differences,
@@ -26,7 +27,6 @@ from autogradviz.experiments.outcome import (
 )
 from autogradviz.experiments.program import NotApplicableError, Program
 from autogradviz.experiments.proof import Proof, revised
-from autogradviz.experiments.regions import uncheckpointed
 from autogradviz.experiments.statement import NotUndoneError, Statement
 from autogradviz.experiments.undo import (
     Detached,

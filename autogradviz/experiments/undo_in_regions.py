@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.experiments.checkpoint_regions import followed, uncheckpointed
 from autogradviz.experiments.program_state import RandomState
-from autogradviz.experiments.regions import followed, uncheckpointed
 from autogradviz.experiments.statement import NotUndoneError
 from autogradviz.experiments.undo import Rewritten, Undo, call_of, needs_gradient, tensors_of
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable

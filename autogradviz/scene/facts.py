@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes, plural, short_location
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.evidence.gradients import cleared_gradients
+from autogradviz.diagnose.evidence.gradient_lives import cleared_gradients
 from autogradviz.scene.schema import SceneFact
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from autogradviz.analysis.flame_graph import build_flame_rows
 from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
 from autogradviz.analysis.predict_memory import SavedMemoryModel
-from autogradviz.scene.budget import build_plans
+from autogradviz.scene.checkpoint_plans import build_plans
 from autogradviz.scene.node_boxes import kind_of_slot
 from autogradviz.scene.parameters import name_storages
 from autogradviz.scene.schema import (

@@ -21,7 +21,7 @@ from training_steps import RNN
 import autogradviz
 from autogradviz.event_log import columns_of, load, save
 from autogradviz.events import OpCalled
-from autogradviz.recorder.retention import compress_events
+from autogradviz.recorder.retention import keep_all_compressed
 
 TARGET = Path(__file__).parents[2] / "assets" / "bench_log.md"
 WARM = 20  # steps
@@ -96,7 +96,7 @@ def record_step(events):
 def measure(kind, events):
     """Return the measurements of one run."""
     if kind == "rows":
-        compress_events.COMPRESS = compress_events.COMPRESS_AFTER_STEP = sys.maxsize
+        keep_all_compressed.COMPRESS = keep_all_compressed.COMPRESS_AFTER_STEP = sys.maxsize
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.agv"
         if kind == "step":

@@ -22,7 +22,7 @@ from autogradviz.events import EVENT_TYPES, OpCalled, RecorderFailed, StepEnded,
 def early(monkeypatch):
     """Compress early and often."""
     for name, value in (("COMPRESS_AFTER_STEP", 200), ("COMPRESS", 400), ("UNCOMPRESSED", 60)):
-        monkeypatch.setattr(f"autogradviz.recorder.retention.compress_events.{name}", value)
+        monkeypatch.setattr(f"autogradviz.recorder.retention.keep_all_compressed.{name}", value)
 
 
 def train(steps, *, fail_at=None):
@@ -75,8 +75,10 @@ def test_compressed_recording_gives_the_same_findings(early, tmp_path):
     trace.save(tmp_path / "run.agv")
     assert autogradviz.load(tmp_path / "run.agv") == trace
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autogradviz.recorder.retention.compress_events.COMPRESS", 10**9)
-        patch.setattr("autogradviz.recorder.retention.compress_events.COMPRESS_AFTER_STEP", 10**9)
+        patch.setattr("autogradviz.recorder.retention.keep_all_compressed.COMPRESS", 10**9)
+        patch.setattr(
+            "autogradviz.recorder.retention.keep_all_compressed.COMPRESS_AFTER_STEP", 10**9
+        )
         expected, _, _ = record(train, 40)
     assert len(expected.log.segments) == 0
     assert facts(trace) == facts(expected)

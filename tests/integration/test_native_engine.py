@@ -234,7 +234,7 @@ def test_data_attribute_is_restored_and_works(native):
 
 
 def test_long_step_is_compressed_while_it_runs(native, monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.retention.compress_events.COMPRESS", 2_000)
+    monkeypatch.setattr("autogradviz.recorder.retention.keep_all_compressed.COMPRESS", 2_000)
     x = torch.ones(2)
     with autogradviz.record(engine="native") as trace:
         for _ in range(20_000):

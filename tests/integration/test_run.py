@@ -261,7 +261,7 @@ def test_failing_script_is_explained_and_its_trace_is_written(tmp_path):
     )
     assert {frame.filename for frame in frames if not frame.filename.startswith(sys.prefix)} <= {
         str(tmp_path / "fails.py"),
-        os.path.join(os.path.dirname(autogradviz.__file__), "cli", "run_script.py"),
+        os.path.join(os.path.dirname(autogradviz.__file__), "cli", "run_as_main.py"),
     }
 
 

@@ -7,9 +7,9 @@ import zipfile
 import pytest
 from interpreters import run_forked
 
-from autogradviz.cli import run_script
+from autogradviz.cli import run_as_main
 from autogradviz.cli.run import split
-from autogradviz.cli.run_script import Program
+from autogradviz.cli.run_as_main import Program
 
 STEP = (
     "import sys, torch\n"
@@ -34,7 +34,7 @@ def test_program_is_read_from_standard_input(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["autogradviz"])
     monkeypatch.setattr(sys, "path", ["bin", *sys.path[1:]])
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    run_script.run_as_main(Program("-", ("--fast",), module=False))
+    run_as_main.run_as_main(Program("-", ("--fast",), module=False))
     assert capsys.readouterr().out == "__main__ ['-', '--fast']\n"
     assert sys.path[0] == ""
 
@@ -45,5 +45,5 @@ def test_null_byte_has_the_message_of_python(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["autogradviz"])
     monkeypatch.setattr(sys, "path", ["bin", *sys.path[1:]])
     with pytest.raises((SyntaxError, ValueError)) as raised:
-        run_script.run_as_main(Program(str(script), (), module=False))
+        run_as_main.run_as_main(Program(str(script), (), module=False))
     assert str(raised.value) == "source code cannot contain null bytes"

@@ -65,7 +65,7 @@ FOLDERS = {  # folders of a large package, with the folders that each may import
 RECORDER = (  # folders and modules: each may import from the previous ones
     "torch_internals",
     "callable_names",
-    "qualified_names",
+    "function_qualified_names",
     "event_writer",
     "recorder_failures",
     "thread_state",

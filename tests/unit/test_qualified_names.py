@@ -6,8 +6,8 @@ from types import CodeType
 
 import pytest
 
-from autogradviz.recorder import qualified_names
-from autogradviz.recorder.qualified_names import name_in_source, qualified_name
+from autogradviz.recorder import function_qualified_names
+from autogradviz.recorder.function_qualified_names import name_in_source, qualified_name
 
 SOURCE = '''
 import functools
@@ -51,7 +51,9 @@ def codes(code):
             yield from codes(constant)
 
 
-@pytest.mark.parametrize("source", [SOURCE, "".join(linecache.getlines(qualified_names.__file__))])
+@pytest.mark.parametrize(
+    "source", [SOURCE, "".join(linecache.getlines(function_qualified_names.__file__))]
+)
 def test_names_in_the_source_are_those_of_python(source):
     lines = tuple(source.splitlines(keepends=True))
     # Classes and comprehensions have no frames of their own with these names everywhere.

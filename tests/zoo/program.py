@@ -26,8 +26,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import autogradviz
-from autogradviz.cli.run_script import Program as Script
-from autogradviz.cli.run_script import run_as_main
+from autogradviz.cli.run_as_main import Program as Script
+from autogradviz.cli.run_as_main import run_as_main
 from tests.history.mirror import extract
 from tests.history.run_case import digest, install
 

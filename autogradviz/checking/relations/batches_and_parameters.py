@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
+from autogradviz.checking.relations.repeated_step_and_each_gradient import verified_trace
 from autogradviz.checking.result import CheckEntry
 from autogradviz.events import RandomDrawn
 from autogradviz.experiments.program import (

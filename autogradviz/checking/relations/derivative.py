@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from autogradviz.checking.relations.repeatable_and_certificate import Opened, verified_trace
+from autogradviz.checking.relations.repeated_step_and_each_gradient import Opened, verified_trace
 from autogradviz.checking.result import CheckEntry
 from autogradviz.diagnose.evidence.requires_grad_flow import REASONS
 from autogradviz.experiments.program import NotApplicableError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.checking.formulas.formula_calls import FormulaCalls
 from autogradviz.checking.formulas.judge_formula import judge
-from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
+from autogradviz.checking.relations.repeated_step_and_each_gradient import verified_trace
 from autogradviz.checking.result import CheckEntry, CheckItem
 from autogradviz.experiments.program import NothingToCheckError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.checking.formulas.formula_calls import FormulaCall
     from autogradviz.checking.formulas.judge_formula import Judgment
     from autogradviz.checking.result import Outcome
-    from autogradviz.diagnose.evidence.gradients import FailedFact
+    from autogradviz.diagnose.evidence.gradient_lives import FailedFact
     from autogradviz.experiments.program import Program
 
 

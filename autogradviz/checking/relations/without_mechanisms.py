@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.checking.relations.repeatable_and_certificate import verified_trace
+from autogradviz.checking.relations.repeated_step_and_each_gradient import verified_trace
 from autogradviz.checking.result import CheckEntry
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.events import HookRan, HookRegistered
+from autogradviz.experiments.checkpoint_regions import uncheckpointed
 from autogradviz.experiments.program import (
     NothingToCheckError,
     largest_difference,
     named,
     tolerance_text,
 )
-from autogradviz.experiments.regions import uncheckpointed
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.verify.compare_gradients import ROUNDING
 

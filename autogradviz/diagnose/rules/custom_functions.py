@@ -16,7 +16,7 @@ from autogradviz.diagnose.evidence.custom_functions import (
     ops_within,
 )
 from autogradviz.diagnose.evidence.facts import fully_written
-from autogradviz.diagnose.evidence.gradients import read_fact
+from autogradviz.diagnose.evidence.gradient_lives import read_fact
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.evidence.unpacks import bypass_reason, silent_write_fix
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Hook, Node, Op, SourceLocation, Tensor
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.gradients import FailedFact
+    from autogradviz.diagnose.evidence.gradient_lives import FailedFact
 
 
 # --- A custom Function kept a tensor as a ctx attribute, and it was written before backward -------

@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.evidence.custom_functions import applied_at
-from autogradviz.diagnose.evidence.gradients import UNSCALE
+from autogradviz.diagnose.evidence.gradient_lives import UNSCALE
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteValues, entries_text
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, rule
 from autogradviz.diagnose.source.rewrites import safe_input

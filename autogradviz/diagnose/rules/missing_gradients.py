@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.facts import is_view
-from autogradviz.diagnose.evidence.gradients import accumulations
+from autogradviz.diagnose.evidence.gradient_lives import accumulations
 from autogradviz.diagnose.evidence.memory import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
-from autogradviz.diagnose.evidence.gradients import (
+from autogradviz.diagnose.evidence.gradient_lives import (
     UNSCALE,
     accumulations,
     between,

@@ -14,7 +14,7 @@ from autogradviz.diagnose.blame.gradients_lost import (
 )
 from autogradviz.diagnose.blame.state_causes import window_until_read
 from autogradviz.diagnose.blame.state_writers import REACHABLE, LineCandidate, best_line
-from autogradviz.diagnose.evidence.gradients import (
+from autogradviz.diagnose.evidence.gradient_lives import (
     accumulations,
     gradient_storages,
     gradients_in_use,

@@ -33,7 +33,7 @@ module, the source view and ``compare`` use that.
 Ops of a region are recorded once, with its graph; ``compiled_code.py`` finds the code that runs a
 graph. In a run, the native engine ignores them. If no op of a graph draws numbers, writes to a
 tensor, communicates or is not PyTorch's, it switches the observers of the thread off until the
-region ends (``native/switch_off_idle_observers.h``), because the dispatcher boxes all arguments
+region ends (``native/quiet_scopes.h``), because the dispatcher boxes all arguments
 for an observer, even for one that ignores them. It does not do so while a profiler runs. What
 remains of the cost of a warm step are the node runs and the saved tensors, two thirds of its
 events, and the gradients of leaves.

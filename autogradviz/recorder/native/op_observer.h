@@ -14,7 +14,7 @@
 #include "current_streams.h"
 #include "device_copies.h"
 #include "output_norms.h"
-#include "switch_off_idle_observers.h"
+#include "quiet_scopes.h"
 #include "op_arguments.h"
 #include "recording_state.h"
 

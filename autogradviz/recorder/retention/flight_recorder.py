@@ -40,7 +40,7 @@ from autogradviz.events import (
     TensorSeen,
     field_names,
 )
-from autogradviz.recorder.retention.compress_events import KeepAll
+from autogradviz.recorder.retention.keep_all_compressed import KeepAll
 from autogradviz.recorder.retention.retention_policies import (
     GradientWatch,
     LossWatch,

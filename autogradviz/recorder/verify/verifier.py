@@ -49,7 +49,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import ROUNDING, difference, is_straight_through
-from autogradviz.recorder.verify.function_tape import FunctionTape, gradients_of
+from autogradviz.recorder.verify.custom_function_tape import FunctionTape, gradients_of
 from autogradviz.recorder.verify.kept_tensors import (
     CannotReplayError,
     KeptTensors,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.causes.certificate import Certificate
     from autogradviz.checking.result import Outcome
-    from autogradviz.diagnose.evidence.gradients import FailedFact
+    from autogradviz.diagnose.evidence.gradient_lives import FailedFact
     from autogradviz.experiments.program import Program
     from autogradviz.trace import Trace
 
