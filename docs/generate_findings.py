@@ -120,7 +120,7 @@ def finding(page: Page, rule: Rule | None) -> str:
         pass
     elif (PICTURES / f"{page.slug}.svg").exists():
         parts.append(f"![The graph of the example](../pictures/findings/{page.slug}.svg)")
-    else:
+    elif printed.exists():
         parts.append("There is no picture, because the example has no autograd graph.")
     if rule is not None and "fingerprints" in rule.needs:
         parts.append(

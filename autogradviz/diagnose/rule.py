@@ -1,21 +1,11 @@
 """Rules: each detects one kind of problem in a recording.
 
-How to add a rule:
-
-1. Open the file of its subject in ``diagnose/rules/``, or create one; every module in that package
-   is imported, so there is no list to edit. If a finding of the same kind exists, reuse its slug
-   and skip step 3.
-2. Write a generator function that takes an ``Evidence`` and yields a ``Draft`` for each problem.
-   Decorate it with ``@rule(slug, mechanism=..., when=..., group=...)``. State the conditions under
-   which the rule applies in ``when``, not in the function: ``NoError()`` for gradients that are
-   wrong without an exception, ``ErrorMessage("part of PyTorch's message")`` for an exception.
-   ``diagnose/rule_order.py`` lists the groups in their order. Where the order within a group
-   matters, name a neighbor: ``after="other-slug"``.
-3. Write its page, ``explanations/findings/<slug>.md``. A test runs the page's example and expects
-   the slug first, with the marked line as culprit.
-4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.
-5. Add its slug at the end of a list in ``explanations/codes.py``, which gives it a code.
-6. Run ``make pictures``, which writes the page in docs/findings/, and add a line to CHANGELOG.md.
+CONTRIBUTING.md says how to add one ("Your first rule"). State the conditions under which a rule
+applies in ``when``, not in the function: ``NoError()`` for gradients that are wrong without an
+exception, ``ErrorMessage("part of PyTorch's message")`` for an exception. If a finding of the same
+kind exists, reuse its slug and its page. Where the order within a group matters, name a neighbor:
+``after="other-slug"``. A test runs the example of each page and expects the slug first, with the
+marked line as culprit.
 
 A rule imports from ``evidence``, ``source`` and ``blame``, never from another rule. Code that two
 rules need belongs in ``evidence`` (facts about the recording), ``source`` (facts about the user's

@@ -42,7 +42,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.recorder.native import build
-from autogradviz.recorder.native.native_tables import NativeFingerprints, NativeNodes
+from autogradviz.recorder.native.native_tables import KINDS, NativeFingerprints, NativeNodes
 from autogradviz.recorder.python_engine.engine import PythonEngine
 from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.session import Session, SessionRef
@@ -672,3 +672,14 @@ def test_sparse_tensor_has_one_id_before_and_after_python_sees_it(native):
     (made,) = [op for op in ops if op.name == "_sparse_coo_tensor_with_dims_and_tensors"]
     (read,) = [op for op in ops if op.name == "_sparse_addmm"]
     assert made.outputs[0] in read.inputs
+
+
+def test_engine_that_writes_other_fields_than_events_have_is_not_loaded(native):
+    counts = build.status().extension.field_counts()
+    build._check_fields(counts)
+    for place, kind in enumerate(KINDS):
+        if kind is not FrameSeen:
+            other = [*counts]
+            other[place] += 1
+            with pytest.raises(ImportError, match=f"fields of {kind.__name__}"):
+                build._check_fields(tuple(other))

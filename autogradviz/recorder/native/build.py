@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.errors import NativeBuildError
+from autogradviz.events import FrameSeen, field_names
 from autogradviz.recorder.native import prebuilt
 from autogradviz.recorder.native.extension_source import (
     arguments_for,
     find_compiler,
     source_digest,
 )
+from autogradviz.recorder.native.native_tables import KINDS
 from autogradviz.recorder.native.run_compiler import CompilerError, compile_to, failure_of
 from autogradviz.recorder.native.supported_versions import SUPPORTED_PYTHON, SUPPORTED_TORCH
 
@@ -125,9 +127,22 @@ def _load(path: Path) -> Any:
             raise ImportError(message)
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
+        _check_fields(module.field_counts())
         module.set_recorder_folder(str(_FOLDER.parent) + os.sep)
         _loaded[path] = module
     return _loaded[path]
+
+
+def _check_fields(counts: tuple[int, ...]) -> None:
+    """Check that C++ writes as many fields of each event as its dataclass has.
+
+    It leaves frames to Python: the names of their functions and files.
+    """
+    for kind, count in zip(KINDS, counts, strict=True):
+        known = len(field_names(kind))
+        if count != known and kind is not FrameSeen:
+            message = f"C++ writes {count} fields of {kind.__name__}, which has {known}"
+            raise ImportError(message)
 
 
 def build() -> Path:

@@ -190,6 +190,29 @@ class References {
   Targets::const_iterator target_;
 };
 
+// Counts the fields of a kind of event, and reads nothing.
+class FieldCount {
+ public:
+  int64_t count = 0;
+
+  // clang-format off
+  bool number() { ++count; return true; }
+  bool tuple() { return number(); }
+  bool text() { return number(); }
+  bool optional() { return number(); }
+  bool boolean() { return number(); }
+  bool optional_boolean() { return number(); }
+  bool real() { return number(); }
+  bool layout() { count += 4; return true; }
+  bool op() { return number(); }
+  bool device() { return number(); }
+  bool dtype() { return number(); }
+  bool phase() { return number(); }
+  bool string() { return number(); }
+  bool generator() { return number(); }
+  // clang-format on
+};
+
 // Read the fields of an event of a kind, in the order of its dataclass.
 template <class Fields>
 bool read_fields(Kind kind, Fields& each) {
@@ -454,6 +477,18 @@ PyObject* batch_pack(PyObject* self, PyObject*) {
   PyObject* found = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(batch.parts[0].begin()),
                                               static_cast<Py_ssize_t>(batch.parts[0].size()));
   for (EventBuffer& part : batch.parts) part.clear();
+  return found;
+}
+
+// field_counts() -> the number of fields of each kind of event, in the order of the enumeration.
+PyObject* field_counts(PyObject*, PyObject*) {
+  constexpr auto kinds = static_cast<Py_ssize_t>(Kind::count);
+  PyObject* found = PyTuple_New(kinds);
+  for (Py_ssize_t i = 0; found != nullptr && i < kinds; ++i) {
+    FieldCount fields;
+    read_fields(static_cast<Kind>(i), fields);
+    PyTuple_SET_ITEM(found, i, PyLong_FromLongLong(fields.count));
+  }
   return found;
 }
 

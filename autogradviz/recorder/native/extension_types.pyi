@@ -319,6 +319,9 @@ class Extension(Protocol):
     def line_of(self, code: CodeType, offset: int) -> int | None:
         """Return the line of an instruction."""
 
+    def field_counts(self) -> tuple[int, ...]:
+        """Return the number of fields of each kind of event that C++ emits."""
+
     def norm(self, tensor: torch.Tensor) -> float | None:
         """Return the L2 norm of a dense tensor on the host, None for another one."""
 

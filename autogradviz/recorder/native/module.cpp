@@ -107,6 +107,7 @@ PyType_Spec spec = {"autogradviz_native.Recording", sizeof(RecordingObject), 0,
 
 PyMethodDef functions[] = {
     {"code", code, METH_O, nullptr},
+    {"field_counts", field_counts, METH_NOARGS, nullptr},
     {"line_of", line_of, METH_VARARGS, nullptr},
     {"norm", norm, METH_O, nullptr},
     {"read_number", read_number, METH_O, nullptr},
