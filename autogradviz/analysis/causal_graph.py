@@ -83,6 +83,11 @@ class _Latest(dict[int, int]):
         return NO_OP
 
 
+def reads_only_shapes(name: str) -> bool:
+    """Return whether an op reads the shapes of its inputs only, as ``zeros_like`` does."""
+    return name.endswith(_SHAPE_ONLY[0]) or name.startswith(_SHAPE_ONLY[1])
+
+
 class CausalGraph:
     """Values, ops and nodes of one recording, with slices through them."""
 
@@ -190,8 +195,7 @@ class CausalGraph:
 
     def reads_values(self, index: int) -> bool:
         """Return whether an op reads the values of its inputs, and not only their shapes."""
-        name = self.op_names[index]
-        return not (name.endswith(_SHAPE_ONLY[0]) or name.startswith(_SHAPE_ONLY[1]))
+        return not reads_only_shapes(self.op_names[index])
 
     def value_inputs(self, index: int) -> Iterator[int]:
         """Yield the positions of the inputs whose values an op's result depends on."""

@@ -16,7 +16,7 @@ from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import LossRead, NormRead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
@@ -82,7 +82,11 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     first_is_bad = not losses or losses[0].loss is None
     in_forward = refused or (bool(bad_loss or bad_root) and first_is_bad)
     groups: dict[SourceLocation, list[int]] = {}
-    for index in _candidates(graph, set() if refused else good, everywhere=refused):
+    if refused:
+        ops: Iterable[int] = range(len(graph.phases))
+    else:
+        ops = sorted(graph.value_slice) if in_forward else graph.slice_ops
+    for index in _candidates(graph, set() if refused else good, ops):
         place = graph.analysis.location(graph.stacks[index])
         if place is not None and graph.analysis.user_stack(graph.stacks[index]):
             groups.setdefault(place, []).append(index)
@@ -99,7 +103,9 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             explanation=[
                 f"Of the values that were read, {plural(len(bad), 'gradient')} and the losses of "
                 f"{plural(len(bad_loss), 'backward')} are not finite.",
-                "An op on every path to them, and on none to a finite gradient, is here:",
+                "An op on every path to them, and on none to a finite gradient, is here:"
+                if any(index in graph.node_of_op for index in found)
+                else "The loss was computed from a value that was computed here:",
                 place,
                 f"{name}: {why}.",
                 "The loss of the first step was not finite: the forward gave the first one."
@@ -114,7 +120,7 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         )
 
 
-def _candidates(graph: CausalGraph, good: set[int], *, everywhere: bool) -> list[int]:
+def _candidates(graph: CausalGraph, good: set[int], ops: Iterable[int]) -> list[int]:
     """Return the ops that may have given it: those whose nodes lead to no finite gradient.
 
     Of a value that is not finite in the forward, gradients of everything before are not finite too.
@@ -122,7 +128,7 @@ def _candidates(graph: CausalGraph, good: set[int], *, everywhere: bool) -> list
     Args:
         graph: the graph.
         good: the leaves whose gradients are finite.
-        everywhere: also among ops that no backward has reached.
+        ops: the ops to choose from. In the forward, also one without a node may give it.
     """
     blocked = {node for node, tensor in graph.leaves.items() if tensor in good}
     users: dict[int, list[int]] = {}
@@ -136,8 +142,7 @@ def _candidates(graph: CausalGraph, good: set[int], *, everywhere: bool) -> list
                 blocked.add(node)
                 waiting.append(node)
     dangerous = _SINGULAR.keys() | _OVERFLOWING
-    forward = (i for i, phase in enumerate(graph.phases) if phase == "forward")
-    ops = list(forward) if everywhere else graph.slice_ops
+    ops = [index for index in ops if graph.phases[index] == "forward"]
     return [
         index
         for index in ops

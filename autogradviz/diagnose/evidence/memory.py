@@ -8,6 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.analysis.causal_graph import reads_only_shapes
 from autogradviz.analysis.predict_memory import SavedMemoryModel
 from autogradviz.diagnose.evidence.requires_grad_flow import End, storages
 from autogradviz.events import BackwardStarted, ModuleExited, OptimizerStepped
@@ -397,6 +398,7 @@ class _Step(NamedTuple):
 
     op: Op
     taken: set[int]  # storages
+    given: set[int]  # those of its results that depend on them
     end: End | None
 
 
@@ -426,10 +428,10 @@ def find_reach(flow: Flow, origins: Collection[int], until: int) -> dict[int, Re
             first.setdefault(storage_id, step.op)
     later: dict[int, _Suffix] = {}
     for place in range(len(steps) - 1, -1, -1):
-        op, taken, end = steps[place]
+        op, taken, given, end = steps[place]
         own = place if op.region_id in flow.reentrant else -1
         if end is None:
-            onward = [later[s] for s in storages(op.outputs) if s in later]
+            onward = [later[s] for s in given if s in later]
             after = _join([_Suffix(last=place, inside=own), *onward])
         else:
             after = _Suffix(inside=own)
@@ -453,7 +455,7 @@ def _steps(flow: Flow, origins: Collection[int], until: int) -> Iterator[_Step]:
     for op in flow.forward:
         # A write, as of a parameter's initialization, does not count as a use.
         taken = (storages(op.inputs) & reached) - storages(op.written)
-        if not taken or op.seq > until:
+        if not taken or op.seq > until or reads_only_shapes(op.name):
             continue
         if op.sequence_nr is None and flow.is_of_trainer(op):
             continue
@@ -461,10 +463,11 @@ def _steps(flow: Flow, origins: Collection[int], until: int) -> Iterator[_Step]:
             end = flow.end_at(op, taken)
         else:
             end = End("detach", op, op.location) if flow.writes_via_data(op, reached) else None
-        yield _Step(op, taken, end)
+        made_node = op.sequence_nr is not None
+        given = flow.differentiable_outputs(op) if made_node else storages(op.outputs)
+        yield _Step(op, taken, given, end)
         if end is None:
-            made_node = op.sequence_nr is not None
-            reached |= flow.differentiable_outputs(op) if made_node else storages(op.outputs)
+            reached |= given
 
 
 def _join(found: list[_Suffix]) -> _Suffix:

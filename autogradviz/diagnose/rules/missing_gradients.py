@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 _PARTIAL: Final = frozenset({"keep_steps", "within", "nodes"})
 """Limits of a recording under which a gradient may have arrived without an event."""
+
+_LEAST_WINDOWS: Final = 2
+"""Steps in which a parameter was used without a gradient, if earlier steps were dropped."""
 
 _UNFINISHED_REDUCTION: Final = ErrorMessage("Expected to have finished reduction")
 """Raised by the forward of ``DistributedDataParallel`` after a backward without all gradients."""
@@ -109,8 +114,9 @@ def _sort_key(group: tuple[_Cause, dict[int, str]]) -> tuple[bool, int]:
 def _missing(evidence: Evidence) -> dict[int, str]:
     """Return the names of parameters without a gradient, by tensor id."""
     log = evidence.analysis.log
-    if any(event.hook_point in _PARTIAL for event in log.of(RecorderLimited)):
-        return {}  # the gradient may have arrived in a step that was dropped
+    limits = _PARTIAL.intersection(log.column(RecorderLimited, "hook_point"))
+    if limits - {"keep_steps"}:
+        return {}  # the gradient may have arrived without an event
     graph = evidence.causal_graph
     requires = graph.requires_grad
     reached = set(graph.got_gradient)
@@ -136,6 +142,8 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     )  # fmt: skip
     # A model that no optimizer trains, as a target network, needs no gradient.
     trained = graph.held if graph.held and evidence.analysis.error is None else requires.keys()
+    if limits:  # the gradient may have arrived in a step that was dropped
+        trained = _used_before_each_step(evidence)
     names = evidence.analysis.parameters
     return {
         tensor_id: names[tensor_id][0]
@@ -146,6 +154,32 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         and (tensors[tensor_id].storage_id not in flat or tensor_id in distributed)
         and tensors[tensor_id].shape not in gathered
         and 0 not in tensors[tensor_id].shape  # the part of another rank
+    }
+
+
+def _used_before_each_step(evidence: Evidence) -> set[int]:
+    """Return the parameters that ops with a node read before each recorded step that updates them.
+
+    Their gradients were due in each of them. The first step may have been recorded in part.
+    """
+    graph = evidence.causal_graph
+    users: dict[int, list[int]] = defaultdict(list)  # events of ops, by the parameter
+    for index, keys in enumerate(graph.inputs_memory):
+        if graph.numbers[index] is not None:
+            for key in keys:
+                if key in graph.parameter_memory:
+                    users[graph.parameter_memory[key]].append(graph.op_seqs[index])
+    steps: dict[int, list[int]] = defaultdict(list)
+    for step in graph.steps:
+        for tensor_id in step.tensor_ids:
+            steps[tensor_id].append(step.seq)
+    return {
+        tensor_id
+        for tensor_id, seqs in steps.items()
+        if len(seqs) > _LEAST_WINDOWS
+        and all(
+            any(first < seq < last for seq in users[tensor_id]) for first, last in pairwise(seqs)
+        )
     }
 
 

@@ -1,8 +1,8 @@
 """Assignments as pairs of names: which variables and attributes a statement fills from which.
 
 A name is the variable of a function, or an attribute of whatever object. Assignments, loops, calls
-such as ``list.append`` and the parameters of the user's functions count. What is called is no
-source, nor is what is detached.
+such as ``list.append``, the parameters of the user's functions and attributes that those return
+count. What else is called is no source, nor is what is detached.
 """
 
 from __future__ import annotations
@@ -73,6 +73,14 @@ class Assignments:
         for name, owner in source.functions(filename):
             self._functions[name].append(owner)
         self._variables = {name: _variables(owners) for name, owners in self._functions.items()}
+        self._methods = {
+            name.rpartition(".")[2]
+            for name, owners in self._functions.items()
+            if "." in name and isinstance(owners[0], _FUNCTIONS)
+        }
+        """The methods of the file's classes: a call of ``put`` may be one, and no queue's."""
+        self._given: dict[str, frozenset[Name]] = {}
+        self._given = self._names_of_getters()
         self.all = [
             Assignment(
                 target=target,
@@ -141,7 +149,7 @@ class Assignments:
     def _filled(
         self, function: str, node: ast.AST
     ) -> Iterator[tuple[Name, ast.expr, str, bool, bool]]:
-        for target, value, has_parts in _pairs(node):
+        for target, value, has_parts in [] if self._calls_own(node) else _pairs(node):
             whole = source.container(target)
             if isinstance(whole, _FILLED):
                 varies = isinstance(target, ast.Subscript) and not isinstance(
@@ -156,17 +164,47 @@ class Assignments:
                 for parameter, value in _parameters(owners[0], node):
                     yield Name(self._filename, name, parameter), value, parameter, False, False
 
+    def _names_of_getters(self) -> dict[str, frozenset[Name]]:
+        """Return the names that functions return as they are, by the function's last name."""
+        found: dict[str, frozenset[Name]] = {}
+        for function, owners in self._functions.items():
+            returned = [
+                node.value
+                for owner in owners
+                for node in source.own_nodes(owner)
+                if isinstance(node, ast.Return) and node.value is not None
+            ]
+            parts: list[ast.expr] = [
+                part
+                for value in returned
+                for part in (value.elts if isinstance(value, ast.Tuple) else [value])
+            ]
+            if parts and all(isinstance(part, ast.Attribute) for part in parts):
+                last = function.rpartition(".")[2]
+                found[last] = found.get(last, frozenset()) | self._names(function, parts)
+        return found
+
+    def _calls_own(self, node: ast.AST) -> bool:
+        """Return whether a call is one of a method that a class of the file has."""
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in self._methods
+        )
+
     def _names(self, function: str, roots: Iterable[ast.AST]) -> frozenset[Name]:
         """Return the names that some expressions read as values with their graph."""
-        found = set()
+        found: set[Name] = set()
         waiting = list(roots)
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Call):
                 waiting += [*node.args, *node.keywords]
+                found |= self._given.get(source.last_name(node.func) or "", frozenset())
                 called = source.container(node.func)
                 if isinstance(called, ast.Attribute):
-                    if called.attr not in _WITHOUT_GRAPH and not _fills(node):
+                    fills = _fills(node) and not self._calls_own(node)
+                    if called.attr not in _WITHOUT_GRAPH and not fills:
                         waiting.append(called.value)
                 elif not isinstance(called, ast.Name):
                     waiting.append(called)
