@@ -34,6 +34,7 @@ from autogradviz.scene.text import (
     MAX_NAME,
     elide,
     hook_description,
+    same_name,
     saved_tensor_label,
     tensor_shape_text,
     text_width,
@@ -179,12 +180,14 @@ class NodeBuilder:
 
 
 def _box_widths(op: str, name: str, badges: NodeBadges, *, alone: bool) -> tuple[float, float]:
-    """Return the widths of a box's parts. The pencil of a write is in the left one."""
+    """Return the widths of a box's parts. The pencil of a write is in the left one.
+
+    A box has no left part if the name of the node says which op it is.
+    """
     name_width = text_width(name, bold=True) + 16
-    if not op:
-        least = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
-        return 0.0, max(name_width, least)
     pencil = 16 if badges.wrote or badges.culprit else 0
+    if not op or (same_name(op, name) and not pencil):
+        return 0.0, max(name_width, COLUMN_NAME_WIDTH if alone else 0.0)
     op_width = text_width(op, bold=badges.culprit) + 16 + pencil
     if alone:
         return max(op_width, COLUMN_OP_WIDTH), max(name_width, COLUMN_NAME_WIDTH)

@@ -10,6 +10,7 @@ from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.compiled_region import draw_picture
 from autogradviz.render.svg.graph_parts import (
     Page,
+    byte_bar,
     draw_banner,
     draw_empty_message,
     draw_frame,
@@ -113,18 +114,23 @@ def draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
     for parameter in scene.parameter_badges:
         parameters.setdefault(parameter.node, []).append(parameter)
     opened = _opened_pictures(scene)
+    all_nbytes = scene.summary.saved_nbytes + scene.summary.recomputed_nbytes
     frames, headers, boxes = [], [], []
     for box in placement.boxes:
         if box.kind == "frame":
             frames.append(draw_frame(scene.groups[box.ref], box, theme))
             headers.append(draw_header(scene.groups[box.ref], box, theme))
         elif box.kind == "group":
-            boxes.append(draw_group(scene.groups[box.ref], box, theme))
+            boxes.append(draw_group(scene.groups[box.ref], box, theme, all_nbytes))
         elif box.ref in opened:
             boxes.append(_draw_opened(scene, opened[box.ref], box, theme))
         else:
             middle, right = box.y + box.height / 2, box.x + box.width
-            boxes.append(draw_node(scene.nodes[box.ref], box, theme))
+            node = scene.nodes[box.ref]
+            boxes.append(draw_node(node, box, theme))
+            if not node.compact:
+                corner = (box.x + 10, box.y + box.height - 4, box.width - 20)
+                boxes.append(byte_bar(corner, node.saved_nbytes, 0, all_nbytes, theme))
             boxes.append(draw_saved_tensors(saved.get(box.ref, ()), right, middle, theme))
             boxes.append(draw_parameters(parameters.get(box.ref, ()), box.x, middle, theme))
     labels = [_label(scene, line, theme) for line in placement.lines if line.label]

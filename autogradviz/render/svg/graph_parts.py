@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 PILL_HEIGHT: Final = 16.0
+BYTES_WIDTH: Final = 160.0
+"""Width of the bar of a box that saves all bytes."""
 
 
 def _group_tooltip(group: SceneGroup) -> str:
@@ -31,11 +33,11 @@ def _group_tooltip(group: SceneGroup) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def draw_group(group: SceneGroup, box: Box, theme: Theme) -> str:
-    """Return a closed group."""
+def draw_group(group: SceneGroup, box: Box, theme: Theme, all_nbytes: int) -> str:
+    """Return a closed group, with a bar for its share of the bytes that all nodes save."""
     dash = "5 3" if group.checkpointed else ""
-    color = theme.recompute if group.checkpointed else theme.line
-    fill = mix(theme.recompute, 0.06, theme.page) if group.checkpointed else theme.page
+    color = theme.recompute if group.checkpointed else mix(theme.text, 0.42, theme.page)
+    fill = mix(theme.recompute if group.checkpointed else theme.text, 0.06, theme.page)
     x, y, base = box.x, box.y, box.y + GROUP_HEIGHT / 2 + 4
     parts = [f"<title>{svg.escape(_group_tooltip(group))}</title>"]
     for i in (2, 1) if group.repeat > 1 else ():
@@ -60,10 +62,29 @@ def draw_group(group: SceneGroup, box: Box, theme: Theme) -> str:
         parts.append(_recompute_pill(at, y + 6, str(group.recomputes), theme))
     count = closed_note(group)
     right = x + box.width - 9
-    parts.append(svg.text(right, base, count, fill=theme.text2, size=10.5, anchor="end"))
+    parts.append(svg.text(right, base, count, fill=theme.text, size=10.5, anchor="end"))
+    corner = (x + 10, y + GROUP_HEIGHT - 4, box.width - 20)
+    parts.append(byte_bar(corner, group.nbytes, group.recomputed_nbytes, all_nbytes, theme))
     if group.error:
         parts.append(svg.fail_disc(x + box.width, y, theme.mutation, theme.page))
     return f"<g>{''.join(parts)}</g>"
+
+
+def byte_bar(
+    corner: tuple[float, float, float], saved: int, recomputed: int, all_nbytes: int, theme: Theme
+) -> str:
+    """Return the bar of saved bytes at a corner with a room, on one scale for all boxes."""
+    x, y, room = corner
+    width = min(room, BYTES_WIDTH * (saved + recomputed) / (all_nbytes or 1))
+    if width < 1:
+        return ""
+    first = width * saved / (saved + recomputed)
+    bars = ((x, first, theme.saved), (x + first, width - first, theme.recompute))
+    return "".join(
+        svg.rect(at, y, wide, 2.5, radius=0, style=f'fill="{hue}"')
+        for at, wide, hue in bars
+        if wide
+    )
 
 
 def _recompute_pill(x: float, y: float, label: str, theme: Theme) -> str:

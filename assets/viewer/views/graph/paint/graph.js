@@ -124,13 +124,13 @@ function intersects(box, seen) {
  */
 function paintBox(pen, look, box) {
   const { sceneIndex, time } = look;
+  const { saved_nbytes, recomputed_nbytes } = sceneIndex.scene.summary;
+  const all = saved_nbytes + recomputed_nbytes;
   const running = time !== null && phaseAt(look, box, time) === "running";
   if (running) paintGlow(pen, box);
   if (box.kind === "group") {
     const group = sceneIndex.scene.groups[box.ref];
     const tint = look.coloring?.group(box.ref) ?? null;
-    const { saved_nbytes, recomputed_nbytes } = sceneIndex.scene.summary;
-    const all = saved_nbytes + recomputed_nbytes;
     if (time === null) return paintClosed(pen, box, group, tint, all);
     const done = doneAt(sceneIndex, box.ref, time);
     return paintClosed(pen, box, groupAt(look, box, group, time), tint, all, done);
@@ -146,12 +146,13 @@ function paintBox(pen, look, box) {
   const saved = sceneIndex.savedTensors[box.ref];
   const parameters = sceneIndex.parameters[box.ref];
   const { nodePart } = look;
-  if (time === null) return paintNode(pen, box, node, { saved, parameters, tint, nodePart });
+  if (time === null) return paintNode(pen, box, node, { saved, parameters, tint, nodePart, all });
   return paintNode(pen, box, nodeNow, {
     saved: saved.filter((each) => isHeldAt(each, time)),
     parameters: nodeNow.state === "ran" ? parameters : withoutGradients(parameters),
     tint,
     nodePart,
+    all,
   });
 }
 
