@@ -35,7 +35,6 @@ const MIN_TEXT_HEIGHT = 11;
  * @property {Map<string, {x: number, y: number}>} offsets of boxes during a transition
  * @property {number} linesAlpha lines fade in during a transition
  * @property {import("../../../scene/colors.js").Coloring | null} coloring
- * @property {import("../../../store.js").NodePart} nodePart
  * @property {import("../../../store.js").SavedForm} savedForm
  * @property {import("../../../scene/gradient_path.js").GradientPath | null} gradientPath
  * @property {import("../../../store.js").Step[]} proven steps from a symptom to its cause
@@ -145,13 +144,11 @@ function paintBox(pen, look, box) {
   if (box.height * pen.scale < least) return paintNodeBar(pen, box, nodeNow, tint);
   const saved = sceneIndex.savedTensors[box.ref];
   const parameters = sceneIndex.parameters[box.ref];
-  const { nodePart } = look;
-  if (time === null) return paintNode(pen, box, node, { saved, parameters, tint, nodePart, all });
+  if (time === null) return paintNode(pen, box, node, { saved, parameters, tint, all });
   return paintNode(pen, box, nodeNow, {
     saved: saved.filter((each) => isHeldAt(each, time)),
     parameters: nodeNow.state === "ran" ? parameters : withoutGradients(parameters),
     tint,
-    nodePart,
     all,
   });
 }
