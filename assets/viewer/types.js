@@ -148,6 +148,16 @@
  */
 
 /**
+ * A detached value that a node reads: no gradient flows from there to what computed it.
+ *
+ * @typedef {object} SceneDetach
+ * @property {number} reader index into nodes
+ * @property {number} producer index into nodes, -1 if it is not drawn
+ * @property {string} filename of the line that detached it
+ * @property {number} lineno
+ */
+
+/**
  * One position in a group's layout.
  *
  * @typedef {object} Cell
@@ -739,6 +749,7 @@
  * @property {SavedTensorBadge[]} saved_badges
  * @property {ParameterBadge[]} parameter_badges
  * @property {SceneFinding[]} findings
+ * @property {SceneDetach[]} detaches
  * @property {SceneUnusedParameter[]} unused_parameters
  * @property {SceneFact[]} facts
  * @property {SceneRegion[]} regions

@@ -162,6 +162,16 @@ class SceneEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneDetach:
+    """A detached value that a node reads: no gradient flows from there to what computed it."""
+
+    reader: int  # index into nodes
+    producer: int  # index into nodes, -1 if it is not drawn
+    filename: str  # of the line that detached it
+    lineno: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One position in a group's layout.
 
@@ -780,6 +790,7 @@ class Scene:
     saved_badges: tuple[SavedTensorBadge, ...]
     parameter_badges: tuple[ParameterBadge, ...]
     findings: tuple[SceneFinding, ...]
+    detaches: tuple[SceneDetach, ...] = ()
     unused_parameters: tuple[SceneUnusedParameter, ...] = ()
     facts: tuple[SceneFact, ...] = ()
     regions: tuple[SceneRegion, ...] = ()

@@ -12,6 +12,7 @@ from autogradviz.render.svg.graph_parts import (
     Page,
     byte_bar,
     draw_banner,
+    draw_detaches,
     draw_empty_message,
     draw_frame,
     draw_group,
@@ -136,7 +137,8 @@ def draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
     labels = [_label(scene, line, theme) for line in placement.lines if line.label]
     lines = _draw_lines(scene, placement, theme)
     arrow = draw_write_arrow(scene, placement, saved, theme)
-    return "\n".join([*frames, lines, *headers, *boxes, *labels, *filter(None, [arrow])])
+    detached = list(draw_detaches(scene, placement, theme))
+    return "\n".join([*frames, lines, *headers, *boxes, *labels, *detached, *filter(None, [arrow])])
 
 
 def _opened_pictures(scene: Scene) -> dict[int, SceneCompiledPicture]:

@@ -14,7 +14,7 @@ from autogradviz.scene.layout.groups import GROUP_HEIGHT
 from autogradviz.scene.text import elide, text_width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from autogradviz.scene.layout.coordinates import Box, Placement
     from autogradviz.scene.schema import Scene, SceneFinding, SceneGroup
@@ -73,7 +73,7 @@ def draw_group(group: SceneGroup, box: Box, theme: Theme, all_nbytes: int) -> st
 def byte_bar(
     corner: tuple[float, float, float], saved: int, recomputed: int, all_nbytes: int, theme: Theme
 ) -> str:
-    """Return the bar of saved bytes at a corner with a room, on one scale for all boxes."""
+    """Return the bar of saved bytes at x, y and at most as wide, on one scale for all boxes."""
     x, y, room = corner
     width = min(room, BYTES_WIDTH * (saved + recomputed) / (all_nbytes or 1))
     if width < 1:
@@ -101,6 +101,35 @@ def _frame_fill(group: SceneGroup, theme: Theme) -> str:
     if group.checkpointed and group.repeat == 1:
         return mix(theme.recompute, 0.04, theme.page)
     return mix(theme.text, 0.012, theme.page)
+
+
+def draw_detaches(scene: Scene, placement: Placement, theme: Theme) -> Iterator[str]:
+    """Yield a broken arrow above each box that reads a detached value from another box."""
+    drawn = {(box.kind, box.ref): box for box in placement.boxes if box.kind != "frame"}
+
+    def box_of(node: int) -> Box | None:
+        found, group = drawn.get(("node", node)), scene.nodes[node].group
+        while found is None and group > 0:
+            found, group = drawn.get(("group", group)), scene.groups[group].parent
+        return found
+
+    labels: dict[tuple[float, float], dict[str, None]] = {}
+    for each in scene.detaches:
+        reader = box_of(each.reader)
+        if reader is not None and (each.producer < 0 or box_of(each.producer) is not reader):
+            corner = (reader.x + reader.width - 20, reader.y)
+            labels.setdefault(corner, {})[f"detach, line {each.lineno}"] = None
+    for (x, y), lines in labels.items():
+        line = svg.path(
+            f"M{svg.num(x)} {svg.num(y - 1)}v-9", svg.stroke(theme.text2, 1.4, dash="3 2")
+        )
+        cross = f"M{svg.num(x - 3)} {svg.num(y - 14)}l6 6M{svg.num(x + 3)} {svg.num(y - 14)}l-6 6"
+        text = " · ".join(lines)
+        yield (
+            line
+            + svg.path(cross, svg.round_stroke(theme.text2, 1.5))
+            + svg.text(x + 8, y - 7, text, fill=theme.text2, size=10)
+        )
 
 
 def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:

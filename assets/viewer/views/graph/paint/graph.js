@@ -5,6 +5,7 @@ import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
 import { paintBlame } from "./blame.js";
+import { paintDetaches } from "./detach.js";
 import { paintStations } from "./stations.js";
 import { lineStyle, paintLine, paintPulse, paintViews } from "./edge.js";
 import { doneAt, onItsWay } from "../../../scene/film.js";
@@ -86,6 +87,7 @@ export function paint(pen, look) {
   ctx.globalAlpha = look.linesAlpha;
   const written = paintViews(pen, labels);
   ctx.globalAlpha = 1;
+  paintDetaches(pen, look, boxes);
   paintBlame(pen, look, boxes, written);
   paintStations(pen, look, boxes);
   paintMapLabels(pen, boxes, look.sceneIndex.scene.groups);
