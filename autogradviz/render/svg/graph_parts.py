@@ -33,8 +33,11 @@ def _group_tooltip(group: SceneGroup) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def draw_group(group: SceneGroup, box: Box, theme: Theme, all_nbytes: int) -> str:
+def draw_group(
+    group: SceneGroup, box: Box, theme: Theme, all_nbytes: int, *, chevrons: bool
+) -> str:
     """Return a closed group, with a bar for its share of the bytes that all nodes save."""
+    left = box.x + (20 if chevrons else 10)
     dash = "5 3" if group.checkpointed else ""
     color = theme.recompute if group.checkpointed else mix(theme.text, 0.42, theme.page)
     fill = mix(theme.recompute if group.checkpointed else theme.text, 0.06, theme.page)
@@ -46,9 +49,10 @@ def draw_group(group: SceneGroup, box: Box, theme: Theme, all_nbytes: int) -> st
         parts.append(svg.rect(x + 4 * i, y + 3 * i, width, GROUP_HEIGHT, radius=6, style=style))
     outline = svg.stroke(color, 1.4 if dash else 1.1, dash=dash, fill=fill)
     parts.append(svg.rect(x, y, box.width, GROUP_HEIGHT, radius=6, style=outline))
-    parts.append(svg.chevron(x + 10, y + GROUP_HEIGHT / 2, theme.text2, is_open=False))
-    parts.append(svg.text(x + 20, base, group.label, fill=theme.text, size=12.5, weight=600))
-    at = x + 20 + text_width(group.label, 12.5, bold=True) + 8
+    if chevrons:
+        parts.append(svg.chevron(x + 10, y + GROUP_HEIGHT / 2, theme.text2, is_open=False))
+    parts.append(svg.text(left, base, group.label, fill=theme.text, size=12.5, weight=600))
+    at = left + text_width(group.label, 12.5, bold=True) + 8
     if group.repeat > 1:
         repeat = f"×{group.repeat:,} identical"
         width = text_width(repeat, 10.0) + 14
@@ -142,16 +146,16 @@ def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
     return svg.rect(box.x, box.y, box.width, box.height, radius=8, style=style)
 
 
-def draw_header(group: SceneGroup, box: Box, theme: Theme) -> str:
+def draw_header(group: SceneGroup, box: Box, theme: Theme, *, chevrons: bool) -> str:
     """Return the header of an open group, drawn over the lines that cross it."""
-    x, y, label_x = box.x, box.y, box.x + 30
+    x, y, label_x = box.x, box.y, box.x + (30 if chevrons else 14)
     note = header_note(group)
     at = label_x + text_width(group.label, 12.5, bold=True) + 8
     end = at + (text_width(note, 11.5) + 4 if note else -4)
     cover = f'fill="{_frame_fill(group, theme)}"'
     parts = [
         svg.rect(x + 10, y + 10, end - x - 10, 16, radius=0, style=cover),
-        svg.chevron(x + 14, y + 18, theme.text2, is_open=True),
+        svg.chevron(x + 14, y + 18, theme.text2, is_open=True) if chevrons else "",
         svg.text(label_x, y + 22, group.label, fill=theme.text, size=12.5, weight=650),
     ]
     if note:

@@ -224,7 +224,8 @@ def _saved_tensor(label: tuple[str, str, str], width: float, color: str, theme: 
     return (
         svg.rect(0, 0, width, BADGE_HEIGHT, radius=3, style=border)
         + svg.rect(0, 0, 4, BADGE_HEIGHT, radius=1.5, style=f'fill="{color}"')
-        + f'<text x="9" y="13.1" font-size="11" fill="{theme.text}">{svg.escape(slot)}'
+        + '<text x="9" y="13.1" font-size="11" xml:space="preserve" '
+        + f'fill="{theme.text}">{svg.escape(slot)}'
         + (f'<tspan font-weight="700" fill="{color}">{version}</tspan>' if version else "")
         + f'<tspan fill="{theme.text2}">{nbytes}</tspan></text>'
     )
