@@ -445,6 +445,7 @@
  * @property {number} forward_ns from the first save to the last
  * @property {number} backward_ns
  * @property {number} nbytes of all its ribbons
+ * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds
  * @property {number} peak_nbytes the most that its ribbons hold at once
  * @property {number} held_nbytes at the end of the recording
  * @property {string[]} kinds of what is held at its peak, the largest first

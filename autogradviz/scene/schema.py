@@ -477,6 +477,7 @@ class SceneFold:
     forward_ns: int  # from the first save to the last
     backward_ns: int
     nbytes: int  # of all its ribbons
+    shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds
     peak_nbytes: int  # the most that its ribbons hold at once
     held_nbytes: int  # at the end of the recording
     kinds: tuple[str, ...]  # of what is held at its peak, the largest first
