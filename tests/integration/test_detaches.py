@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 import autogradviz
@@ -63,3 +65,17 @@ def test_picture_has_a_broken_arrow_with_the_line():
         (weight * weight.tanh().detach()).sum().backward()
     lineno = line_of(test_picture_has_a_broken_arrow_with_the_line, 3)
     assert f"detach, line {lineno}" in trace.graph().svg()
+
+
+def test_broken_arrow_is_above_the_frame_whose_header_would_be_under_it():
+    inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    model = torch.nn.Sequential(inner, torch.nn.Linear(4, 4))
+    weight = torch.randn(4, 4, requires_grad=True)
+    with autogradviz.record(model) as trace:
+        (model(weight.tanh().detach()).sum() + weight.sum()).backward()
+    svg = trace.graph(depth=2).svg()
+    label, header = (
+        float(re.search(rf'y="([\d.]+)"[^>]*>{words}', svg)[1])
+        for words in ("detach, line", "Sequential<")
+    )
+    assert header - 40 < label < header - 10

@@ -108,7 +108,10 @@ def _frame_fill(group: SceneGroup, theme: Theme) -> str:
 
 
 def draw_detaches(scene: Scene, placement: Placement, theme: Theme) -> Iterator[str]:
-    """Yield a broken arrow above each box that reads a detached value from another box."""
+    """Yield a broken arrow above each box that reads a detached value from another box.
+
+    It is above the frame whose header would be under it.
+    """
     drawn = {(box.kind, box.ref): box for box in placement.boxes if box.kind != "frame"}
 
     def box_of(node: int) -> Box | None:
@@ -117,23 +120,38 @@ def draw_detaches(scene: Scene, placement: Placement, theme: Theme) -> Iterator[
             found, group = drawn.get(("group", group)), scene.groups[group].parent
         return found
 
-    labels: dict[tuple[float, float], dict[str, None]] = {}
+    frames = [box for box in placement.boxes if box.kind == "frame"]
+    labels: dict[str, tuple[Box, dict[str, None]]] = {}
     for each in scene.detaches:
         reader = box_of(each.reader)
         if reader is not None and (each.producer < 0 or box_of(each.producer) is not reader):
-            corner = (reader.x + reader.width - 20, reader.y)
-            labels.setdefault(corner, {})[f"detach, line {each.lineno}"] = None
-    for (x, y), lines in labels.items():
-        line = svg.path(
-            f"M{svg.num(x)} {svg.num(y - 1)}v-9", svg.stroke(theme.text2, 1.4, dash="3 2")
-        )
-        cross = f"M{svg.num(x - 3)} {svg.num(y - 14)}l6 6M{svg.num(x + 3)} {svg.num(y - 14)}l-6 6"
+            _, lines = labels.setdefault(f"{reader.kind} {reader.ref}", (reader, {}))
+            lines[f"detach, line {each.lineno}"] = None
+    for reader, lines in labels.values():
         text = " · ".join(lines)
+        width = text_width(text, 10) + 8
+        above: Box | None = reader
+        while above is not None:
+            box = above
+            x, y = box.x + box.width - 20, box.y - 11
+            left = x - width if box.kind == "frame" else x
+            under = (each for each in frames if _is_header_at(each, box, left, left + width))
+            above = next(under, None)
+        line = svg.path(
+            f"M{svg.num(x)} {svg.num(y + 10)}v-9", svg.stroke(theme.text2, 1.4, dash="3 2")
+        )
+        cross = f"M{svg.num(x - 3)} {svg.num(y - 3)}l6 6M{svg.num(x + 3)} {svg.num(y - 3)}l-6 6"
         yield (
             line
             + svg.path(cross, svg.round_stroke(theme.text2, 1.5))
-            + svg.text(x + 8, y - 7, text, fill=theme.text2, size=10)
+            + svg.text(x + 8 if left == x else left, y + 3.5, text, fill=theme.text2, size=10)
         )
+
+
+def _is_header_at(frame: Box, box: Box, left: float, right: float) -> bool:
+    """Return whether the label of a box is on the header of a frame around it."""
+    within = frame.y < box.y - 5 < frame.y + 30
+    return within and frame.x < right and frame.x + frame.width > left
 
 
 def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:

@@ -267,7 +267,7 @@ def _parameter(label: str, shape: str, grad: GradState, width: float, theme: The
     shape = shape if used + text_width(shape, BADGE_FONT_SIZE) <= width + 4 else ""
     return (
         svg.path(d, f'{style} stroke-linejoin="round"')
-        + '<text x="7" y="13.1" font-size="11">'
+        + '<text x="7" y="13.1" font-size="11" xml:space="preserve">'
         + f'<tspan font-weight="600" fill="{theme.leaf}">{svg.escape(label)} </tspan>'
         + f'<tspan fill="{theme.text2}">{svg.escape(shape)}</tspan></text>'
         + (icon(width - 18, BADGE_HEIGHT / 2, hue) if icon else "")

@@ -1,13 +1,22 @@
 // @ts-check
-/** Paints a broken arrow above each box that reads a detached value from another box. */
+/**
+ * Paints a broken arrow above each box that reads a detached value from another box, or above the
+ * frame whose header would be under it.
+ */
 
-import { paintText } from "../../../canvas/text.js";
+import { paintText, widthOf } from "../../../canvas/text.js";
+import { HEADER_HEIGHT } from "../../../layout/measure_groups.js";
 import { visibleFor } from "../../../scene/scene_index.js";
 
+/** @typedef {import("../../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../../layout/coordinates.js").Box} Box */
+
+const SIZE = 10;
+
 /**
- * @param {import("../../../canvas/text.js").Pen} pen
+ * @param {Pen} pen
  * @param {import("./graph.js").Look} look
- * @param {import("../../../layout/coordinates.js").Box[]} boxes in view
+ * @param {Box[]} boxes in view
  */
 export function paintDetaches(pen, look, boxes) {
   const { ctx, palette } = pen;
@@ -24,16 +33,25 @@ export function paintDetaches(pen, look, boxes) {
     if (producer >= 0 && key === keyOf(producer)) continue;
     labels.set(key, (labels.get(key) ?? new Set()).add(`detach, line ${lineno}`));
   }
+  ctx.strokeStyle = palette.text2;
+  ctx.lineWidth = 1.4;
+  const edge = look.camera.x + look.width / look.camera.scale;
   for (const box of boxes) {
     const lines = box.kind !== "frame" && labels.get(`${box.kind} ${box.ref}`);
     if (!lines) continue;
-    const x = box.x + box.width - 20;
-    const y = box.y - 11;
-    ctx.strokeStyle = palette.text2;
-    ctx.lineWidth = 1.4;
+    const text = [...lines].join(" · ");
+    const width = widthOf(pen, text, SIZE) + 8;
+    /** @type {Box | undefined} */
+    let above = box;
+    let [x, y, left] = [0, 0, 0];
+    for (let at = above; above; above = boxes.find((each) => hasHeader(each, at, left, width, y))) {
+      at = above;
+      [x, y] = [at.x + at.width - 20, at.y - 11];
+      left = at === box && x + width < edge ? x : x - width;
+    }
     ctx.setLineDash([3, 2]);
     ctx.beginPath();
-    ctx.moveTo(x, box.y - 1);
+    ctx.moveTo(x, y + 10);
     ctx.lineTo(x, y);
     ctx.stroke();
     ctx.setLineDash([]);
@@ -43,6 +61,25 @@ export function paintDetaches(pen, look, boxes) {
       ctx.lineTo(x + side, y + 3);
     }
     ctx.stroke();
-    paintText(pen, [...lines].join(" · "), x + 8, y, { size: 10, color: palette.text2 });
+    paintText(pen, text, left === x ? x + 8 : left, y, { size: SIZE, color: palette.text2 });
   }
+}
+
+/**
+ * @param {Box} each
+ * @param {Box} box
+ * @param {number} left
+ * @param {number} width
+ * @param {number} y of a label above the box
+ * @returns {boolean} whether the label is on the header of a frame around the box
+ */
+function hasHeader({ kind, ...frame }, box, left, width, y) {
+  return (
+    kind === "frame" &&
+    frame.y < box.y &&
+    frame.x < left + width &&
+    frame.x + frame.width > left &&
+    y - 6 < frame.y + HEADER_HEIGHT - 6 &&
+    y + 6 > frame.y
+  );
 }
