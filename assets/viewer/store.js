@@ -376,8 +376,8 @@ export class Store {
    */
   chooseEntry(entry) {
     this.set("entry", entry);
-    const { mechanism, meaning, steps } = this.scene.audit_entries[entry];
-    this.setTrail({ target: mechanism, question: meaning, steps, alternatives: steps.length - 1 });
+    const { word, meaning, steps } = this.scene.audit_entries[entry];
+    this.setTrail({ target: word, question: meaning, steps, alternatives: steps.length - 1 });
     const index = this.stations[0].nodes[0];
     if (index !== undefined) this.set("selected", { kind: "node", index });
   }

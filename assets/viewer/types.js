@@ -309,6 +309,7 @@
  *
  * @typedef {object} SceneAuditEntry
  * @property {string} mechanism "cut"
+ * @property {string} word what a reader is shown for it, "no gradient"
  * @property {string} meaning of the mechanism, "discards gradients that no step has used"
  * @property {string} glyph lines on a 16×16 grid, as the data of an SVG path
  * @property {number[]} steps indices into cause_steps: line and effect, lines that are as good

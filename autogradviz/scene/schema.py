@@ -338,6 +338,7 @@ class SceneAuditEntry:
     """One entry of the audit: the effect of one line by one mechanism."""
 
     mechanism: str  # "cut"
+    word: str  # what a reader is shown for it, "no gradient"
     meaning: str  # of the mechanism, "discards gradients that no step has used"
     glyph: str  # lines on a 16×16 grid, as the data of an SVG path
     steps: tuple[int, ...]  # indices into cause_steps: line and effect, lines that are as good
