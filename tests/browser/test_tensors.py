@@ -138,11 +138,9 @@ def test_replay_paints_over_the_kept_picture_what_a_new_one_has(open_page):
         )
         stage.settle()
     kept = stage.page.evaluate(pixels)
-    stage.page.set_viewport_size({"width": 1200, "height": 900})
-    stage.settle()
+    stage.resize({"width": 1100, "height": 700})
     assert stage.page.evaluate(pixels) != kept
-    stage.page.set_viewport_size({"width": 1180, "height": 720})
-    stage.settle()
+    stage.resize({"width": 1180, "height": 720})
     assert stage.page.evaluate(pixels) == kept
 
 
