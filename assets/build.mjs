@@ -6,14 +6,27 @@
 // A widget loads the script as an ES module. A report drops the last line, the export, and uses
 // the global variable, so that one checked-in file serves both.
 
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
+import { build, transform } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? join(here, "../autogradviz/render/static"));
 mkdirSync(target, { recursive: true });
+
+/** @type {import("esbuild").Plugin} that makes a style sheet of a view a part of the script */
+const viewStyles = {
+  name: "view-styles",
+  setup: ({ onLoad }) =>
+    onLoad({ filter: /[\\/]views[\\/].*\.css$/ }, async ({ path }) => {
+      const text = readFileSync(path, "utf8");
+      const { code } = await transform(text, { loader: "css", minify: true, charset: "ascii" });
+      const list = JSON.stringify(join(here, "viewer/style/view_styles.js"));
+      const contents = `import { viewStyles } from ${list};\nviewStyles.push(${JSON.stringify(code.trim())});`;
+      return { contents, loader: "js" };
+    }),
+};
 
 /**
  * @param {string} name of the files
@@ -31,6 +44,7 @@ const bundle = async (name, entry, options) => {
     format: "iife",
     target: "es2022",
     legalComments: "none",
+    plugins: [viewStyles],
     ...options,
   });
   return outputFiles;

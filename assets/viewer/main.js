@@ -25,6 +25,7 @@ import "./shell/top_bar.css";
 import "./shell/navigation_rail.css";
 import "./shell/scrubber.css";
 import "./shell/details/details.css";
+import { viewStyles } from "./style/view_styles.js";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { claim, h, listen } from "./dom.js";
 import { exportPicture } from "./export.js";
@@ -59,7 +60,8 @@ function render({ model, el }) {
   // Keeps JupyterLab's own shortcuts from acting on keys that are pressed here.
   const attrs = { "data-lm-suppress-shortcuts": "true" };
   const root = h("div", { class: "agv", attrs });
-  el.append(root);
+  const style = h("style", { text: viewStyles.join("") });
+  el.append(style, root);
   let removed = false;
   let unmount = () => {};
   /** @type {import("./store.js").OpenRecording} */
@@ -88,6 +90,7 @@ function render({ model, el }) {
     model.off("change:_payload", mount);
     model.off("change:height", resize);
     unmount();
+    style.remove();
     root.remove();
   };
 }

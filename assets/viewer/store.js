@@ -5,7 +5,6 @@ import { groupsAround, relatedTo } from "./scene/scene_index.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
-/** @typedef {"full" | "forward" | "backward"} NodePart */
 /** @typedef {"after hooks" | "before hooks"} SavedForm */
 
 /**
@@ -17,7 +16,6 @@ import { findGradientPath } from "./scene/gradient_path.js";
  * @property {number} compiled index of the compiled region on display, -1 without one
  * @property {number | null} time replayed, in nanoseconds; null is the end of the recording
  * @property {import("./scene/colors.js").ColorBy} colorBy
- * @property {NodePart} nodePart the part of each node that is drawn
  * @property {SavedForm} savedForm of the values in compiled regions that inlined hooks pack
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
  * @property {number} entry index of the audit entry on display, -1 if it is a finding
@@ -81,8 +79,6 @@ export class Store {
     this.time = null;
     /** @type {State["colorBy"]} */
     this.colorBy = "kind";
-    /** @type {NodePart} */
-    this.nodePart = "full";
     /** @type {SavedForm} */
     this.savedForm = "after hooks";
     /** @type {State["gradientPath"]} */
@@ -380,8 +376,8 @@ export class Store {
    */
   chooseEntry(entry) {
     this.set("entry", entry);
-    const { mechanism, meaning, steps } = this.scene.audit_entries[entry];
-    this.setTrail({ target: mechanism, question: meaning, steps, alternatives: steps.length - 1 });
+    const { word, meaning, steps } = this.scene.audit_entries[entry];
+    this.setTrail({ target: word, question: meaning, steps, alternatives: steps.length - 1 });
     const index = this.stations[0].nodes[0];
     if (index !== undefined) this.set("selected", { kind: "node", index });
   }

@@ -148,6 +148,16 @@
  */
 
 /**
+ * A detached value that a node reads: no gradient flows from there to what computed it.
+ *
+ * @typedef {object} SceneDetach
+ * @property {number} reader index into nodes
+ * @property {number} producer index into nodes, -1 if it is not drawn
+ * @property {string} filename of the line that detached it
+ * @property {number} lineno
+ */
+
+/**
  * One position in a group's layout.
  *
  * @typedef {object} Cell
@@ -299,6 +309,7 @@
  *
  * @typedef {object} SceneAuditEntry
  * @property {string} mechanism "cut"
+ * @property {string} word what a reader is shown for it, "no gradient"
  * @property {string} meaning of the mechanism, "discards gradients that no step has used"
  * @property {string} glyph lines on a 16×16 grid, as the data of an SVG path
  * @property {number[]} steps indices into cause_steps: line and effect, lines that are as good
@@ -435,6 +446,7 @@
  * @property {number} forward_ns from the first save to the last
  * @property {number} backward_ns
  * @property {number} nbytes of all its ribbons
+ * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds
  * @property {number} peak_nbytes the most that its ribbons hold at once
  * @property {number} held_nbytes at the end of the recording
  * @property {string[]} kinds of what is held at its peak, the largest first
@@ -739,6 +751,7 @@
  * @property {SavedTensorBadge[]} saved_badges
  * @property {ParameterBadge[]} parameter_badges
  * @property {SceneFinding[]} findings
+ * @property {SceneDetach[]} detaches
  * @property {SceneUnusedParameter[]} unused_parameters
  * @property {SceneFact[]} facts
  * @property {SceneRegion[]} regions

@@ -16,6 +16,7 @@ from autogradviz.scene.compiled.regions_of_nodes import (
     region_of_nodes,
 )
 from autogradviz.scene.compiled.tables import build_compiled_tables
+from autogradviz.scene.detached import build_detaches
 from autogradviz.scene.facts import build_facts
 from autogradviz.scene.fold import build_fold
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
@@ -141,6 +142,7 @@ def build_scene(
         saved_badges=tuple(saved),
         parameter_badges=tuple(builder.parameter_badges),
         findings=panels.build_findings(findings, folded, analysis.regions),
+        detaches=build_detaches(analysis, folded),
         **compiled,
     )
     if graph_only:

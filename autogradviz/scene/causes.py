@@ -108,6 +108,17 @@ MARKS: Final = {
 }
 """By mechanism, what a line with its mark does, and the mark."""
 
+_WORDS: Final = {
+    "cut": "no gradient",
+    "keep": "kept alive",
+    "free": "freed before",
+    "value": "not finite",
+    "diverge": "ran differently",
+    "own": "not trained",
+    "refuse": "raised",
+}
+"""Words for mechanisms whose names say little to those who have not read about them."""
+
 _TIMED: Final[tuple[type[Event], ...]] = (
     BackwardStarted, ErrorRaised, GradAccumulated, HookRan, NodeStarted, OptimizerStepped,
     RecomputeStarted, RegionCutOff, RegionEntered, RequiresGradChanged, StateChanged, TensorSaved,
@@ -213,6 +224,7 @@ class _Steps:
         meaning, glyph = MARKS[entry.mechanism]
         return SceneAuditEntry(
             mechanism=entry.mechanism,
+            word=_WORDS.get(entry.mechanism, entry.mechanism),
             meaning=meaning,
             glyph=glyph,
             steps=(

@@ -71,6 +71,7 @@ class _Strand:
     made_ns: int  # and when it ended
     done_ns: int = -1  # when the node that read it ended
     read_ns: int = -1
+    reads_ns: tuple[int, ...] = ()  # when nodes that saved it began
     freed_ns: int = -1  # -1 if it is held
     kind: str
     label: str
@@ -101,6 +102,7 @@ class _Turn:
 
     backward: Span | None
     strands: list[_Strand] = field(default_factory=list)
+    shared_nbytes: int = 0
 
 
 def build_fold(
@@ -169,6 +171,7 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
             begun_ns=begun_ns,
             made_ns=begun_ns + (op.duration_ns if op is not None else 0),
             read_ns=min(runs, default=(-1, -1))[0],
+            reads_ns=tuple([start for start, _ in runs]),
             done_ns=min(runs, default=(-1, -1))[1],
             freed_ns=-1 if None in ends else max(end for end in ends if end is not None),
             kind=kind,
@@ -254,6 +257,8 @@ def _turns(analysis: Analysis, strands: Iterable[_Strand]) -> list[_Turn]:
             if at and strand.held_ns <= spans[at - 1].end_ns:
                 at -= 1
         turns[at].strands.append(strand)
+        for other in {bisect_right(starts, each) - 1 for each in strand.reads_ns} - {-1, at}:
+            turns[other].shared_nbytes += strand.nbytes
     return [turn for turn in turns if turn.strands]
 
 
@@ -460,6 +465,7 @@ def _fold(analysis: Analysis, turn: _Turn, at: int, count: int, *, drawn: bool) 
         forward_ns=_last_save(turn) - start_ns,
         backward_ns=span.end_ns - span.start_ns if span else 0,
         nbytes=sum(each.nbytes for each in turn.strands),
+        shared_nbytes=turn.shared_nbytes,
         peak_nbytes=peak,
         held_nbytes=held,
         kinds=tuple(kind for kind, _ in by_kind),
@@ -530,6 +536,10 @@ def _sentence(
         text += " No backward ran after it."
     if again:
         text += f" {format_bytes(again)} computed again in backward, not kept."
+    if turn.shared_nbytes:
+        nbytes = sum(each.nbytes for each in turn.strands) + turn.shared_nbytes
+        text += f" {format_bytes(turn.shared_nbytes)} more are kept for an earlier backward too:"
+        text += f" it reads {format_bytes(nbytes)} in all."
     if away:
         text += f" {format_bytes(away)} copied elsewhere by hooks."
     return text

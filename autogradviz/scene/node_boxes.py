@@ -34,6 +34,7 @@ from autogradviz.scene.text import (
     MAX_NAME,
     elide,
     hook_description,
+    same_name,
     saved_tensor_label,
     tensor_shape_text,
     text_width,
@@ -134,11 +135,10 @@ class NodeBuilder:
         name = elide(node.name, MAX_NAME)
         if compact:
             op_width, name_width = COMPACT_WIDTH, 0.0
-            right_width = BOX_TO_BADGE + text_width(name, BADGE_FONT_SIZE)
+            right = BOX_TO_BADGE + text_width(name, BADGE_FONT_SIZE)
         else:
             op_width, name_width = _box_widths(op_name, name, badges, alone=place.alone)
-            right_width = _badges_width(saved)
-            right_width += 0.0 if all(badge.width for badge in saved) else MORE_WIDTH
+            right = right_width(saved)
         filename, lineno, _ = source_line(node.location)
         return _make_node(
             index=index,
@@ -160,8 +160,8 @@ class NodeBuilder:
             compact=compact,
             op_width=op_width,
             name_width=name_width,
-            left_width=_badges_width(parameters),
-            right_width=right_width,
+            left_width=badges_width(parameters),
+            right_width=right,
             hooks=badges.hooks,
             notes=self._annotations.of([node, *self._folded.leaves[index]]),
             born_ns=op.time_ns if op else -1,
@@ -179,24 +179,31 @@ class NodeBuilder:
 
 
 def _box_widths(op: str, name: str, badges: NodeBadges, *, alone: bool) -> tuple[float, float]:
-    """Return the widths of a box's parts. The pencil of a write is in the left one."""
+    """Return the widths of a box's parts. The pencil of a write is in the left one.
+
+    A box has no left part if the name of the node says which op it is.
+    """
     name_width = text_width(name, bold=True) + 16
-    if not op:
-        least = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
-        return 0.0, max(name_width, least)
     pencil = 16 if badges.wrote or badges.culprit else 0
+    if not op or (same_name(op, name) and not pencil):
+        return 0.0, max(name_width, COLUMN_NAME_WIDTH if alone else 0.0)
     op_width = text_width(op, bold=badges.culprit) + 16 + pencil
     if alone:
         return max(op_width, COLUMN_OP_WIDTH), max(name_width, COLUMN_NAME_WIDTH)
     return op_width, name_width
 
 
-def _badges_width(badges: Sequence[ParameterBadge] | Sequence[SavedTensorBadge]) -> float:
+def badges_width(badges: Sequence[ParameterBadge] | Sequence[SavedTensorBadge]) -> float:
     """Return the width of a node's visible badges, with the gap between them and the box."""
     visible = [badge.width for badge in badges if badge.width]
     if not visible:
         return 0.0
     return BOX_TO_BADGE + sum(visible) + BADGE_GAP * (len(visible) - 1)
+
+
+def right_width(saved: Sequence[SavedTensorBadge]) -> float:
+    """Return the width of a node's saved-tensor badges, and of the number of hidden ones."""
+    return badges_width(saved) + (0.0 if all(badge.width for badge in saved) else MORE_WIDTH)
 
 
 # --- node badges ----------------------------------------------------------------------------------
@@ -472,6 +479,11 @@ class SavedTensorBadges:
             saved_ns=-1 if saved.saved_ns is None else saved.saved_ns,
             released_ns=-1 if saved.released_ns is None else saved.released_ns,
         )
+
+
+def badge_width(badge: SavedTensorBadge) -> float:
+    """Return the width of a saved-tensor badge with its text."""
+    return _width(saved_tensor_label(badge.slot, badge.version, badge.seen_version, badge.nbytes))
 
 
 def _width(label: tuple[str, str, str]) -> float:

@@ -75,6 +75,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "groups": schema.SceneGroup,
     "nodes": schema.SceneNode,
     "edges": schema.SceneEdge,
+    "detaches": schema.SceneDetach,
     "saved_badges": schema.SavedTensorBadge,
     "parameter_badges": schema.ParameterBadge,
     "unused_parameters": schema.SceneUnusedParameter,

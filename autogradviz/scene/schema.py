@@ -162,6 +162,16 @@ class SceneEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneDetach:
+    """A detached value that a node reads: no gradient flows from there to what computed it."""
+
+    reader: int  # index into nodes
+    producer: int  # index into nodes, -1 if it is not drawn
+    filename: str  # of the line that detached it
+    lineno: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One position in a group's layout.
 
@@ -328,6 +338,7 @@ class SceneAuditEntry:
     """One entry of the audit: the effect of one line by one mechanism."""
 
     mechanism: str  # "cut"
+    word: str  # what a reader is shown for it, "no gradient"
     meaning: str  # of the mechanism, "discards gradients that no step has used"
     glyph: str  # lines on a 16×16 grid, as the data of an SVG path
     steps: tuple[int, ...]  # indices into cause_steps: line and effect, lines that are as good
@@ -467,6 +478,7 @@ class SceneFold:
     forward_ns: int  # from the first save to the last
     backward_ns: int
     nbytes: int  # of all its ribbons
+    shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds
     peak_nbytes: int  # the most that its ribbons hold at once
     held_nbytes: int  # at the end of the recording
     kinds: tuple[str, ...]  # of what is held at its peak, the largest first
@@ -780,6 +792,7 @@ class Scene:
     saved_badges: tuple[SavedTensorBadge, ...]
     parameter_badges: tuple[ParameterBadge, ...]
     findings: tuple[SceneFinding, ...]
+    detaches: tuple[SceneDetach, ...] = ()
     unused_parameters: tuple[SceneUnusedParameter, ...] = ()
     facts: tuple[SceneFact, ...] = ()
     regions: tuple[SceneRegion, ...] = ()

@@ -33,6 +33,9 @@ _HOOK_KINDS: Final[dict[HookKind, str]] = {
 }
 
 
+_BACKWARD: Final = re.compile(r"Backward\d*$")
+
+
 def last_part(name: str) -> str:
     """Return the last part of a qualified name, numbers with what they count: "down.0.1"."""
     parts = name.split(".")
@@ -77,6 +80,17 @@ def merge_numbered_names(names: Iterable[str]) -> dict[str, str]:
             joint = "".join(part[0] if len(set(part)) == 1 else "*" for part in parts)
         merged.update(dict.fromkeys(members, joint))
     return merged
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the name of a node in two parts: what it computes, and "Backward0"."""
+    stem = _BACKWARD.sub("", name) or name
+    return stem, name[len(stem) :]
+
+
+def same_name(op: str, node: str) -> bool:
+    """Return whether the name of a node says which op it is: "addmm" and "AddmmBackward0"."""
+    return op.replace("_", "").lower() == split_name(node)[0].replace("_", "").lower()
 
 
 def saved_tensor_label(

@@ -51,6 +51,7 @@ class FoldView:
         *,
         theme: Literal["light", "dark"] = "light",
         animate: bool = False,
+        width_mm: float | None = None,
         overwrite: bool = False,
     ) -> str: ...
     @overload
@@ -60,6 +61,7 @@ class FoldView:
         *,
         theme: Literal["light", "dark"] = "light",
         animate: bool = False,
+        width_mm: float | None = None,
         overwrite: bool = False,
     ) -> None: ...
     def svg(
@@ -68,6 +70,7 @@ class FoldView:
         *,
         theme: Literal["light", "dark"] = "light",
         animate: bool = False,
+        width_mm: float | None = None,
         overwrite: bool = False,
     ) -> str | None:
         """Return the picture as SVG text, or write it to a file.
@@ -78,21 +81,26 @@ class FoldView:
             animate: play the step: ribbons fill and drain, and a counter has what is held. It
                 needs no script, so it plays in a README, and stands still for readers who prefer
                 reduced motion.
+            width_mm: width of a column of a paper, for example 84, without the title. The text is
+                6 pt high or more.
             overwrite: replace any regular file, not only an SVG.
 
         Raises:
-            ValueError: if no tensor was saved for backward.
+            ValueError: if no tensor was saved for backward, or the width is not positive.
             OutputExistsError: if ``path`` is another non-empty file.
 
         Example:
             >>> trace.fold().svg("fold.svg")
             >>> trace.fold().svg("film.svg", animate=True)
+            >>> trace.fold().svg("figure.svg", width_mm=84)
         """
         from autogradviz.render.svg.fold import render_fold_svg
 
         if self._fold is None:
             raise ValueError(_NOTHING)
-        text = render_fold_svg(self._scene, self._fold, theme=theme, animate=animate)
+        text = render_fold_svg(
+            self._scene, self._fold, theme=theme, animate=animate, width_mm=width_mm
+        )
         if path is None:
             return text
         write_over_own(path, text, "<svg", overwrite=overwrite)

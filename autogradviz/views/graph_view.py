@@ -40,6 +40,7 @@ class GraphView:
         *,
         engine: Literal["native", "dot"] = "native",
         theme: Literal["light", "dark"] = "light",
+        width_mm: float | None = None,
         overwrite: bool = False,
     ) -> str: ...
     @overload
@@ -49,6 +50,7 @@ class GraphView:
         *,
         engine: Literal["native", "dot"] = "native",
         theme: Literal["light", "dark"] = "light",
+        width_mm: float | None = None,
         overwrite: bool = False,
     ) -> None: ...
     def svg(
@@ -57,6 +59,7 @@ class GraphView:
         *,
         engine: Literal["native", "dot"] = "native",
         theme: Literal["light", "dark"] = "light",
+        width_mm: float | None = None,
         overwrite: bool = False,
     ) -> str | None:
         """Return the picture as SVG text, or write it to a file.
@@ -65,21 +68,25 @@ class GraphView:
             path: write the text to this file, and return None. An earlier SVG there is replaced.
             engine: "native" needs no other program; "dot" lays the graph out with Graphviz.
             theme: colors for light or dark pages; "native" only.
+            width_mm: width of a column of a paper, for example 84; "native" only. The text is 6 pt
+                high or more if the graph fits; badges that have no room are left out. There is no
+                title and nothing to click, and a version is written only where it changes.
             overwrite: replace any regular file, not only an SVG.
 
         Raises:
-            ValueError: if there is no such engine or theme.
+            ValueError: if there is no such engine or theme, or the width is not positive.
             GraphTooLargeError: if more boxes are open than the engine can draw.
             MissingProgramError: if ``engine`` is "dot" and Graphviz is not installed.
             OutputExistsError: if ``path`` is another non-empty file.
 
         Example:
             >>> trace.graph().svg("graph.svg")
+            >>> trace.graph().svg("figure.svg", width_mm=84)
         """
         if engine == "native":
             from autogradviz.render.svg.document import render_svg
 
-            text = render_svg(self._scene, theme=theme)
+            text = render_svg(self._scene, theme=theme, width_mm=width_mm)
         elif engine == "dot":
             from autogradviz.render.graphviz import render_dot_svg
 

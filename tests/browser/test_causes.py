@@ -190,8 +190,8 @@ def test_source_lines_have_marks_with_a_legend_and_a_filter(open_page):
     stage.show("source")
     line = stage.page.locator(".agv-source-line", has_text=CAUSE)
     mark = line.locator(".agv-mark")
-    assert mark.get_attribute("aria-label").startswith("cut: 2 parameters")
-    switch = stage.page.locator(".agv-switch", has_text="cut 1")
+    assert mark.get_attribute("aria-label").startswith("no gradient: 2 parameters")
+    switch = stage.page.locator(".agv-switch", has_text="no gradient 1")
     assert "without its gradient" in switch.get_attribute("title")
     switch.click()
     assert switch.get_attribute("aria-pressed") == "false"

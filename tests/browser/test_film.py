@@ -131,10 +131,8 @@ def test_ribbons_of_a_replay_look_as_if_painted_at_once(open_page):
     go(0.5)
     assert stage.page.evaluate(DIFFERING) > 1000
     go(1)
-    stage.page.set_viewport_size({"width": 1300, "height": 900})  # everything is painted again
-    stage.settle()
-    stage.page.set_viewport_size(SIZE)
-    stage.settle()
+    stage.resize({"width": 1300, "height": 900})  # everything is painted again
+    stage.resize(SIZE)
     assert stage.page.evaluate(DIFFERING) < 100
 
 

@@ -1,4 +1,4 @@
-"""Tools of the graph view: colors, paths, halves, search, copies and exports."""
+"""Tools of the graph view: colors, paths, search, copies and exports."""
 
 from __future__ import annotations
 
@@ -140,19 +140,6 @@ def test_gradient_path_is_shortest_and_complete(evaluate):
     assert pairs == set(itertools.pairwise(nodes))
 
 
-def test_forward_or_backward_half_of_the_nodes_can_be_hidden(open_page, picture):
-    stage = Stage(open_page(), recordings.plain())
-    full = pixels(stage)
-    shown = {}
-    for half in ("forward", "backward"):
-        stage.page.click(f".agv-toolbar .agv-choice >> text='{half}'")
-        shown[half] = pixels(stage)
-        stage.page.screenshot(path=picture(f"half-{half}-light"))
-    assert len({full, *shown.values()}) == 3
-    stage.page.click(".agv-toolbar .agv-choice >> text='full'")
-    assert pixels(stage) == full
-
-
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
@@ -228,7 +215,7 @@ def export(stage, kind, tmp_path):
 
 
 WORDS = {
-    "graph": "SoftmaxBackward0",
+    "graph": "Softmax Backward0",
     "timeline": "forward",
     "tensors": "v0",
     "memory": "checkpoint",

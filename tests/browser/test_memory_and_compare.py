@@ -186,6 +186,7 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     assert "The same ops" in sentence or "differ" in sentence
     titles = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
     assert [peak in title for peak, title in zip(peaks, titles, strict=True)] == [True, True]
+    assert ["dashed" in title for title in titles] == [False, True]
     page.click("button:text-is('source')")
     values = page.locator(".agv-two-line .agv-two-value").all_text_contents()
     assert len(values) % 2 == 0

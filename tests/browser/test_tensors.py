@@ -17,6 +17,8 @@ ROW = 26
 def show_tensors(page, scene):
     stage = Stage(page, scene)
     stage.show("tensors")
+    if scene.storages:
+        stage.page.click(".agv-panel-table .agv-choice >> text='all'")
     stage.settle()
     return stage
 
@@ -25,6 +27,12 @@ def cells(stage, column):
     """Return the text of one column of the table of saved tensors."""
     rows = stage.page.locator(".agv-panel-table tbody tr")
     return [row.locator("td").nth(column).text_content() for row in rows.all()]
+
+
+def lifelines(stage):
+    """Return the number of rows of the lifelines."""
+    height = stage.page.locator(".agv-lifelines-rows").evaluate("rows => rows.offsetHeight")
+    return height / ROW
 
 
 def nbytes(words):
@@ -103,11 +111,37 @@ def test_table_is_sorted_by_any_column(open_page):
 def test_equal_blocks_are_folded_into_one_row(open_page):
     scene = recordings.plain()
     stage = show_tensors(open_page(), scene)
-    stage.page.click(".agv-panel-table .agv-choice >> text='all'")
-    assert len(cells(stage, 0)) == len(scene.storages)
+    assert len(cells(stage, 0)) == len(scene.storages) == lifelines(stage)
     stage.page.click(".agv-panel-table .agv-choice >> text='fold ×n'")
     assert any("×3" in name for name in cells(stage, 0))
     assert any(module.startswith("blocks.0–2") for module in cells(stage, 2))
+    assert len(cells(stage, 0)) == lifelines(stage) < len(scene.storages)
+
+
+def test_lifelines_have_the_order_of_the_table(open_page):
+    stage = show_tensors(open_page(), recordings.plain())
+    stage.page.click("button:text('saved for')")
+    stage.page.focus(".agv-lifelines-scroll")
+    stage.page.keyboard.press("ArrowDown")
+    assert stage.selected()["name"] == cells(stage, 0)[0]
+
+
+def test_replay_paints_over_the_kept_picture_what_a_new_one_has(open_page):
+    scene = recordings.plain()
+    stage = show_tensors(open_page(), scene)
+    pixels = """() => [...document.querySelectorAll('.agv-pane-tensors canvas')].map(
+        (canvas) => canvas.toDataURL())"""
+    for share in (0.3, 0.6):
+        stage.page.evaluate(
+            "(time) => change('state', `view=tensors&time=${time}`)",
+            round(scene.summary.end_ns * share),
+        )
+        stage.settle()
+    kept = stage.page.evaluate(pixels)
+    stage.resize({"width": 1100, "height": 700})
+    assert stage.page.evaluate(pixels) != kept
+    stage.resize({"width": 1180, "height": 720})
+    assert stage.page.evaluate(pixels) == kept
 
 
 @pytest.mark.parametrize("grouping", ["module", "kind", "line"])

@@ -71,6 +71,13 @@ class Stage:
             "new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))"
         )
 
+    def resize(self, size):
+        """Change the size of the page, and wait until it is drawn."""
+        self.page.set_viewport_size(size)
+        self.page.wait_for_function("(width) => innerWidth === width", arg=size["width"])
+        self.settle()  # observers of sizes are called in the next frame
+        self.settle()
+
     def selected(self):
         return self.page.evaluate("traits.selected ?? null")
 

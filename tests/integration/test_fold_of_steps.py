@@ -277,3 +277,22 @@ def test_the_cell_of_a_healthy_step_is_as_high_as_the_fold_alone():
     with autogradviz.record() as unsaved:
         (x + 1).sum().backward()
     assert unsaved._cell_widget().height == HEIGHT
+
+
+def test_graph_and_fold_count_a_tensor_of_two_losses_alike():
+    """A storage is one ribbon, of the backward that reads it first; the others share it."""
+    torch.manual_seed(0)
+    generator, critic = nn.Linear(8, 64), nn.Linear(64, 1)
+    with autogradviz.record() as trace:
+        fake = generator(torch.randn(16, 8))
+        loss_d = functional.softplus(critic(fake.detach())).mean()
+        loss_d.backward()
+        loss_g = functional.softplus(-critic(fake)).mean()
+        loss_g.backward()
+    scene = trace._viewer_scene
+    graphs = [group.nbytes for group in scene.groups if group.parent == 0]
+    first, second = scene.folds
+    assert first.shared_nbytes == 0
+    assert second.shared_nbytes == fake.nbytes
+    assert graphs == [fold.nbytes + fold.shared_nbytes for fold in scene.folds]
+    assert "4.1 kB more are kept for an earlier backward too" in second.sentence

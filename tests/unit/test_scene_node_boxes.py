@@ -75,8 +75,20 @@ def test_victim_culprit_and_path_are_marked():
 
 
 def test_boxes_of_a_column_have_equal_widths():
-    scene = scene_of(*tower(2))
+    scene = scene_of(Box(1, "exp", name="Sine"), Box(2, "sum", name="MeanBackward0", to=[1]))
     assert {(node.op_width, node.name_width) for node in scene.nodes} == {(84.0, 180.0)}
+    scene = scene_of(*tower(2))
+    assert {(node.op_width, node.name_width) for node in scene.nodes} == {(0.0, 180.0)}
+
+
+def test_box_names_its_op_once_if_the_node_is_called_like_it():
+    scene = scene_of(
+        Box(1, "addmm", name="AddmmBackward0"),
+        Box(2, "layer_norm", name="NativeLayerNormBackward0", to=[1]),
+        Box(3, "upsample_nearest2d", name="UpsampleNearest2DBackward0", to=[2]),
+    )
+    assert [node.op_width > 0 for node in scene.nodes] == [False, True, False]
+    assert scene.nodes[0].name_width == 180.0
 
 
 def test_long_name_widens_its_box_and_a_very_long_name_is_elided():

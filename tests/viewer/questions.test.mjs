@@ -105,6 +105,8 @@ const sceneIndex = makeIndex({
     },
   ],
   counted_storages: [],
+  regions: [],
+  budget_plans: [],
   folds: [],
   ribbons: [],
   saved_kinds: [],
@@ -194,8 +196,136 @@ test("words that are no question have no answer, and examples have one", () => {
   }
   const examples = exampleQuestions(sceneIndex);
   assert.deepEqual(examples, [
+    "which line broke it",
     "why no gradient: aux.weight",
     "who wrote g",
     "slowest line",
+  ]);
+});
+
+const REGION = {
+  parent: -1,
+  module: "h.0",
+  function: "forward",
+  recomputes: 1,
+  freed_nbytes: 3_000_000,
+  held_nbytes: 8_000,
+  recompute_ns: 2_000_000,
+};
+const FOLD = {
+  drawn: 1,
+  peak_nbytes: 9_000_000,
+  sentence: "GELU.",
+  kinds: ["activation"],
+  kind_nbytes: [1],
+};
+const PLAN = {
+  peak_nbytes: 6_000_000,
+  recomputed_nbytes: 3_000_000,
+  added_ns: 2_000_000,
+  modules: ["h.0"],
+  filename: "train.py",
+  lineno: 7,
+  before: "x = block(x)",
+  after: "x = checkpoint(block, x)",
+};
+const summary = { backwards: 1, peak_nbytes: 9_000_000, older_nbytes: 0 };
+const small = (tables) =>
+  makeIndex({
+    storages: [],
+    storage_events: [],
+    findings: [],
+    parameter_badges: [],
+    unused_parameters: [],
+    lines: [],
+    answers: [],
+    cause_steps: [],
+    call_times: [],
+    call_frames: [],
+    saved_kinds: [],
+    regions: [],
+    budget_plans: [],
+    folds: [FOLD],
+    ...tables,
+    summary: { ...summary, ...tables.summary },
+  });
+
+test("the line that broke the step is that of the first finding", () => {
+  const { sentence, lineno, fix } = answerQuestion(
+    sceneIndex,
+    "Which line broke it?",
+  );
+  assert.deepEqual(
+    [sentence, lineno, fix],
+    ["g was written.", 11, "g = g * scale"],
+  );
+  assert.equal(
+    answerQuestion(small({}), "which line broke it").sentence,
+    "Nothing was found.",
+  );
+  assert.equal(
+    answerQuestion(
+      small({ summary: { error_type: "ValueError" } }),
+      "what went wrong",
+    ).sentence,
+    "ValueError; no line is known to be at fault.",
+  );
+});
+
+test("recorded checkpoints say what they free and cost, not the plans", () => {
+  const inner = { ...REGION, parent: 0, module: "h.0.mlp" };
+  const recorded = small({
+    regions: [REGION, { ...REGION, module: "h.1" }, inner],
+    budget_plans: [PLAN],
+  });
+  const answer = answerQuestion(recorded, "what does checkpointing save");
+  assert.equal(
+    answer.sentence,
+    "Checkpoints free 6.0 MB between forward and backward for 4 ms of recomputation, in 2 regions; they hold 16 kB of arguments.",
+  );
+  assert.deepEqual(
+    answer.bars.map(([label]) => label),
+    ["h.0", "h.1"],
+  );
+});
+
+test("without checkpoints, the plan with the lowest peak is the answer", () => {
+  const plans = [{ ...PLAN, peak_nbytes: 8_000_000 }, PLAN];
+  const answer = answerQuestion(
+    small({ budget_plans: plans }),
+    "what would checkpointing save",
+  );
+  assert.equal(
+    answer.sentence,
+    "Checkpointing h.0 would hold 6.0 MB at the peak instead of 9.0 MB, and compute 3.0 MB again in about 2 ms (predicted).",
+  );
+  assert.equal(answer.fix, "x = checkpoint(block, x)");
+  assert.equal(
+    answerQuestion(small({}), "what does checkpointing save").sentence,
+    "No module is predicted to lower the peak if it is checkpointed.",
+  );
+});
+
+test("questions on a gradient are in the words of the program", () => {
+  for (const question of [
+    "why is aux.weight.grad None?",
+    "why is the gradient of aux.weight None",
+    "why does aux.weight have no gradient",
+  ]) {
+    assert.equal(
+      answerQuestion(sceneIndex, question).sentence,
+      "no recorded op reads aux.weight.",
+    );
+  }
+  const frozen = small({
+    unused_parameters: [{ ...UNUSED, requires_grad: 0 }],
+  });
+  assert.equal(
+    answerQuestion(frozen, "why no gradient: aux.weight").sentence,
+    "aux.weight does not require a gradient.",
+  );
+  assert.deepEqual(exampleQuestions(frozen), [
+    "what fills memory",
+    "what does checkpointing save",
   ]);
 });

@@ -31,6 +31,36 @@ export function startDrawing(canvas, palette) {
   return { pen: { ctx, palette, family, scale: 1 }, width, height };
 }
 
+/** A canvas whose picture is kept while only what is painted over it changes. */
+export class KeptDrawing {
+  /** @param {HTMLCanvasElement} canvas */
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.kept = document.createElement("canvas");
+  }
+
+  /**
+   * @param {Palette} palette
+   * @param {boolean} isSame whether the picture has not changed since it was painted
+   * @param {(drawing: Drawing) => void} paint
+   * @param {(drawing: Drawing) => void} paintOver
+   */
+  draw(palette, isSame, paint, paintOver) {
+    const { canvas, kept } = this;
+    const drawing = startDrawing(canvas, palette);
+    if (!drawing) return;
+    const { width, height } = canvas;
+    if (isSame && kept.width === width && kept.height === height) {
+      drawing.pen.ctx.drawImage(kept, 0, 0, drawing.width, drawing.height);
+    } else {
+      paint(drawing);
+      Object.assign(kept, { width, height });
+      /** @type {CanvasRenderingContext2D} */ (kept.getContext("2d")).drawImage(canvas, 0, 0);
+    }
+    paintOver(drawing);
+  }
+}
+
 /** @typedef {{left: number, top: number, right: number, bottom: number}} Extent */
 
 /**

@@ -30,10 +30,24 @@ import { largestFold } from "./fold.js";
 /** @type {[pattern: RegExp, answer: (sceneIndex: SceneIndex, subject: string) => Answer | null][]} */
 const QUESTIONS = [
   [/^why (?:is (?:there )?)?no grad(?:ient)?s?\b[:\s]*(?:of|for|in)?\s*(.*)/, whyNoGradient],
+  [/^why (?:is|has|does|did) (?:the )?grad(?:ient)? (?:of|for) (.+?)(?: .*)?$/, whyNoGradient],
+  [
+    /^why (?:is|has|does|did) (.+?)(?:\.grad|'s grad(?:ient)?| (?:has|have|get) no grad).*$/,
+    whyNoGradient,
+  ],
   [/^who wrote\s+(.+)/, whoWrote],
+  [/^(?:what|which line) (?:broke|failed|is wrong|went wrong|raised)\b.*/, whichLine],
+  [/^why did (?:it|backward|the step) (?:fail|raise|break)\b.*/, whichLine],
+  [
+    /^(?:what|how much) (?:does|do|did|would|will) checkpoint\w* (?:save|free|cost|add)\b.*/,
+    checkpointing,
+  ],
   [/^what (?:holds|keeps|is)\s+([\d.]+ ?[kmgt]?i?b)\b/, whatHolds],
   [/^what (?:fills|holds|keeps)\b.*/, whatFills],
-  [/^(?:slowest line|where does (?:the )?time go|what takes (?:the )?time)\b.*/, slowestLine],
+  [
+    /^(?:slowest line|which line (?:is slow|takes)|where does (?:the )?time go|what takes (?:the )?time)\b.*/,
+    slowestLine,
+  ],
 ];
 
 const MAX_BARS = 5;
@@ -60,17 +74,19 @@ export function answerQuestion(sceneIndex, text) {
  */
 export function exampleQuestions(sceneIndex) {
   const { scene } = sceneIndex;
-  const missing = parameters(scene).find(({ grad }) => grad !== "ok");
+  const missing = parameters(scene).find(({ grad }) => grad !== "ok" && grad !== "frozen");
   const written = scene.storages.find(
     ({ name, index }) =>
       /^[a-z_]\w*$/i.test(name) &&
       sceneIndex.storageEvents[index].some(({ kind }) => kind === "written"),
   );
   return [
+    scene.findings.length ? "which line broke it" : "",
     missing && scene.summary.backwards ? `why no gradient: ${missing.name}` : "",
     written ? `who wrote ${written.name}` : "",
     scene.folds.length ? "what fills memory" : "",
     scene.call_times.length ? "slowest line" : "",
+    scene.folds.length ? "what does checkpointing save" : "",
   ].filter((question) => question && answerQuestion(sceneIndex, question));
 }
 
@@ -93,9 +109,12 @@ function parameters({ parameter_badges, unused_parameters }) {
   const used = new Map(
     parameter_badges.filter(({ name }) => name).map((each) => [each.name, each]),
   );
-  const unused = [...unused_parameters].filter(({ requires_grad }) => requires_grad);
   return [
-    ...unused.map(({ name }) => ({ name, grad: "unused", norm: null })),
+    ...[...unused_parameters].map(({ name, requires_grad }) => ({
+      name,
+      grad: requires_grad ? "unused" : "frozen",
+      norm: null,
+    })),
     ...[...used.values()].map(({ name, grad, norm }) => ({ name, grad, norm })),
   ];
 }
@@ -111,7 +130,7 @@ function whyNoGradient(sceneIndex, subject) {
   const named = all.filter(({ name }) => name.toLowerCase().includes(subject));
   const found =
     named.find(({ name }) => name.toLowerCase() === subject) ??
-    named.find(({ grad }) => grad !== "ok") ??
+    named.find(({ grad }) => grad !== "ok" && grad !== "frozen") ??
     named[0];
   if (!found) return null;
   const { name, grad, norm } = found;
@@ -128,12 +147,16 @@ function whyNoGradient(sceneIndex, subject) {
   );
   const texts = proven.slice(0, 2).map(({ text }) => text);
   const cause = proven.findLast(({ lineno }) => lineno);
+  const stopped = scene.nodes.find(({ state }) => state === "failed");
+  if (stopped && grad === "none") texts.push(`backward stopped at ${stopped.name}`);
+  const plain =
+    grad === "unused"
+      ? `no recorded op reads ${name}`
+      : grad === "frozen"
+        ? `${name} does not require a gradient`
+        : `the gradient of ${name} is ${grad === "nan" ? "not finite" : grad}`;
   return {
-    sentence: texts.length
-      ? `${texts.join("; ")}.`
-      : grad === "unused"
-        ? `no recorded op reads ${name}.`
-        : `the gradient of ${name} is ${grad === "nan" ? "not finite" : grad}.`,
+    sentence: `${texts.length ? texts.join("; ") : plain}.`,
     bars: [],
     ...(cause ? { filename: cause.filename, lineno: cause.lineno, line: cause.line } : NO_LINE),
     fix: finding?.fix ?? "",
@@ -148,8 +171,12 @@ function whyNoGradient(sceneIndex, subject) {
  */
 function whoWrote(sceneIndex, subject) {
   const { scene, storageEvents } = sceneIndex;
+  const namesOf = (/** @type {string} */ name) => {
+    const parts = name.split(/,\s*/);
+    return [name, ...parts, ...parts.map((part) => part.split(".").pop() ?? "")];
+  };
   const storages = scene.storages.filter(({ name }) =>
-    name.toLowerCase().split(/,\s*/).concat(name.toLowerCase()).includes(subject),
+    namesOf(name.toLowerCase()).includes(subject),
   );
   if (!storages.length) return null;
   const writes = storages.flatMap(({ index }) =>
@@ -158,7 +185,9 @@ function whoWrote(sceneIndex, subject) {
   const some = storages.length > 1 ? ` (${plural(storages.length, "tensor")} of this name)` : "";
   const link = { storage: storages[0].index };
   if (!writes.length) {
-    const sentence = `Nothing wrote ${subject} in place while it was saved${some}.`;
+    const { slots, module } = storages[0];
+    const use = `${slots[0] ?? "backward"}${module && ` in ${module}`}`;
+    const sentence = `Nothing wrote ${subject} in place while it was saved${some}: it was saved for ${use}.`;
     return { sentence, bars: [], ...lineAt(sceneIndex, storages[0]), fix: "", link };
   }
   const first = writes.find(({ ok }) => !ok) ?? writes[0];
@@ -175,6 +204,86 @@ function whoWrote(sceneIndex, subject) {
     ...lineAt(sceneIndex, first),
     fix: finding?.fix ?? "",
     link,
+  };
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @returns {Answer} the first finding
+ */
+function whichLine({ scene }) {
+  const [finding] = scene.findings;
+  const { error_type: error } = scene.summary;
+  const link = { view: "findings" };
+  if (!finding) {
+    const sentence = error ? `${error}; no line is known to be at fault.` : "Nothing was found.";
+    return { sentence, bars: [], ...NO_LINE, fix: "", link };
+  }
+  const { title, culprit_file, culprit_line, culprit_text, fix } = finding;
+  return {
+    sentence: `${title}.`,
+    bars: [],
+    filename: culprit_file,
+    lineno: culprit_line,
+    line: culprit_text,
+    fix,
+    link,
+  };
+}
+
+/**
+ * Return the bytes that recorded checkpoints free, or else the prediction that frees most.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @returns {Answer | null}
+ */
+function checkpointing({ scene }) {
+  const regions = [...scene.regions].filter((each) => each.parent < 0 && each.recomputes);
+  const sum = (/** @type {"freed_nbytes" | "recompute_ns" | "held_nbytes"} */ field) =>
+    regions.reduce((total, each) => total + each[field], 0);
+  const freed = sum("freed_nbytes");
+  if (regions.length) {
+    const cost = `${formatDuration(sum("recompute_ns"))} of recomputation`;
+    return {
+      sentence: `Checkpoints free ${formatBytes(freed)} between forward and backward for ${cost}, in ${plural(regions.length, "region")}; they hold ${formatBytes(sum("held_nbytes"))} of arguments.`,
+      bars: regions
+        .slice(0, MAX_BARS)
+        .map((each) => [
+          each.module || each.function,
+          formatBytes(each.freed_nbytes),
+          each.freed_nbytes / (freed || 1),
+          "",
+        ]),
+      ...NO_LINE,
+      fix: "",
+      link: { view: "checkpoint" },
+    };
+  }
+  const fold = scene.folds[largestFold(scene)];
+  if (!fold) return null;
+  const plans = [...scene.budget_plans].sort((a, b) => a.peak_nbytes - b.peak_nbytes);
+  const [best] = plans;
+  const peak = scene.summary.peak_nbytes;
+  const nothing = "No module is predicted to lower the peak if it is checkpointed.";
+  const what =
+    best?.modules.length === 1 ? best.modules[0] : plural(best?.modules.length ?? 0, "module");
+  return {
+    sentence: best
+      ? `Checkpointing ${what} would hold ${formatBytes(best.peak_nbytes)} at the peak instead of ${formatBytes(peak)}, and compute ${formatBytes(best.recomputed_nbytes)} again in about ${formatDuration(best.added_ns)} (predicted).`
+      : nothing,
+    bars: plans
+      .slice(0, MAX_BARS)
+      .map(({ modules, peak_nbytes }) => [
+        modules.length > 1 ? `${modules[0]} … ×${modules.length}` : modules[0],
+        formatBytes(peak_nbytes),
+        peak_nbytes / (peak || 1),
+        "",
+      ]),
+    filename: best?.filename ?? "",
+    lineno: best?.lineno ?? 0,
+    line: best?.before ?? "",
+    fix: best?.after ?? "",
+    link: { view: "fold" },
   };
 }
 

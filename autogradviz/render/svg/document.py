@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import plural
 from autogradviz.errors import GraphTooLargeError
+from autogradviz.render.svg import paper
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.compiled_region import draw_picture
 from autogradviz.render.svg.graph_parts import (
     Page,
+    byte_bar,
     draw_banner,
+    draw_detaches,
     draw_empty_message,
     draw_frame,
     draw_group,
@@ -20,6 +23,7 @@ from autogradviz.render.svg.graph_parts import (
 )
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme
+from autogradviz.render.svg.write_arrow import EDGE as ARROW_EDGE
 from autogradviz.render.svg.write_arrow import draw_write_arrow
 from autogradviz.scene.build_groups import PICTURE_MARGIN
 from autogradviz.scene.layout.coordinates import Placement, place
@@ -44,7 +48,11 @@ PATH_WIDTH: Final = 2.6
 
 
 def render_svg(
-    scene: Scene, *, open_groups: Collection[int] | None = None, theme: ThemeName = "light"
+    scene: Scene,
+    *,
+    open_groups: Collection[int] | None = None,
+    theme: ThemeName = "light",
+    width_mm: float | None = None,
 ) -> str:
     """Return a scene as SVG.
 
@@ -52,31 +60,43 @@ def render_svg(
         scene: the scene to draw.
         open_groups: indices of the groups to open; by default those that the scene opens.
         theme: "light" or "dark".
+        width_mm: width of a column of a paper: the graph with its legend, without title, finding
+            and expanders, with less in it if it would not be readable.
 
     Raises:
+        ValueError: if the width is not positive.
         GraphTooLargeError: if more than 20,000 boxes would be visible.
     """
     if open_groups is None:
         open_groups = {group.index for group in scene.groups if group.open}
     _check_size(scene, set(open_groups))
     colors = find_theme(theme)
-    placement = place(scene, open_groups)
-    width = max(placement.width + 2 * MARGIN, MIN_WIDTH)
-    page = Page(width, MARGIN, colors)
-    parts = [draw_title(page, scene)]
-    if scene.findings:
-        parts.append(draw_banner(page, scene.findings[0]))
+    summary = scene.summary
+    parts = []
+    if width_mm is None:
+        placement = place(scene, open_groups)
+        page = Page(max(placement.width + 2 * MARGIN, MIN_WIDTH), MARGIN, colors)
+        parts.append(draw_title(page, scene))
+        parts += [draw_banner(page, scene.findings[0])] if scene.findings else []
+    else:
+        # The label of a write may end next to the graph.
+        room, edge = paper.room_of(width_mm), ARROW_EDGE if scene.findings else paper.MARGIN
+        scene = paper.fit_to_column(scene, open_groups, room - paper.MARGIN - edge)
+        placement = place(scene, open_groups)
+        width = max(room, placement.width + paper.MARGIN + edge)
+        page = Page(width, paper.MARGIN, colors, paper.MARGIN)
+    width = page.width
     if scene.nodes:
         left = (width - placement.width) / 2
-        graph = draw_graph(scene, placement, colors)
+        graph = draw_graph(scene, placement, colors, chevrons=width_mm is None)
         parts.append(f'<g transform="translate({svg.num(left)} {svg.num(page.y)})">{graph}</g>')
         page.y += placement.height + 24
         parts.append(draw_legend(page, scene, placement))
     else:
         parts.append(draw_empty_message(page))
-    size = f'width="{svg.num(width)}" height="{svg.num(page.y)}"'
+    size = svg.size(width, page.y, width_mm)
     view = f'viewBox="0 0 {svg.num(width)} {svg.num(page.y)}"'
-    label = svg.escape(f"{scene.summary.title}. {scene.summary.subtitle}")
+    label = svg.escape(f"{summary.title}. {summary.subtitle}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} role="img" aria-label="{label}"'
         f' style="max-width:100%;height:auto" font-family="{svg.FONT}">\n'
@@ -104,7 +124,7 @@ def _check_size(scene: Scene, opened: set[int]) -> None:
         raise GraphTooLargeError(message)
 
 
-def draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
+def draw_graph(scene: Scene, placement: Placement, theme: Theme, *, chevrons: bool = True) -> str:
     """Return frames, then lines, then headers and boxes, then the labels of lines."""
     saved: dict[int, list[SavedTensorBadge]] = {}
     for badge in scene.saved_badges:
@@ -113,24 +133,31 @@ def draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
     for parameter in scene.parameter_badges:
         parameters.setdefault(parameter.node, []).append(parameter)
     opened = _opened_pictures(scene)
+    all_nbytes = scene.summary.saved_nbytes + scene.summary.recomputed_nbytes
     frames, headers, boxes = [], [], []
     for box in placement.boxes:
         if box.kind == "frame":
             frames.append(draw_frame(scene.groups[box.ref], box, theme))
-            headers.append(draw_header(scene.groups[box.ref], box, theme))
+            headers.append(draw_header(scene.groups[box.ref], box, theme, chevrons=chevrons))
         elif box.kind == "group":
-            boxes.append(draw_group(scene.groups[box.ref], box, theme))
+            group = scene.groups[box.ref]
+            boxes.append(draw_group(group, box, theme, all_nbytes, chevrons=chevrons))
         elif box.ref in opened:
             boxes.append(_draw_opened(scene, opened[box.ref], box, theme))
         else:
             middle, right = box.y + box.height / 2, box.x + box.width
-            boxes.append(draw_node(scene.nodes[box.ref], box, theme))
+            node = scene.nodes[box.ref]
+            boxes.append(draw_node(node, box, theme))
+            if not node.compact:
+                corner = (box.x + 10, box.y + box.height - 4, box.width - 20)
+                boxes.append(byte_bar(corner, node.saved_nbytes, 0, all_nbytes, theme))
             boxes.append(draw_saved_tensors(saved.get(box.ref, ()), right, middle, theme))
             boxes.append(draw_parameters(parameters.get(box.ref, ()), box.x, middle, theme))
     labels = [_label(scene, line, theme) for line in placement.lines if line.label]
     lines = _draw_lines(scene, placement, theme)
     arrow = draw_write_arrow(scene, placement, saved, theme)
-    return "\n".join([*frames, lines, *headers, *boxes, *labels, *filter(None, [arrow])])
+    detached = list(draw_detaches(scene, placement, theme))
+    return "\n".join([*frames, lines, *headers, *boxes, *labels, *detached, *filter(None, [arrow])])
 
 
 def _opened_pictures(scene: Scene) -> dict[int, SceneCompiledPicture]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, format_duration
+from autogradviz.render.svg import paper
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.film import Film
 from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
@@ -36,7 +37,12 @@ PER_ROW: Final = 3
 
 
 def render_fold_svg(
-    scene: Scene, fold: SceneFold, *, theme: ThemeName = "light", animate: bool = False
+    scene: Scene,
+    fold: SceneFold,
+    *,
+    theme: ThemeName = "light",
+    animate: bool = False,
+    width_mm: float | None = None,
 ) -> str:
     """Return a fold as SVG.
 
@@ -45,77 +51,99 @@ def render_fold_svg(
         fold: one of its folds.
         theme: "light" or "dark".
         animate: play the step.
+        width_mm: width of a column of a paper; without the title.
+
+    Raises:
+        ValueError: if the width is not positive.
     """
     colors = find_theme(theme)
     ribbons = [ribbon for ribbon in scene.ribbons if ribbon.fold == fold.index]
     hues = {kind.name: getattr(kind, theme) for kind in scene.saved_kinds}
-    top = MARGIN + 62 + BAR
     film = Film(scene, fold, ribbons) if animate else None
-    drawing = _Drawing(colors, hues, top, film)
+    area = _Area(WIDTH, MARGIN, MARGIN + 62 + BAR, HEIGHT)
+    parts = []
+    if width_mm is None:
+        title = " · ".join(filter(None, (scene.summary.title, fold.label)))
+        sentence = _wrapped(fold.sentence, WIDTH - 2 * MARGIN - (160 if animate else 0))
+        parts.append(svg.text(MARGIN, MARGIN + 6, title, fill=colors.text, size=16, weight=650))
+        parts.append(svg.text(MARGIN, MARGIN + 26, sentence, fill=colors.text2, size=11.5))
+    else:
+        room = paper.room_of(width_mm)
+        area = _Area(room, paper.MARGIN, paper.MARGIN + 16 + BAR, min(HEIGHT, room / 2))
+    width, margin, top, bottom = area.width, area.margin, area.top, area.top + area.height
+    right, foot = width - margin, bottom + BAR + 16
+    drawing = _Drawing(colors, hues, area, film)
     stopped = scene.summary.error_type != ""
-    title = " · ".join(filter(None, (scene.summary.title, fold.label)))
-    lines = _wrapped(fold.sentence, WIDTH - 2 * MARGIN - (160 if animate else 0))
-    parts = [svg.text(MARGIN, MARGIN + 6, title, fill=colors.text, size=16, weight=650)]
-    parts += [svg.text(MARGIN, MARGIN + 26, lines[0], fill=colors.text2, size=11.5)]
     forward = "forward, no backward" if fold.turn_ns < 0 else "forward"
     head = f"{forward} {format_duration(fold.forward_ns)} →"
-    parts.append(svg.text(MARGIN, top - BAR - 6, head, fill=colors.text2, size=11, weight=600))
+    parts.append(svg.text(margin, top - BAR - 6, head, fill=colors.text2, size=11, weight=600))
     parts += [drawing.ribbon(ribbon) for ribbon in ribbons]
     parts += drawing.bars(ribbons, "top", top - BAR, colors.edge)
-    parts += drawing.bars(ribbons, "bottom", top + HEIGHT + 2, colors.backward)
+    parts += drawing.bars(ribbons, "bottom", bottom + 2, colors.backward)
     parts += [] if stopped else [drawing.open_end(each) for each in ribbons if each.state == "kept"]
     parts += drawing.waists(ribbons)
-    foot = top + HEIGHT + BAR + 16
     if film is not None:
-        ends = (MARGIN, WIDTH - MARGIN)
-        parts.insert(0, film.style(ends, top - BAR - 1, top + HEIGHT + BAR + 12))
-        parts += [film.mark(colors), film.counter(WIDTH - MARGIN, MARGIN + 6, colors)]
+        parts.insert(0, film.style((margin, right), top - BAR - 1, bottom + BAR + 12))
+        parts += [film.mark(colors), film.counter(right, area.margin + 6, colors)]
     if fold.turn_ns >= 0:
         text = f"← backward {format_duration(fold.backward_ns)}"
         fill = colors.backward
-        parts.append(
-            svg.text(WIDTH - MARGIN, foot, text, fill=fill, size=11, weight=600, anchor="end")
-        )
+        parts.append(svg.text(right, foot, text, fill=fill, size=11, weight=600, anchor="end"))
     legend = [kind for kind in scene.saved_kinds if kind.name in {r.kind for r in ribbons}]
-    for at, kind in enumerate(legend):
-        column, row = at % PER_ROW, at // PER_ROW
-        x, y = MARGIN + column * (WIDTH - 2 * MARGIN) / PER_ROW, foot + 22 + row * 18
+    entries = [
+        f"{kind.title} {format_bytes(sum(r.nbytes for r in ribbons if r.kind == kind.name))}"
+        for kind in legend
+    ]
+    longest = max((text_width(entry, 11) for entry in entries), default=0.0) + 26
+    per_row = max(1, min(PER_ROW, int((right - margin) / longest)))
+    for at, (kind, entry) in enumerate(zip(legend, entries, strict=True)):
+        column, row = at % per_row, at // per_row
+        x, y = margin + column * (right - margin) / per_row, foot + 22 + row * 18
         parts.append(svg.rect(x, y - 9, 10, 10, radius=2, style=f'fill="{hues[kind.name]}"'))
-        nbytes = format_bytes(sum(each.nbytes for each in ribbons if each.kind == kind.name))
-        parts.append(svg.text(x + 16, y, f"{kind.title} {nbytes}", fill=colors.text, size=11))
-    height = foot + 22 + -(-len(legend) // PER_ROW) * 18 + 6
+        parts.append(svg.text(x + 16, y, entry, fill=colors.text, size=11))
+    height = foot + 22 + -(-len(legend) // per_row) * 18 + 6
     body = "\n".join(parts)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{svg.num(WIDTH)}" '
-        f'height="{svg.num(height)}" viewBox="0 0 {svg.num(WIDTH)} {svg.num(height)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" {svg.size(width, height, width_mm)} '
+        f'viewBox="0 0 {svg.num(width)} {svg.num(height)}" '
         f'font-family="{svg.FONT}">\n<rect width="100%" height="100%" fill="{colors.page}"/>\n'
         f"{body}\n</svg>\n"
     )
 
 
-def _wrapped(text: str, width: float) -> list[str]:
+def _wrapped(text: str, width: float) -> str:
     """Return a text of at most one line; what does not fit is left out at a sentence."""
     sentences = text.split(". ")
     while len(sentences) > 1 and text_width(". ".join(sentences), 11.5) > width:
         sentences.pop()
-    return [". ".join(sentences).rstrip(".") + "."]
+    return ". ".join(sentences).rstrip(".") + "."
+
+
+class _Area(NamedTuple):
+    """The extents of a picture and of its ribbons."""
+
+    width: float
+    margin: float
+    top: float
+    height: float
 
 
 class _Drawing:
     """Draws the ribbons of one fold."""
 
-    def __init__(self, colors: Theme, hues: dict[str, str], top: float, film: Film | None) -> None:
+    def __init__(self, colors: Theme, hues: dict[str, str], area: _Area, film: Film | None) -> None:
         self._film = film
         self._colors = colors
         self._hues = hues
-        self._top = top
+        self._area = area
         self._clips = 0
 
     def _x(self, position: float) -> float:
-        return MARGIN + (WIDTH - 2 * MARGIN) * position / SCALE
+        width, margin, *_ = self._area
+        return margin + (width - 2 * margin) * position / SCALE
 
     def _y(self, share: float) -> float:
-        return self._top + HEIGHT * share
+        return self._area.top + self._area.height * share
 
     def _outline(self, ribbon: SceneRibbon) -> str:
         """Return the path of a ribbon: an edge above, the waist, an edge below."""
@@ -177,8 +205,9 @@ class _Drawing:
         """Return the part of a drawing between two shares of the height."""
         self._clips += 1
         name = f"fold-{self._clips}"
-        y, height = self._y(start), HEIGHT * (end - start) + (1 if end == 1 else 0)
-        area = f'<rect x="0" y="{svg.num(y)}" width="{svg.num(WIDTH)}" height="{svg.num(height)}"/>'
+        y, height = self._y(start), self._area.height * (end - start) + (1 if end == 1 else 0)
+        wide = svg.num(self._area.width)
+        area = f'<rect x="0" y="{svg.num(y)}" width="{wide}" height="{svg.num(height)}"/>'
         return f'<clipPath id="{name}">{area}</clipPath><g clip-path="url(#{name})">{drawn}</g>'
 
     def open_end(self, ribbon: SceneRibbon) -> str:

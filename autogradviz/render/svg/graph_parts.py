@@ -14,7 +14,7 @@ from autogradviz.scene.layout.groups import GROUP_HEIGHT
 from autogradviz.scene.text import elide, text_width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from autogradviz.scene.layout.coordinates import Box, Placement
     from autogradviz.scene.schema import Scene, SceneFinding, SceneGroup
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 PILL_HEIGHT: Final = 16.0
+BYTES_WIDTH: Final = 160.0
+"""Width of the bar of a box that saves all bytes."""
 
 
 def _group_tooltip(group: SceneGroup) -> str:
@@ -31,11 +33,14 @@ def _group_tooltip(group: SceneGroup) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def draw_group(group: SceneGroup, box: Box, theme: Theme) -> str:
-    """Return a closed group."""
+def draw_group(
+    group: SceneGroup, box: Box, theme: Theme, all_nbytes: int, *, chevrons: bool
+) -> str:
+    """Return a closed group, with a bar for its share of the bytes that all nodes save."""
+    left = box.x + (20 if chevrons else 10)
     dash = "5 3" if group.checkpointed else ""
-    color = theme.recompute if group.checkpointed else theme.line
-    fill = mix(theme.recompute, 0.06, theme.page) if group.checkpointed else theme.page
+    color = theme.recompute if group.checkpointed else mix(theme.text, 0.42, theme.page)
+    fill = mix(theme.recompute if group.checkpointed else theme.text, 0.06, theme.page)
     x, y, base = box.x, box.y, box.y + GROUP_HEIGHT / 2 + 4
     parts = [f"<title>{svg.escape(_group_tooltip(group))}</title>"]
     for i in (2, 1) if group.repeat > 1 else ():
@@ -44,9 +49,10 @@ def draw_group(group: SceneGroup, box: Box, theme: Theme) -> str:
         parts.append(svg.rect(x + 4 * i, y + 3 * i, width, GROUP_HEIGHT, radius=6, style=style))
     outline = svg.stroke(color, 1.4 if dash else 1.1, dash=dash, fill=fill)
     parts.append(svg.rect(x, y, box.width, GROUP_HEIGHT, radius=6, style=outline))
-    parts.append(svg.chevron(x + 10, y + GROUP_HEIGHT / 2, theme.text2, is_open=False))
-    parts.append(svg.text(x + 20, base, group.label, fill=theme.text, size=12.5, weight=600))
-    at = x + 20 + text_width(group.label, 12.5, bold=True) + 8
+    if chevrons:
+        parts.append(svg.chevron(x + 10, y + GROUP_HEIGHT / 2, theme.text2, is_open=False))
+    parts.append(svg.text(left, base, group.label, fill=theme.text, size=12.5, weight=600))
+    at = left + text_width(group.label, 12.5, bold=True) + 8
     if group.repeat > 1:
         repeat = f"×{group.repeat:,} identical"
         width = text_width(repeat, 10.0) + 14
@@ -60,10 +66,29 @@ def draw_group(group: SceneGroup, box: Box, theme: Theme) -> str:
         parts.append(_recompute_pill(at, y + 6, str(group.recomputes), theme))
     count = closed_note(group)
     right = x + box.width - 9
-    parts.append(svg.text(right, base, count, fill=theme.text2, size=10.5, anchor="end"))
+    parts.append(svg.text(right, base, count, fill=theme.text, size=10.5, anchor="end"))
+    corner = (x + 10, y + GROUP_HEIGHT - 4, box.width - 20)
+    parts.append(byte_bar(corner, group.nbytes, group.recomputed_nbytes, all_nbytes, theme))
     if group.error:
         parts.append(svg.fail_disc(x + box.width, y, theme.mutation, theme.page))
     return f"<g>{''.join(parts)}</g>"
+
+
+def byte_bar(
+    corner: tuple[float, float, float], saved: int, recomputed: int, all_nbytes: int, theme: Theme
+) -> str:
+    """Return the bar of saved bytes at x, y and at most as wide, on one scale for all boxes."""
+    x, y, room = corner
+    width = min(room, BYTES_WIDTH * (saved + recomputed) / (all_nbytes or 1))
+    if width < 1:
+        return ""
+    first = width * saved / (saved + recomputed)
+    bars = ((x, first, theme.saved), (x + first, width - first, theme.recompute))
+    return "".join(
+        svg.rect(at, y, wide, 2.5, radius=0, style=f'fill="{hue}"')
+        for at, wide, hue in bars
+        if wide
+    )
 
 
 def _recompute_pill(x: float, y: float, label: str, theme: Theme) -> str:
@@ -82,6 +107,53 @@ def _frame_fill(group: SceneGroup, theme: Theme) -> str:
     return mix(theme.text, 0.012, theme.page)
 
 
+def draw_detaches(scene: Scene, placement: Placement, theme: Theme) -> Iterator[str]:
+    """Yield a broken arrow above each box that reads a detached value from another box.
+
+    It is above the frame whose header would be under it.
+    """
+    drawn = {(box.kind, box.ref): box for box in placement.boxes if box.kind != "frame"}
+
+    def box_of(node: int) -> Box | None:
+        found, group = drawn.get(("node", node)), scene.nodes[node].group
+        while found is None and group > 0:
+            found, group = drawn.get(("group", group)), scene.groups[group].parent
+        return found
+
+    frames = [box for box in placement.boxes if box.kind == "frame"]
+    labels: dict[str, tuple[Box, dict[str, None]]] = {}
+    for each in scene.detaches:
+        reader = box_of(each.reader)
+        if reader is not None and (each.producer < 0 or box_of(each.producer) is not reader):
+            _, lines = labels.setdefault(f"{reader.kind} {reader.ref}", (reader, {}))
+            lines[f"detach, line {each.lineno}"] = None
+    for reader, lines in labels.values():
+        text = " · ".join(lines)
+        width = text_width(text, 10) + 8
+        above: Box | None = reader
+        while above is not None:
+            box = above
+            x, y = box.x + box.width - 20, box.y - 11
+            left = x - width if box.kind == "frame" else x
+            under = (each for each in frames if _is_header_at(each, box, left, left + width))
+            above = next(under, None)
+        line = svg.path(
+            f"M{svg.num(x)} {svg.num(y + 10)}v-9", svg.stroke(theme.text2, 1.4, dash="3 2")
+        )
+        cross = f"M{svg.num(x - 3)} {svg.num(y - 3)}l6 6M{svg.num(x + 3)} {svg.num(y - 3)}l-6 6"
+        yield (
+            line
+            + svg.path(cross, svg.round_stroke(theme.text2, 1.5))
+            + svg.text(x + 8 if left == x else left, y + 3.5, text, fill=theme.text2, size=10)
+        )
+
+
+def _is_header_at(frame: Box, box: Box, left: float, right: float) -> bool:
+    """Return whether the label of a box is on the header of a frame around it."""
+    within = frame.y < box.y - 5 < frame.y + 30
+    return within and frame.x < right and frame.x + frame.width > left
+
+
 def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
     """Return the frame of an open group, without its header."""
     fill = _frame_fill(group, theme)
@@ -92,16 +164,16 @@ def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
     return svg.rect(box.x, box.y, box.width, box.height, radius=8, style=style)
 
 
-def draw_header(group: SceneGroup, box: Box, theme: Theme) -> str:
+def draw_header(group: SceneGroup, box: Box, theme: Theme, *, chevrons: bool) -> str:
     """Return the header of an open group, drawn over the lines that cross it."""
-    x, y, label_x = box.x, box.y, box.x + 30
+    x, y, label_x = box.x, box.y, box.x + (30 if chevrons else 14)
     note = header_note(group)
     at = label_x + text_width(group.label, 12.5, bold=True) + 8
     end = at + (text_width(note, 11.5) + 4 if note else -4)
     cover = f'fill="{_frame_fill(group, theme)}"'
     parts = [
         svg.rect(x + 10, y + 10, end - x - 10, 16, radius=0, style=cover),
-        svg.chevron(x + 14, y + 18, theme.text2, is_open=True),
+        svg.chevron(x + 14, y + 18, theme.text2, is_open=True) if chevrons else "",
         svg.text(label_x, y + 22, group.label, fill=theme.text, size=12.5, weight=650),
     ]
     if note:

@@ -14,7 +14,7 @@ from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, mix
 from autogradviz.scene.layout.groups import COMPACT_HEIGHT, NODE_HEIGHT
 from autogradviz.scene.node_boxes import BADGE_GAP, BOX_TO_BADGE
-from autogradviz.scene.text import BADGE_FONT_SIZE, saved_tensor_label, text_width
+from autogradviz.scene.text import BADGE_FONT_SIZE, saved_tensor_label, split_name, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,14 +120,18 @@ def _two_parts(look: _Look, theme: Theme) -> str:
     parts.append(svg.rect(0, 0, width, height, radius=6, style=f'fill="{theme.page}"'))
     if look.ran or look.red:
         parts.append(_right_part(look, mix(color, theme.tint2, theme.page)))
-    if look.op:
+    if split:
         inner = svg.stroke(mix(line, 0.6, theme.page))
         parts.append(svg.path(f"M{svg.num(split)} 0v{svg.num(height)}", inner))
         parts.append(_op_text(look, theme))
     outline = svg.stroke(line, 1.6 if look.red else 1.1)
     parts.append(svg.rect(0, 0, width, height, radius=6, style=outline))
-    center, base = (split + width) / 2, height / 2 + 4
-    parts.append(svg.text(center, base, look.name, fill=color, weight=600, anchor="middle"))
+    stem, rest = split_name(look.name)
+    name = svg.text(
+        (split + width) / 2, height / 2 + 4, stem, fill=color, weight=600, anchor="middle"
+    )
+    dim = f'<tspan font-weight="400" fill-opacity="0.75">{svg.escape(rest)}</tspan></text>'
+    parts.append(name.removesuffix("</text>") + dim if rest else name)
     if look.red:
         parts.append(svg.fail_disc(width, 0, theme.mutation, theme.page))
     if look.hooked:
@@ -151,7 +155,7 @@ def _edge_badges(look: _Look, theme: Theme) -> str:
 
 def _right_part(look: _Look, fill: str) -> str:
     """Return the tinted part, rounded on the right, and on the left if it is the entire box."""
-    left = 0 if look.op else 6
+    left = 0 if look.op_width else 6
     rise = svg.num(NODE_HEIGHT - 12)
     d = f"M{svg.num(look.op_width + left)} 0H{svg.num(look.width - 6)}"
     d += f"q6 0 6 6v{rise}q0 6 -6 6H{svg.num(look.op_width + left)}"
@@ -220,7 +224,8 @@ def _saved_tensor(label: tuple[str, str, str], width: float, color: str, theme: 
     return (
         svg.rect(0, 0, width, BADGE_HEIGHT, radius=3, style=border)
         + svg.rect(0, 0, 4, BADGE_HEIGHT, radius=1.5, style=f'fill="{color}"')
-        + f'<text x="9" y="13.1" font-size="11" fill="{theme.text}">{svg.escape(slot)}'
+        + '<text x="9" y="13.1" font-size="11" xml:space="preserve" '
+        + f'fill="{theme.text}">{svg.escape(slot)}'
         + (f'<tspan font-weight="700" fill="{color}">{version}</tspan>' if version else "")
         + f'<tspan fill="{theme.text2}">{nbytes}</tspan></text>'
     )
@@ -262,7 +267,7 @@ def _parameter(label: str, shape: str, grad: GradState, width: float, theme: The
     shape = shape if used + text_width(shape, BADGE_FONT_SIZE) <= width + 4 else ""
     return (
         svg.path(d, f'{style} stroke-linejoin="round"')
-        + '<text x="7" y="13.1" font-size="11">'
+        + '<text x="7" y="13.1" font-size="11" xml:space="preserve">'
         + f'<tspan font-weight="600" fill="{theme.leaf}">{svg.escape(label)} </tspan>'
         + f'<tspan fill="{theme.text2}">{svg.escape(shape)}</tspan></text>'
         + (icon(width - 18, BADGE_HEIGHT / 2, hue) if icon else "")

@@ -57,6 +57,13 @@ def rect(x: float, y: float, width: float, height: float, *, radius: float, styl
     )
 
 
+def size(width: float, height: float, width_mm: float | None) -> str:
+    """Return the attributes of a picture's size: in its own units, or of a column in a paper."""
+    if width_mm is None:
+        return f'width="{num(width)}" height="{num(height)}"'
+    return f'width="{num(width_mm)}mm" height="{num(height * width_mm / width)}mm"'
+
+
 def path(d: str, style: str) -> str:
     """Return a path."""
     return f'<path d="{d}" {style}/>'

@@ -14,15 +14,6 @@ import { formatBytes, formatCount, formatDuration, plural } from "../../scene/fo
 const MAX_SLOW = 5;
 
 /**
- * @param {number} drawn
- * @param {number} all
- * @returns {string} "" if all nodes are drawn
- */
-function drawnText(drawn, all) {
-  return drawn < all ? `${formatCount(drawn)}; the others are views and AccumulateGrad` : "";
-}
-
-/**
  * @param {string} title
  * @param {HTMLElement} content
  * @returns {HTMLElement}
@@ -49,7 +40,6 @@ export function recordingDetails(store) {
       "Counters",
       propertyList([
         ["nodes", formatCount(summary.nodes)],
-        ["of them drawn", drawnText(nodes.length, summary.nodes)],
         ["edges", formatCount(summary.edges)],
         ["operators", formatCount(summary.ops)],
         ["events", formatCount(summary.events)],

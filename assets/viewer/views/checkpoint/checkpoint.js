@@ -6,6 +6,7 @@ import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { allRegions, describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
+import { sentenceOfRegion } from "../compare/difference.js";
 import { sideBySide } from "./sources.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
@@ -69,7 +70,9 @@ export class Checkpoint {
     const sources = sideBySide(this.store, rows, changes);
     const banner = regionFinding(this.store, chosen, !sources);
     const all = allRegions(this.store);
-    const parts = [banner, sources, this.#head(chosen, rows), this.#diffTable(rows), all];
+    const sentence = rows.length ? h("p", "agv-difference", sentenceOfRegion(rows)) : null;
+    const table = this.#diffTable(rows);
+    const parts = [banner, sentence, sources, this.#head(chosen, rows), table, all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
     this.description.replaceChildren(...describeRegion(chosen));
     const diffs = regionDiffs(this.store, chosen);

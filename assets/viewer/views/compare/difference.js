@@ -1,15 +1,20 @@
 // @ts-check
 /**
- * The difference of two executions, of two recordings or of two steps: one sentence, both folds on
- * one scale of bytes, and source lines in two columns with the values that differ.
+ * The difference of two executions, of two recordings, two steps, or forward and recomputation: one
+ * sentence, both folds on one scale of bytes, the first one dashed over the second, and source lines
+ * in two columns with the values that differ.
  */
 
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { h } from "../../dom.js";
-import { formatBytes, formatCount } from "../../scene/format.js";
+import { formatBytes, formatCount, plural } from "../../scene/format.js";
+import { differs } from "../checkpoint/diff_table_rows.js";
 import { largestFold } from "../../scene/fold.js";
-import { paintFold } from "../fold/paint_fold.js";
+import { paintFold, paintOutlines } from "../fold/paint_fold.js";
+
+/** Ops of each side that the sentence on a region names. */
+const MAX_OPS = 3;
 
 /** @typedef {import("../../types.js").Scene} Scene */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -57,11 +62,17 @@ export function makeFolds(palette) {
       const drawing = startDrawing(canvas, palette());
       const fold = scene.folds[at];
       if (!drawing || !fold) return;
-      const width = Math.max(60, (drawing.width * totals[place]) / most);
-      const ribbons = scene.ribbons.filter((each) => each.fold === at);
+      const wide = (/** @type {number} */ own) => Math.max(60, (drawing.width * own) / most);
+      const ribbonsOf = (/** @type {Side} */ side) =>
+        side.scene.ribbons.filter((each) => each.fold === side.fold);
+      const width = wide(totals[place]);
+      const ribbons = ribbonsOf(shown[place]);
       const nothing = { time: null, work: -1, hovered: null, lit: new Set(), planned: [] };
       const picture = { scene, fold, ribbons, theme: hostTheme(), ...nothing };
       paintFold({ ...drawing, width }, picture);
+      if (place && totals[0]) {
+        paintOutlines({ ...drawing, width: wide(totals[0]) }, ribbonsOf(shown[0]));
+      }
     });
   };
   new ResizeObserver(draw).observe(element);
@@ -73,7 +84,8 @@ export function makeFolds(palette) {
       const own = step < 0 && scene.folds.length === 1 ? "" : " for its largest backward";
       const held = fold && `${formatBytes(fold.peak_nbytes)} at the peak${own}`;
       const peak = held ?? "no saved tensor";
-      panes[place].title.replaceChildren(h("b", "", title), ` · ${peak}`);
+      const dashes = place && sides[0].fold >= 0 && at >= 0 ? ` · dashed: ${sides[0].title}` : "";
+      panes[place].title.replaceChildren(h("b", "", title), ` · ${peak}${dashes}`);
       panes[place].canvas.setAttribute("aria-label", `${title}: ${fold?.sentence ?? peak}`);
     });
     draw();
@@ -117,6 +129,34 @@ export function sentenceOfSteps(rows) {
     ? `${line.lines.filter(Boolean).length ? `Line ${line.lines.find(Boolean)} differs: ` : ""}${line.label}.`
     : "Each line has the same nodes and bytes in both steps.";
   return `${start} ${peaks(total)}`;
+}
+
+/**
+ * @param {import("../../types.js").SceneDiffRow[]} rows of a checkpoint region
+ * @returns {string}
+ */
+export function sentenceOfRegion(rows) {
+  const at = rows.findIndex(differs);
+  if (at < 0) {
+    const rerun = rows.filter(({ status }) => status === "same").length;
+    const rest = rows.length - rerun;
+    const others = rest ? `; ${plural(rest, "op")} more did not have to run again` : "";
+    return `Forward and recomputation ran the same ${plural(rerun, "op")}${others}.`;
+  }
+  const end = rows.findIndex((row, index) => index > at && !differs(row));
+  const part = rows.slice(at, end < 0 ? undefined : end);
+  const ran = (/** @type {"forward" | "recompute"} */ run) => {
+    const own = part.filter((row) => row[`${run}_op`]);
+    if (!own.length) return "no op";
+    const names = own.slice(0, MAX_OPS).map((row) => row[`${run}_op`]);
+    const more = own.length > MAX_OPS ? " …" : "";
+    const line = own[0][`${run}_line`];
+    return `${names.join(", ")}${more}${line ? ` at line ${line}` : ""}`;
+  };
+  const [forward, again] = [ran("forward"), ran("recompute")];
+  if (forward === again) return `The same ${plural(at, "op")}, then ${forward} with other results.`;
+  const start = at ? `The same ${plural(at, "op")}, then forward` : "Forward";
+  return `${start} ran ${forward}, recomputation ${again}.`;
 }
 
 /**

@@ -71,7 +71,7 @@ export class Findings {
    * @param {number} at
    * @returns {HTMLElement}
    */
-  #auditRow({ mechanism, glyph, steps }, at) {
+  #auditRow({ mechanism, word, glyph, steps }, at) {
     const { text, line, filename, lineno } = this.store.scene.cause_steps[steps[0]];
     const selected = at === this.store.entry;
     return h(
@@ -87,11 +87,7 @@ export class Findings {
         {},
         line && h("code", "", line),
         h("div", line && "agv-clamp", text),
-        h(
-          "div",
-          "agv-muted",
-          [mechanism, formatPlace(filename, lineno)].filter(Boolean).join(" · "),
-        ),
+        h("div", "agv-muted", [word, formatPlace(filename, lineno)].filter(Boolean).join(" · ")),
       ),
     );
   }

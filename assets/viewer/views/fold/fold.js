@@ -109,12 +109,13 @@ export class Fold {
     for (const { fold, state } of this.store.scene.ribbons) {
       if (state === "kept" || state === "broken") broken.add(fold);
     }
-    const entries = folds.map(({ index, label, peak_nbytes, drawn, step }) => {
+    const entries = folds.map(({ index, label, peak_nbytes, shared_nbytes, drawn, step }) => {
       const number = this.store.scene.steps[step]?.number;
       const name = number === undefined ? label : `step ${number} · ${label}`;
       const bar = h("span", `agv-fold-size ${broken.has(index) ? "agv-fold-harm" : ""}`);
       bar.style.width = `${Math.max(3, (100 * peak_nbytes) / most)}%`;
-      const size = h("span", "agv-muted", formatBytes(peak_nbytes));
+      const shared = shared_nbytes ? ` + ${formatBytes(shared_nbytes)} shared` : "";
+      const size = h("span", "agv-muted", formatBytes(peak_nbytes) + shared);
       const show = () => this.show(index);
       const entry = button(`Show ${name}`, "agv-fold-entry", show, h("span", "", name), size, bar);
       entry.disabled = !drawn;

@@ -327,6 +327,35 @@ function paintWaists(pen, area, ribbons) {
 }
 
 /**
+ * Paint the outlines of the blocks of a fold over another one.
+ *
+ * @param {import("../../canvas/chart_parts.js").Drawing} drawing
+ * @param {Ribbon[]} ribbons
+ */
+export function paintOutlines({ pen: { ctx, palette }, width, height }, ribbons) {
+  const area = areaOf(width, height);
+  ctx.strokeStyle = palette.text;
+  ctx.lineWidth = 1.2;
+  ctx.setLineDash([4, 3]);
+  /** @type {Ribbon[][]} */
+  const blocks = [];
+  for (const ribbon of [...ribbons].sort((a, b) => a.waist[0] - b.waist[0])) {
+    const last = blocks.at(-1);
+    if (last?.[0].block === ribbon.block) last.push(ribbon);
+    else blocks.push([ribbon]);
+  }
+  for (const own of blocks) {
+    const [top, waist, bottom] = /** @type {const} */ (["top", "waist", "bottom"]).map((edge) => {
+      const ends = own.flatMap((ribbon) => ribbon[edge]);
+      return ends.length ? [Math.min(...ends), Math.max(...ends)] : [];
+    });
+    traceRibbon(ctx, area, { ...own[0], state: own[0].state, top, waist, bottom });
+    ctx.stroke();
+  }
+  ctx.setLineDash([]);
+}
+
+/**
  * Mark the time in the forward or in backward, and write what is held then.
  *
  * @param {Pen} pen

@@ -30,7 +30,6 @@ const CHANGES = [
   "view",
   "time",
   "colorBy",
-  "nodePart",
   "savedForm",
   "gradientPath",
   "trail",
@@ -249,13 +248,13 @@ export class GraphCanvas {
    * @returns {import("./paint/graph.js").Look}
    */
   look(progress) {
-    const { selected, time, nodePart, savedForm, gradientPath, proven, station, open } = this.store;
+    const { selected, time, savedForm, gradientPath, proven, station, open } = this.store;
     const { sceneIndex, camera, placement, hovered, coloring, width, height } = this;
     const rest = (1 - progress) ** 3;
     const offsets = new Map();
     for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
     const { matches } = this.store;
-    const state = { selected, hovered, matches, time, nodePart, savedForm, gradientPath, coloring };
+    const state = { selected, hovered, matches, time, savedForm, gradientPath, coloring };
     const answer = { proven, station, open };
     const linesAlpha = progress ** 2;
     return {

@@ -1,9 +1,9 @@
 // @ts-check
-/** Controls of the graph: zoom, halves of nodes, color scale, highlighted path. */
+/** Controls of the graph: zoom, color scale, highlighted path. */
 
 import { makeColoring } from "../../scene/colors.js";
 import { formChoice } from "../compiled/before_after_hooks_switch.js";
-import { button, choice, h } from "../../dom.js";
+import { button, h } from "../../dom.js";
 import { plural } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 
@@ -18,15 +18,12 @@ const COLOR_STEPS = 7;
  */
 export function makeToolbar(graph, store) {
   const center = () => /** @type {const} */ ([graph.width / 2, graph.height / 2]);
-  const setPart = (/** @type {string} */ name) =>
-    store.set("nodePart", /** @type {import("../../store.js").NodePart} */ (name));
   const toolbar = h(
     "div",
     "agv-toolbar",
     button("Zoom in", "agv-icon-button", () => graph.zoom(1.25, ...center()), icon("plus")),
     button("Zoom out", "agv-icon-button", () => graph.zoom(0.8, ...center()), icon("minus")),
     button("Fit the whole graph (f)", "agv-icon-button", () => graph.fit(), icon("fit")),
-    choice(["full", "forward", "backward"], "full", setPart),
     store.scene.compiled_pictures.some((each) => each.hooks && each.initial) && formChoice(store),
   );
   return [toolbar, makeColorScale(store), makePathLabel(store)];

@@ -29,8 +29,8 @@ import { panel } from "../panel.js";
 
 /** Heights of rows: few ones are higher, so that they fill the panel. */
 const MIN_ROW = 25;
-const MAX_ROW = 44;
-const ALL_ROWS = 270;
+const MAX_ROW = 60;
+const ALL_ROWS = 400;
 const HEAD_HEIGHT = 58;
 /** Share of the width below which a frame is not drawn. */
 const MIN_SHARE = 0.0012;

@@ -20,24 +20,24 @@ export function makeMarks(store, keyOf, files) {
   const marks = new Map();
   /** @type {Map<string, {glyph: string, meaning: string, own: HTMLElement[]}>} */
   const mechanisms = new Map();
-  audit_entries.forEach(({ mechanism, glyph, meaning, steps }, at) => {
+  audit_entries.forEach(({ word, glyph, meaning, steps }, at) => {
     const { filename, lineno, text } = cause_steps[steps[0]];
     if (!lineno) return;
     const key = keyOf(filename, lineno);
     const show = () => store.showEntry(at);
-    const mark = button(`${mechanism}: ${text}`, "agv-mark", show, icon({ stroke: glyph }));
+    const mark = button(`${word}: ${text}`, "agv-mark", show, icon({ stroke: glyph }));
     marks.set(key, [...(marks.get(key) ?? []), mark]);
-    const { own } = mechanisms.get(mechanism) ?? { own: [] };
-    mechanisms.set(mechanism, { glyph, meaning, own: [...own, mark] });
+    const { own } = mechanisms.get(word) ?? { own: [] };
+    mechanisms.set(word, { glyph, meaning, own: [...own, mark] });
   });
-  const switches = [...mechanisms].map(([mechanism, { glyph, meaning, own }]) => {
+  const switches = [...mechanisms].map(([word, { glyph, meaning, own }]) => {
     const toggle = () => {
       const shown = pressed.getAttribute("aria-pressed") === "false";
       pressed.setAttribute("aria-pressed", String(shown));
       for (const mark of own) mark.hidden = !shown;
     };
-    const label = `${mechanism}: a line that ${meaning}`;
-    const text = ` ${mechanism} ${own.length}`;
+    const label = `${word}: a line that ${meaning}`;
+    const text = ` ${word} ${own.length}`;
     const pressed = button(label, "agv-switch", toggle, icon({ stroke: glyph }), text);
     pressed.setAttribute("aria-pressed", "true");
     return pressed;

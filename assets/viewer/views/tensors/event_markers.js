@@ -22,14 +22,13 @@ const MAX_SHIFT = 12;
  * @param {number} middle y of the lifeline
  * @param {string} hue
  * @param {number} free x from which nothing is painted yet
- * @param {{isLast: boolean, hasVersions: boolean}} about whether it is the last event of the
- *   storage, and whether the storage had several versions
+ * @param {{movable: boolean, version: string}} about whether it may be moved, and the version to
+ *   write beside it
  * @returns {number} the same, after this marker
  */
-export function paintEventMarker(pen, event, x, middle, hue, free, { isLast, hasVersions }) {
+export function paintEventMarker(pen, event, x, middle, hue, free, { movable, version }) {
   const { ctx, palette } = pen;
   const failed = event.kind === "unpacked" && !event.ok;
-  const movable = failed || event.kind === "written" || isLast;
   if (x < free && !movable) return free;
   const next = Math.max(x, free + 2);
   switch (event.kind) {
@@ -37,16 +36,16 @@ export function paintEventMarker(pen, event, x, middle, hue, free, { isLast, has
     case "recomputed": {
       ctx.fillStyle = hue;
       ctx.fillRect(next - 2, middle - 7, 4, 14);
-      if (event.version === null || !hasVersions) return next + 6;
-      return paintVersion(pen, `v${event.version}`, next + 5, middle, hue) + 4;
+      if (!version) return next + 6;
+      return paintVersion(pen, version, next + 5, middle, hue) + 4;
     }
     case "written": {
       const at = next + 6;
       paintDot(ctx, at, middle, 8, palette.surface);
       const color = event.ok ? palette.text2 : palette.mutation;
       paintGlyph(ctx, "pencil", at, middle, 13, color);
-      if (event.version === null) return at + 9;
-      return paintVersion(pen, `v${event.version}`, at + 8, middle, color) + 4;
+      if (!version) return at + 9;
+      return paintVersion(pen, version, at + 8, middle, color) + 4;
     }
     case "unpacked":
       if (failed) {

@@ -1,44 +1,39 @@
 // @ts-check
-/** Lifelines: a row for each storage, with markers where it is saved, written, unpacked and released. */
+/** Lifelines: a row for each storage or for those of identical blocks, with what happened to them. */
 
-import { clipped, paintTimes, paintTorn, startDrawing } from "../../canvas/chart_parts.js";
+import { KeptDrawing, clipped, paintTimes, paintTorn } from "../../canvas/chart_parts.js";
 import { h, listen, onArrows } from "../../dom.js";
-import { formatBytes } from "../../scene/format.js";
+import { formatBytes, formatCount } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { paintText, widthOf, write } from "../../canvas/text.js";
 import { paintPhases } from "./phase_bands.js";
-import { sameItem } from "../../store.js";
+import { moduleRange } from "./storage_rows.js";
 import { mix } from "../../canvas/theme.js";
 import { TimeWindow } from "../../shell/time_window.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
-/** @typedef {import("../../types.js").SceneStorage} SceneStorage */
+/** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
+/** @typedef {import("./storage_rows.js").Row} Row */
 
 const ROW_HEIGHT = 26;
 const HEAD_HEIGHT = 26;
 const AXIS_HEIGHT = 22;
 const RIGHT = 24;
 
-/**
- * @param {SceneStorage} storage
- * @returns {boolean} whether it was written since its save
- */
-const isHarmed = ({ state }) => state === "broken" || state === "stale";
-
 export class Lifelines {
   /**
    * @param {import("../../store.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
+   * @param {import("./storage_rows.js").StorageRows} source of the rows
    */
-  constructor(store, palette) {
+  constructor(store, palette, source) {
     this.store = store;
     this.palette = palette;
-    /** @type {SceneStorage[]} */
-    this.rows = [...store.scene.storages].sort(
-      (a, b) => +isHarmed(b) - +isHarmed(a) || b.nbytes - a.nbytes,
-    );
-    this.largest = this.rows.reduce((most, { nbytes }) => Math.max(most, nbytes), 1);
+    this.source = source;
+    this.rows = source.rows;
+    this.largest = 1;
+    this.rowsHeight = 0;
     this.drawn = false;
     this.canvas = h("canvas", {
       class: "agv-chart-canvas",
@@ -56,8 +51,12 @@ export class Lifelines {
       this.spacer,
     );
     this.element = h("div", "agv-lifelines", this.canvas, this.scroller, this.tooltip);
-    this.spacer.style.height = `${this.rows.length * ROW_HEIGHT}px`;
-    this.rowsHeight = HEAD_HEIGHT + this.rows.length * ROW_HEIGHT + AXIS_HEIGHT;
+    this.kept = new KeptDrawing(this.canvas);
+    this.#fit();
+    source.listeners.push(() => {
+      this.#fit();
+      this.draw();
+    });
     listen(this.scroller, "scroll", () => this.draw());
     listen(this.scroller, "click", (event) => this.#click(event));
     listen(this.scroller, "pointermove", (event) => this.#hover(event));
@@ -71,12 +70,20 @@ export class Lifelines {
     this.window.listen(this.scroller);
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["matches"], () => this.draw());
     store.subscribe(["time", "selected", "view"], (change) => {
       // The details of the selection may change the size of this view.
       if (change === "selected") requestAnimationFrame(() => this.#scrollToSelected());
-      this.draw();
+      this.draw(change === "time");
     });
+  }
+
+  /** Give the rows their height. */
+  #fit() {
+    const { rows } = this.source;
+    this.rows = rows;
+    this.largest = rows.reduce((most, { nbytes }) => Math.max(most, nbytes), 1);
+    this.spacer.style.height = `${rows.length * ROW_HEIGHT}px`;
+    this.rowsHeight = HEAD_HEIGHT + rows.length * ROW_HEIGHT + AXIS_HEIGHT;
   }
 
   destroy() {
@@ -103,29 +110,35 @@ export class Lifelines {
    * @returns {boolean} whether that drew the view
    */
   #showBroken() {
-    const at = this.rows.findIndex((row) => row.state === "broken");
+    const at = this.rows.findIndex(({ storages }) => storages[0].state === "broken");
     if (at < 0) return false;
     const rows = Math.floor(this.scroller.clientHeight / ROW_HEIGHT);
     const above = Math.max(0, Math.min(3, rows - 2)); // rows before it that are visible, too
     if (at > above) this.scroller.scrollTop = (at - above) * ROW_HEIGHT;
-    const events = this.store.sceneIndex.storageEvents[this.rows[at].index];
+    const events = this.#eventsOf(this.rows[at]);
     if (events.length < 2) return false;
     this.window.show(events[0].time_ns, events[events.length - 1].time_ns);
     return true;
   }
 
-  draw() {
-    const drawing = startDrawing(this.canvas, this.palette());
-    if (!drawing) return;
-    if (!this.drawn) {
+  /** @param {boolean} [isSame] whether only the replayed time is another one */
+  draw(isSame = false) {
+    if (!this.drawn && this.element.clientWidth && this.element.clientHeight) {
       this.drawn = true; // showing draws again
       if (this.#showBroken()) return;
     }
-    this.paint(drawing);
+    const paint = (/** @type {Drawing} */ drawing) => this.#paintRows(drawing);
+    this.kept.draw(this.palette(), isSame, paint, (drawing) => this.#paintTime(drawing));
   }
 
-  /** @param {import("../../canvas/chart_parts.js").Drawing} drawing */
-  paint({ pen, width, height }) {
+  /** @param {Drawing} drawing */
+  paint(drawing) {
+    this.#paintRows(drawing);
+    this.#paintTime(drawing);
+  }
+
+  /** @param {Drawing} drawing */
+  #paintRows({ pen, width, height }) {
     const { scrollTop } = this.scroller;
     const x = (/** @type {number} */ time) => this.#x(time);
     const bottom = height - AXIS_HEIGHT;
@@ -148,21 +161,21 @@ export class Lifelines {
     if (this.store.scene.summary.torn) {
       paintTorn(pen, { left: x(end), top: HEAD_HEIGHT, right: width, bottom });
     }
-    this.#paintTime(pen, bottom);
   }
 
   /**
    * @param {Pen} pen
-   * @param {SceneStorage} storage
+   * @param {Row} row
    * @param {number} top
    * @param {number} width
    */
-  #paintRow(pen, storage, top, width) {
+  #paintRow(pen, row, top, width) {
     const { ctx, palette } = pen;
+    const { storages, nbytes } = row;
+    const [storage] = storages;
     const middle = top + ROW_HEIGHT / 2;
     const broken = storage.state === "broken";
-    const { related, matches } = this.store;
-    const selected = related.storages.has(storage.index) || !!matches?.has(storage.node);
+    const selected = storages.some(({ index }) => this.store.related.storages.has(index));
     if (broken || selected) {
       const hue = broken ? palette.mutation : palette.backward;
       ctx.fillStyle = `${hue}${selected ? "24" : "14"}`;
@@ -174,62 +187,111 @@ export class Lifelines {
     ctx.fillRect(0, top + ROW_HEIGHT - 1, width, 1);
     const left = this.#left();
     const twoColumns = left > 200;
-    const nameWidth = twoColumns ? left * 0.4 : left - 70;
+    const nameWidth = twoColumns ? left * 0.45 : left - 70;
     const color = broken || storage.state === "stale" ? palette.mutation : palette.text;
-    write(pen, storage.name, 12, middle, { size: 11.5, weight: 600, color, room: nameWidth - 16 });
+    const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
+    const room = nameWidth - 16 - widthOf(pen, times, 11.5, 600);
+    const style = { size: 11.5, weight: 600, color };
+    write(pen, storage.name, 12, middle, { ...style, room });
+    const long = Math.min(room, widthOf(pen, storage.name, 11.5, 600));
+    if (times) write(pen, times, 12 + long, middle, style);
     if (twoColumns) {
       const slot = storage.slots[0] ?? "";
       const room = left - 66 - nameWidth;
-      const parts = storage.module.split(".");
+      const parts = moduleRange(storages).split(".");
       const forms = parts.map((_, at) => `${parts.slice(at).join(".")} · ${slot}`);
       const use = forms.find((form) => parts[0] && widthOf(pen, form, 10.5) <= room) ?? slot;
       write(pen, use, nameWidth, middle, { size: 10.5, color: palette.text2, room });
     }
-    write(pen, formatBytes(storage.nbytes), left - 10, middle, {
+    write(pen, formatBytes(nbytes), left - 10, middle, {
       size: 11,
       color: palette.text2,
       align: "right",
     });
     const plot = { left: left - 3, top, right: width, bottom: top + ROW_HEIGHT };
-    clipped(pen, plot, () => this.#paintLifeline(pen, storage, middle));
+    clipped(pen, plot, () => this.#paintLifeline(pen, row, middle));
   }
 
   /**
+   * @param {Row} row
+   * @returns {import("../../types.js").SceneStorageEvent[]} of all its storages, in their order
+   */
+  #eventsOf({ storages }) {
+    const { storageEvents } = this.store.sceneIndex;
+    if (storages.length === 1) return storageEvents[storages[0].index];
+    const events = storages.flatMap(({ index }) => storageEvents[index]);
+    return events.sort((a, b) => a.time_ns - b.time_ns);
+  }
+
+  /**
+   * Paint what a row holds, as thick as its bytes, and its events. Of a row of several storages,
+   * saves and uses are the steps of its thickness.
+   *
    * @param {Pen} pen
-   * @param {SceneStorage} storage
+   * @param {Row} row
    * @param {number} middle
    */
-  #paintLifeline(pen, storage, middle) {
+  #paintLifeline(pen, row, middle) {
     const { ctx, palette } = pen;
-    const events = this.store.sceneIndex.storageEvents[storage.index];
-    const recomputed = events[0]?.kind === "recomputed";
+    const { storages } = row;
+    const [storage] = storages;
+    const all = this.#eventsOf(row);
+    const recomputed = all[0]?.kind === "recomputed";
     const broken = storage.state === "broken";
     const plain = recomputed ? palette.recompute : palette.saved;
     const hue = broken || storage.state === "stale" ? palette.mutation : plain;
-    for (let at = 0; at < storage.holds.length; at += 2) {
-      const left = this.#x(storage.holds[at]);
-      const open = storage.holds[at + 1] < 0;
-      const right = this.#x(open ? this.store.sceneIndex.end : storage.holds[at + 1]);
-      ctx.fillStyle = mix(hue, palette.surface, 0.4);
-      const thick = 2 + 8 * Math.sqrt(storage.nbytes / this.largest);
-      ctx.fillRect(left, middle - thick / 2, Math.max(2, right - left), thick);
-      if (open) {
-        ctx.fillStyle = palette.surface;
-        for (const gap of [7, 3]) ctx.fillRect(right - gap, middle - 3.5, 2, 7);
+    /** @type {[time: number, nbytes: number][]} */
+    const changes = [];
+    const { end } = this.store.sceneIndex;
+    let open = false;
+    for (const { holds, nbytes } of storages) {
+      for (let at = 0; at < holds.length; at += 2) {
+        changes.push([holds[at], nbytes]);
+        if (holds[at + 1] < 0) open = true;
+        else changes.push([holds[at + 1], -nbytes]);
       }
     }
-    const versions = new Set(events.flatMap((each) => each.version ?? []));
+    changes.sort((a, b) => a[0] - b[0]);
+    ctx.fillStyle = mix(hue, palette.surface, 0.4);
+    let held = 0;
+    changes.forEach(([time, change], at) => {
+      held += change;
+      const next = changes[at + 1]?.[0] ?? end;
+      if (held <= 0 || next === time) return;
+      const left = this.#x(time);
+      const thick = 2 + 14 * Math.sqrt(held / this.largest);
+      const least = storages.length > 1 ? 0 : 2;
+      ctx.fillRect(left, middle - thick / 2, Math.max(least, this.#x(next) - left), thick);
+    });
+    if (open) {
+      ctx.fillStyle = palette.surface;
+      for (const gap of [7, 3]) ctx.fillRect(this.#x(end) - gap, middle - 3.5, 2, 7);
+    }
+    const isAlone = storages.length === 1;
+    const events = isAlone
+      ? all
+      : all.filter(
+          ({ kind, ok }, at) =>
+            kind === "written" || kind === "cloned" || !ok || !at || at === all.length - 1,
+        );
+    const hasVersions = new Set(events.flatMap((each) => each.version ?? [])).size > 1;
     let free = -Infinity; // x from which no marker is painted yet
     const lastWrite = events.findLastIndex((each) => each.kind === "written");
     /** @type {[number, number]} */
     let room = [0, 0]; // the widest gap between two markers after the last write
+    let shown = "";
     events.forEach((each, at) => {
       const x = this.#x(each.time_ns);
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
-      free = paintEventMarker(pen, each, x, middle, plain, free, {
-        isLast: at === events.length - 1,
-        hasVersions: versions.size > 1,
+      const version = each.version === null || !hasVersions ? "" : `v${each.version}`;
+      const isLast = at === events.length - 1;
+      const failed = each.kind === "unpacked" && !each.ok;
+      const after = paintEventMarker(pen, each, x, middle, plain, free, {
+        movable: failed || isLast || (isAlone && each.kind === "written"),
+        version: version === shown ? "" : version,
       });
+      if (after !== free && version) shown = version;
+      free = after;
     });
     if (lastWrite < 0 && broken && events.length) {
       const text = "recomputed differently";
@@ -245,12 +307,10 @@ export class Lifelines {
     paintVersionMismatch(pen, storage, events[lastWrite], room, middle);
   }
 
-  /**
-   * @param {Pen} pen
-   * @param {number} bottom
-   */
-  #paintTime({ ctx, palette }, bottom) {
+  /** @param {Drawing} drawing */
+  #paintTime({ pen: { ctx, palette }, height }) {
     if (this.store.time === null) return;
+    const bottom = height - AXIS_HEIGHT;
     const x = Math.round(this.#x(this.store.time)) + 0.5;
     ctx.fillStyle = `${palette.canvas}b0`;
     ctx.fillRect(x, HEAD_HEIGHT, this.#x(this.store.sceneIndex.end) - x + 6, bottom - HEAD_HEIGHT);
@@ -264,7 +324,7 @@ export class Lifelines {
 
   /**
    * @param {{offsetY: number}} event on the spacer, whose y starts at the first row
-   * @returns {SceneStorage | undefined}
+   * @returns {Row | undefined}
    */
   #rowAt(event) {
     return this.rows[Math.floor(event.offsetY / ROW_HEIGHT)];
@@ -272,26 +332,30 @@ export class Lifelines {
 
   /** @param {MouseEvent} event */
   #click(event) {
-    const storage = event.target === this.spacer ? this.#rowAt(event) : undefined;
+    const storage = event.target === this.spacer ? this.#rowAt(event)?.storages[0] : undefined;
     this.store.set("selected", storage ? { kind: "storage", index: storage.index } : null);
   }
 
   /** @param {1 | -1} step */
   #move(step) {
     const { selected } = this.store;
-    const at = this.rows.findIndex((row) =>
-      sameItem(selected, { kind: "storage", index: row.index }),
-    );
+    const at =
+      selected?.kind === "storage"
+        ? this.rows.findIndex(({ storages }) =>
+            storages.some(({ index }) => index === selected.index),
+          )
+        : -1;
     const next = this.rows[at < 0 ? 0 : at + step];
-    if (next) this.store.set("selected", { kind: "storage", index: next.index });
+    if (next) this.store.set("selected", { kind: "storage", index: next.storages[0].index });
   }
 
   /** @param {PointerEvent} event */
   #hover(event) {
-    const storage = event.target === this.spacer ? this.#rowAt(event) : undefined;
-    this.tooltip.hidden = !storage;
-    if (!storage) return;
-    const nearest = this.store.sceneIndex.storageEvents[storage.index]
+    const row = event.target === this.spacer ? this.#rowAt(event) : undefined;
+    this.tooltip.hidden = !row;
+    if (!row) return;
+    const [storage] = row.storages;
+    const nearest = this.#eventsOf(row)
       .map((each) => ({ each, distance: Math.abs(this.#x(each.time_ns) - event.offsetX) }))
       .sort((a, b) => a.distance - b.distance)[0];
     const lines = [`${storage.name} · ${storage.shape} ${storage.dtype}`];
@@ -307,7 +371,8 @@ export class Lifelines {
 
   #scrollToSelected() {
     const { storages } = this.store.related;
-    const top = this.rows.findIndex((row) => storages.has(row.index)) * ROW_HEIGHT;
+    const isIn = (/** @type {Row} */ row) => row.storages.some(({ index }) => storages.has(index));
+    const top = this.rows.findIndex(isIn) * ROW_HEIGHT;
     if (top < 0) return;
     const room = this.scroller.clientHeight - ROW_HEIGHT;
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;

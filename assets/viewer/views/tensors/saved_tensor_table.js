@@ -3,47 +3,32 @@
 
 import { button, h } from "../../dom.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
-import { inStep, stepAt } from "../../scene/steps.js";
 import { icon } from "../../canvas/glyph_shapes.js";
+import { COLUMNS, moduleRange } from "./storage_rows.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
-/** @typedef {{storages: SceneStorage[], nbytes: number}} Row one storage, or folded storages */
-/** @typedef {keyof typeof COLUMNS} Column */
+/** @typedef {import("./storage_rows.js").Row} Row */
+/** @typedef {import("./storage_rows.js").Column} Column */
 
 const PAGE_ROWS = 200;
 
-const COLUMNS = {
-  tensor: (/** @type {SceneStorage} */ each) => each.name,
-  "saved for": (/** @type {SceneStorage} */ each) => each.slots[0] ?? "",
-  module: (/** @type {SceneStorage} */ each) => each.module,
-  line: (/** @type {SceneStorage} */ each) => formatPlace(each.filename, each.lineno),
-  shape: (/** @type {SceneStorage} */ each) => each.shape,
-  "version, state": (/** @type {SceneStorage} */ each) => stateSortKey(each),
-  bytes: (/** @type {SceneStorage} */ each) => each.nbytes,
-};
-
 export class SavedTensorTable {
-  /** @param {import("../../store.js").Store} store */
-  constructor(store) {
+  /**
+   * @param {import("../../store.js").Store} store
+   * @param {import("./storage_rows.js").StorageRows} source of the rows
+   */
+  constructor(store, source) {
     this.store = store;
-    /** @type {Column} */
-    this.column = "bytes";
-    this.descending = true;
-    this.folded = store.scene.storages.length > 12;
+    this.source = source;
     this.shown = PAGE_ROWS;
     this.element = h("div", "agv-scroll agv-saved-table");
-    store.subscribe(["selected", "step", "matches"], () => this.fill());
-    this.fill();
-  }
-
-  /** @param {boolean} folded */
-  fold(folded) {
-    this.folded = folded;
+    store.subscribe(["selected"], () => this.fill());
+    source.listeners.push(() => this.fill());
     this.fill();
   }
 
   fill() {
-    const rows = this.#rows();
+    const { rows } = this.source;
     const largest = Math.max(1, ...rows.map((row) => row.nbytes));
     const head = h("tr", {}, ...Object.keys(COLUMNS).map((name) => this.#head(name)));
     const body = rows.slice(0, this.shown).map((row) => this.#row(row, largest));
@@ -59,40 +44,18 @@ export class SavedTensorTable {
     );
   }
 
-  /** @returns {Row[]} */
-  #rows() {
-    /** @type {Map<string | number, Row>} */
-    const rows = new Map();
-    const { scene, step, matches } = this.store;
-    for (const storage of scene.storages) {
-      if (!inStep(step, () => stepAt(scene, storage.holds[0] ?? 0))) continue;
-      if (matches && !matches.has(storage.node)) continue;
-      const key = this.folded ? foldKey(storage) : storage.index;
-      const row = rows.get(key) ?? { storages: [], nbytes: 0 };
-      rows.set(key, row);
-      row.storages.push(storage);
-      row.nbytes += storage.nbytes;
-    }
-    const valueOf = (/** @type {Row} */ row) =>
-      this.column === "bytes" ? row.nbytes : COLUMNS[this.column](row.storages[0]);
-    const sign = this.descending ? -1 : 1;
-    return [...rows.values()].sort((a, b) => sign * compare(valueOf(a), valueOf(b)));
-  }
-
   /**
    * @param {string} name
    * @returns {HTMLElement}
    */
   #head(name) {
     const column = /** @type {Column} */ (name);
-    const active = column === this.column;
-    const sort = () => {
-      this.descending = active ? !this.descending : column === "bytes";
-      this.column = column;
-      this.fill();
-    };
-    const order = this.descending ? "descending" : "ascending";
-    const direction = active && !this.descending ? "agv-ascending" : "";
+    const { descending } = this.source;
+    const active = column === this.source.column;
+    const sort = () =>
+      this.source.change({ column, descending: active ? !descending : column === "bytes" });
+    const order = descending ? "descending" : "ascending";
+    const direction = active && !descending ? "agv-ascending" : "";
     return h(
       "th",
       {
@@ -160,48 +123,4 @@ function stateCell(storage) {
     storage.state
   ];
   return [h("span", "agv-version", versions), ` ${state}`];
-}
-
-/**
- * @param {SceneStorage} storage
- * @returns {string}
- */
-function stateSortKey(storage) {
-  return `${storage.state} ${storage.version ?? ""}`;
-}
-
-/**
- * Return a key that is equal for the same tensor of identical blocks.
- *
- * @param {SceneStorage} storage
- * @returns {string}
- */
-function foldKey(storage) {
-  const module = storage.module.replace(/\d+/g, "#");
-  const { name, slots, shape, state, filename, lineno } = storage;
-  return [name.replace(/\d+/g, "#"), slots[0], shape, state, filename, lineno, module].join("|");
-}
-
-/**
- * @param {SceneStorage[]} storages
- * @returns {string} "h.0–10.attn"
- */
-function moduleRange(storages) {
-  const modules = [...new Set(storages.map((each) => each.module))].sort(compare);
-  const [first, last] = [modules[0], modules[modules.length - 1]];
-  if (first === last) return first;
-  const [a, b] = [first.split("."), last.split(".")];
-  const apart = a.filter((part, at) => part !== b[at]);
-  if (apart.length !== 1 || a.length !== b.length) return `${first} – ${last}`;
-  return a.map((part, at) => (part === b[at] ? part : `${part}–${b[at]}`)).join(".");
-}
-
-/**
- * @param {string | number} a
- * @param {string | number} b
- * @returns {number}
- */
-function compare(a, b) {
-  if (typeof a === "number" && typeof b === "number") return a - b;
-  return String(a).localeCompare(String(b), "en", { numeric: true });
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
-import { paintTimes, startDrawing, ticks } from "../../canvas/chart_parts.js";
+import { KeptDrawing, paintTimes, ticks } from "../../canvas/chart_parts.js";
 import { h, listen } from "../../dom.js";
 import { blockPrefix, formatBytes } from "../../scene/format.js";
 import { GROUPINGS, changeTimes, stackLayers } from "../../scene/memory_layers.js";
@@ -11,6 +11,7 @@ import { kindHue } from "../../scene/fold.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../scene/memory_layers.js").Grouping} Grouping */
+/** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
 
 const LEFT = 58;
 const TOP = 12;
@@ -34,10 +35,11 @@ export class StackedMemory {
     this.legendWidth = 0;
     this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
     this.element = h("div", "agv-chart", this.canvas);
+    this.kept = new KeptDrawing(this.canvas);
     listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["time", "selected", "view"], () => this.draw());
+    store.subscribe(["time", "selected", "view"], (change) => this.draw(change === "time"));
   }
 
   destroy() {
@@ -65,10 +67,33 @@ export class StackedMemory {
     return null;
   }
 
-  draw() {
-    const drawing = startDrawing(this.canvas, this.palette());
-    if (!drawing) return;
-    const { pen, width, height } = drawing;
+  /** @param {boolean} [isSame] whether only the replayed time is another one */
+  draw(isSame = false) {
+    const paint = (/** @type {Drawing} */ drawing) => this.#paint(drawing);
+    this.kept.draw(this.palette(), isSame, paint, (drawing) => this.#paintTime(drawing));
+  }
+
+  /**
+   * @param {number} width of the canvas
+   * @returns {(time: number) => number} x
+   */
+  #xOf(width) {
+    const { end } = this.store.sceneIndex;
+    const axis = proportionalAxis(this.store.sceneIndex);
+    const length = axis.positionOf(end);
+    return (time) => LEFT + (axis.positionOf(time) / length) * (width - LEFT - this.legendWidth);
+  }
+
+  /** @param {Drawing} drawing */
+  #paintTime({ pen: { ctx, palette }, width, height }) {
+    if (this.store.time === null) return;
+    ctx.fillStyle = palette.text;
+    const x = Math.round(this.#xOf(width)(this.store.time));
+    ctx.fillRect(x, TOP - 8, 1.4, height - AXIS_HEIGHT - TOP + 8);
+  }
+
+  /** @param {Drawing} drawing */
+  #paint({ pen, width, height }) {
     const { ctx, palette } = pen;
     const { end } = this.store.sceneIndex;
     const bottom = height - AXIS_HEIGHT;
@@ -79,9 +104,7 @@ export class StackedMemory {
     const sums = this.times.map((_, at) => this.layers.reduce((sum, l) => sum + l.values[at], 0));
     const top = Math.max(1, ...sums);
     const axis = proportionalAxis(this.store.sceneIndex);
-    const length = axis.positionOf(end);
-    const x = (/** @type {number} */ time) =>
-      LEFT + (axis.positionOf(time) / length) * (width - LEFT - this.legendWidth);
+    const x = this.#xOf(width);
     const y = (/** @type {number} */ nbytes) => bottom - (nbytes / top) * (bottom - TOP);
     this.canvas.setAttribute("aria-label", this.#summary());
     for (const nbytes of ticks(0, top, 4)) {
@@ -93,10 +116,6 @@ export class StackedMemory {
     paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null, axis);
     this.#paintLayers(pen, x, y);
     this.#paintLegend(pen, width);
-    if (this.store.time !== null) {
-      ctx.fillStyle = palette.text;
-      ctx.fillRect(Math.round(x(this.store.time)), TOP - 8, 1.4, bottom - TOP + 8);
-    }
   }
 
   /**

@@ -9,6 +9,7 @@ import { splitter } from "../../shell/splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { Lifelines } from "./lifelines.js";
 import { SavedTensorTable } from "./saved_tensor_table.js";
+import { StorageRows } from "./storage_rows.js";
 import { StackedMemory } from "./stacked_memory.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -32,8 +33,9 @@ export class Tensors {
    */
   constructor(store, palette) {
     this.store = store;
-    this.lifelines = new Lifelines(store, palette);
-    this.table = new SavedTensorTable(store);
+    this.rows = new StorageRows(store);
+    this.lifelines = new Lifelines(store, palette, this.rows);
+    this.table = new SavedTensorTable(store, this.rows);
     this.memory = new StackedMemory(store, palette);
     const { summary, storages } = store.scene;
     this.cut = cutText(storages.length, summary.storage_rows);
@@ -71,7 +73,10 @@ export class Tensors {
       this.#memoryPanel(),
     );
     // A few rows do not fill the height that many rows get.
-    this.element.style.setProperty("--agv-rows", `${this.lifelines.rowsHeight + HEAD_HEIGHT}px`);
+    const fit = () =>
+      this.element.style.setProperty("--agv-rows", `${this.lifelines.rowsHeight + HEAD_HEIGHT}px`);
+    this.rows.listeners.push(fit);
+    fit();
   }
 
   destroy() {
@@ -87,8 +92,8 @@ export class Tensors {
   /** @returns {HTMLElement} */
   #tablePanel() {
     const body = h("div", "agv-panel-body", this.table.element);
-    const show = (/** @type {string} */ name) => this.table.fold(name === "fold ×n");
-    const first = this.table.folded ? "fold ×n" : "all";
+    const show = (/** @type {string} */ name) => this.rows.change({ folded: name === "fold ×n" });
+    const first = this.rows.folded ? "fold ×n" : "all";
     return h(
       "section",
       "agv-panel agv-panel-table",

@@ -93,10 +93,18 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
   }
   if (range) paintRange(pen, x, range, height, plotOf(width));
   paintSteps(pen, store, window, height);
-  if (store.time !== null && store.time >= view[0] && store.time <= view[1]) {
-    ctx.fillStyle = palette.text;
-    ctx.fillRect(x(store.time) - 0.7, 4, 1.4, height - 14);
-  }
+}
+
+/**
+ * @param {import("../../canvas/chart_parts.js").Drawing} drawing
+ * @param {number | null} time that is replayed
+ * @param {import("../../shell/time_window.js").TimeWindow} window
+ */
+export function paintTime({ pen: { ctx, palette }, height }, time, window) {
+  const [from, to] = window.view;
+  if (time === null || time < from || time > to) return;
+  ctx.fillStyle = palette.text;
+  ctx.fillRect(window.x(time) - 0.7, 4, 1.4, height - 14);
 }
 
 /**

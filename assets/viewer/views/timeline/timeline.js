@@ -1,16 +1,17 @@
 // @ts-check
 /** The timeline: bars of what ran, the saved-memory curve, and a profile of a time range. */
 
-import { startDrawing } from "../../canvas/chart_parts.js";
+import { KeptDrawing } from "../../canvas/chart_parts.js";
 import { h, listen } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
 import { TimeWindow } from "../../shell/time_window.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
-import { barAt, plotOf, heightOf, paintTimeline, trackAt } from "./paint.js";
+import { barAt, plotOf, heightOf, paintTime, paintTimeline, trackAt } from "./paint.js";
 import { RangeProfilePanel } from "./range_profile_panel.js";
 import { ROW_MEANINGS, timelineTracks } from "./rows.js";
 
+/** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 
@@ -69,8 +70,10 @@ export class Timeline {
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["time", "view", "selected", "trail", "station", "matches"], () =>
-      this.schedule(),
+    this.isSame = false; // until the next frame, whether only the replayed time has changed
+    this.kept = new KeptDrawing(this.canvas);
+    store.subscribe(["time", "view", "selected", "trail", "station", "matches"], (change) =>
+      this.schedule(change === "time"),
     );
     const follow = () => {
       const step = store.scene.steps[store.step];
@@ -131,20 +134,30 @@ export class Timeline {
     this.resizer.disconnect();
   }
 
-  schedule() {
-    this.frame ||= requestAnimationFrame(() => this.draw());
+  /** @param {boolean} [isSame] whether only the replayed time is another one */
+  schedule(isSame = false) {
+    this.isSame = isSame && (this.isSame || !this.frame);
+    this.frame ||= requestAnimationFrame(() => this.draw(this.isSame));
   }
 
-  draw() {
+  /** @param {boolean} [isSame] */
+  draw(isSame = false) {
     this.frame = 0;
-    const drawing = startDrawing(this.canvas, this.palette());
-    if (drawing) this.paint(drawing);
+    this.kept.draw(this.palette(), isSame, (drawing) => this.#paint(drawing), this.#paintTime);
   }
 
-  /** @param {import("../../canvas/chart_parts.js").Drawing} drawing */
+  /** @param {Drawing} drawing */
   paint(drawing) {
+    this.#paint(drawing);
+    this.#paintTime(drawing);
+  }
+
+  /** @param {Drawing} drawing */
+  #paint(drawing) {
     paintTimeline(drawing, this.store, this.tracks, this.window, this.range);
   }
+
+  #paintTime = (/** @type {Drawing} */ drawing) => paintTime(drawing, this.store.time, this.window);
 
   #listen() {
     let from = -1;

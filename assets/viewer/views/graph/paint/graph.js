@@ -5,6 +5,7 @@ import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
 import { paintBlame } from "./blame.js";
+import { paintDetaches } from "./detach.js";
 import { paintStations } from "./stations.js";
 import { lineStyle, paintLine, paintPulse, paintViews } from "./edge.js";
 import { doneAt, onItsWay } from "../../../scene/film.js";
@@ -35,7 +36,6 @@ const MIN_TEXT_HEIGHT = 11;
  * @property {Map<string, {x: number, y: number}>} offsets of boxes during a transition
  * @property {number} linesAlpha lines fade in during a transition
  * @property {import("../../../scene/colors.js").Coloring | null} coloring
- * @property {import("../../../store.js").NodePart} nodePart
  * @property {import("../../../store.js").SavedForm} savedForm
  * @property {import("../../../scene/gradient_path.js").GradientPath | null} gradientPath
  * @property {import("../../../store.js").Step[]} proven steps from a symptom to its cause
@@ -87,6 +87,7 @@ export function paint(pen, look) {
   ctx.globalAlpha = look.linesAlpha;
   const written = paintViews(pen, labels);
   ctx.globalAlpha = 1;
+  paintDetaches(pen, look, boxes);
   paintBlame(pen, look, boxes, written);
   paintStations(pen, look, boxes);
   paintMapLabels(pen, boxes, look.sceneIndex.scene.groups);
@@ -124,13 +125,13 @@ function intersects(box, seen) {
  */
 function paintBox(pen, look, box) {
   const { sceneIndex, time } = look;
+  const { saved_nbytes, recomputed_nbytes } = sceneIndex.scene.summary;
+  const all = saved_nbytes + recomputed_nbytes;
   const running = time !== null && phaseAt(look, box, time) === "running";
   if (running) paintGlow(pen, box);
   if (box.kind === "group") {
     const group = sceneIndex.scene.groups[box.ref];
     const tint = look.coloring?.group(box.ref) ?? null;
-    const { saved_nbytes, recomputed_nbytes } = sceneIndex.scene.summary;
-    const all = saved_nbytes + recomputed_nbytes;
     if (time === null) return paintClosed(pen, box, group, tint, all);
     const done = doneAt(sceneIndex, box.ref, time);
     return paintClosed(pen, box, groupAt(look, box, group, time), tint, all, done);
@@ -145,13 +146,12 @@ function paintBox(pen, look, box) {
   if (box.height * pen.scale < least) return paintNodeBar(pen, box, nodeNow, tint);
   const saved = sceneIndex.savedTensors[box.ref];
   const parameters = sceneIndex.parameters[box.ref];
-  const { nodePart } = look;
-  if (time === null) return paintNode(pen, box, node, { saved, parameters, tint, nodePart });
+  if (time === null) return paintNode(pen, box, node, { saved, parameters, tint, all });
   return paintNode(pen, box, nodeNow, {
     saved: saved.filter((each) => isHeldAt(each, time)),
     parameters: nodeNow.state === "ran" ? parameters : withoutGradients(parameters),
     tint,
-    nodePart,
+    all,
   });
 }
 

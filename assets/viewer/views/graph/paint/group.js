@@ -171,12 +171,12 @@ export function paintClosed(pen, box, group, tint, all, done) {
   const stacked = group.repeat > 1;
   const height = box.height - (stacked ? STACK_HEIGHT : 0);
   const checkpointed = group.checkpointed;
-  let border = checkpointed ? palette.recompute : palette.line2;
+  let border = checkpointed ? palette.recompute : mix(palette.text, palette.surface, 0.42);
   if (group.error) border = palette.mutation;
   ctx.lineWidth = group.error || checkpointed ? 1.4 : 1.1;
   ctx.fillStyle = checkpointed
     ? mix(palette.recompute, palette.surface, palette.badgeTint / 2)
-    : palette.surface;
+    : mix(palette.text, palette.surface, 0.06);
   if (tint) ctx.fillStyle = mix(palette[tint.hue], palette.surface, tint.share * 0.5);
   for (const layer of stacked ? [2, 1, 0] : [0]) {
     ctx.strokeStyle = layer ? mix(border, palette.surface, 0.6) : border;
@@ -196,19 +196,32 @@ export function paintClosed(pen, box, group, tint, all, done) {
     ctx.fillRect(box.x, box.y, box.width * done.share, height);
     ctx.restore();
   }
-  const share = (group.nbytes + group.recomputed_nbytes) / (all || 1);
-  const bar = Math.min(box.width - 20, BYTES_WIDTH * share);
-  if (bar >= 1 && height * pen.scale >= MIN_HEADER - 1) {
-    const first = bar * (group.nbytes / (group.nbytes + group.recomputed_nbytes));
-    ctx.fillStyle = mix(palette.saved, palette.surface, 0.75);
-    ctx.fillRect(box.x + 10, box.y + height - 3.5, first, 2);
-    ctx.fillStyle = mix(palette.recompute, palette.surface, 0.75);
-    ctx.fillRect(box.x + 10 + first, box.y + height - 3.5, bar - first, 2);
-  }
+  paintByteBar(pen, box, height, group.nbytes, group.recomputed_nbytes, all);
   if (height * pen.scale >= MIN_HEADER - 1) paintClosedText(pen, box, height, group);
   if (group.error) {
     paintGlyph(ctx, "failed", box.x + box.width - 1, box.y, 16, palette.mutation, palette.surface);
   }
+}
+
+/**
+ * Paint the bytes that a box saves as a bar at its bottom, on one scale for all boxes.
+ *
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {number} height of the box
+ * @param {number} saved
+ * @param {number} recomputed
+ * @param {number} all bytes that all nodes save
+ */
+export function paintByteBar({ ctx, palette, scale }, box, height, saved, recomputed, all) {
+  const sum = saved + recomputed;
+  const bar = Math.min(box.width - 20, (BYTES_WIDTH * sum) / (all || 1));
+  if (bar < 1 || height * scale < MIN_HEADER - 1) return;
+  const first = bar * (saved / sum);
+  ctx.fillStyle = palette.saved;
+  ctx.fillRect(box.x + 10, box.y + height - 4, first, 2.5);
+  ctx.fillStyle = palette.recompute;
+  ctx.fillRect(box.x + 10 + first, box.y + height - 4, bar - first, 2.5);
 }
 
 /**
@@ -248,7 +261,7 @@ function paintClosedText(pen, box, height, group) {
   };
   const right = box.x + box.width - 10;
   const countWidth = widthOf(pen, count, 10.5);
-  write(pen, count, right, middle, { size: 10.5, color: palette.text2, align: "right" });
+  write(pen, count, right, middle, { size: 10.5, color: palette.text, align: "right" });
   let at = box.x + 24;
   const room = right - countWidth - 8;
   write(pen, group.label, at, middle, { size: 12.5, weight: 600, color, room: room - at });

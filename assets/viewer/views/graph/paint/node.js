@@ -10,6 +10,7 @@ import {
 } from "./badges.js";
 import { roundRect, widthOf, write } from "../../../canvas/text.js";
 import { mix } from "../../../canvas/theme.js";
+import { paintByteBar } from "./group.js";
 
 /** @typedef {import("../../../canvas/text.js").Pen} Pen */
 /** @typedef {import("../../../types.js").SceneNode} SceneNode */
@@ -53,7 +54,7 @@ export function paintNodeBar({ ctx, palette }, box, node, tint) {
  * @property {import("../../../types.js").SavedTensorBadge[]} saved
  * @property {import("../../../types.js").ParameterBadge[]} parameters
  * @property {import("../../../scene/colors.js").Tint | null} tint
- * @property {import("../../../store.js").NodePart} nodePart
+ * @property {number} all bytes that all nodes save
  */
 
 /**
@@ -120,7 +121,7 @@ function paintBackground({ ctx, palette }, x, y, width) {
  * @param {SceneNode} node
  * @param {NodeLook} look
  */
-function paintTwoParts(pen, box, node, { tint, nodePart }) {
+function paintTwoParts(pen, box, node, { tint, all }) {
   const { ctx, palette } = pen;
   const { x, y, width, height } = box;
   const hue = hueOf(palette, node);
@@ -132,14 +133,13 @@ function paintTwoParts(pen, box, node, { tint, nodePart }) {
     roundRect(ctx, x - 3, y - 3, width + 6, height + 6, RADIUS + 3);
     ctx.fill();
   }
-  const full = nodePart === "full" || !node.op_width;
-  const split = full ? x + node.op_width : nodePart === "forward" ? x + width : x;
+  const split = x + node.op_width;
   ctx.fillStyle = palette.surface;
   roundRect(ctx, x, y, width, height, RADIUS);
   ctx.fill();
   const plain = failed ? palette.nodeTint * 1.3 : palette.nodeTint;
   const fill = tint && !failed ? mix(palette[tint.hue], palette.surface, tint.share) : null;
-  if ((ran || fill) && split < x + width) {
+  if (ran || fill) {
     ctx.fillStyle = fill ?? mix(hue, palette.surface, plain);
     ctx.beginPath();
     ctx.roundRect(split, y, x + width - split, height, split > x ? [0, RADIUS, RADIUS, 0] : RADIUS);
@@ -149,7 +149,7 @@ function paintTwoParts(pen, box, node, { tint, nodePart }) {
   ctx.strokeStyle = border;
   roundRect(ctx, x, y, width, height, RADIUS);
   ctx.stroke();
-  if (split > x && split < x + width) {
+  if (split > x) {
     ctx.strokeStyle = mix(border, palette.surface, 0.6);
     ctx.lineWidth = 1;
     ctx.beginPath();
@@ -157,15 +157,22 @@ function paintTwoParts(pen, box, node, { tint, nodePart }) {
     ctx.lineTo(split, y + height);
     ctx.stroke();
   }
+  paintByteBar(pen, box, height, node.saved_nbytes, 0, all);
   if (split > x) paintOp(pen, { ...box, width: split - x }, node, ran);
-  if (split === x + width) return;
-  write(pen, node.name, (split + x + width) / 2, y + height / 2, {
-    size: 12,
-    weight: ran ? 600 : 400,
-    color: fill ? palette.text : hue,
-    align: "center",
-    room: x + width - split - 8,
-  });
+  const style = { size: 12, color: fill ? palette.text : hue };
+  const weight = ran ? 600 : 400;
+  const [, stem, rest] = /** @type {RegExpExecArray} */ (/^(.+?)(Backward\d*)?$/.exec(node.name));
+  const long = widthOf(pen, stem, 12, weight);
+  const [middle, room] = [y + height / 2, x + width - split - 8];
+  const at = (split + x + width - long - (rest ? widthOf(pen, rest, 12) : 0)) / 2;
+  if (at < split + 4) {
+    const center = (split + x + width) / 2;
+    write(pen, node.name, center, middle, { ...style, weight, align: "center", room });
+    return;
+  }
+  write(pen, stem, at, middle, { ...style, weight });
+  const dim = mix(style.color, palette.surface, 0.8);
+  if (rest) write(pen, rest, at + long, middle, { ...style, color: dim });
 }
 
 /**

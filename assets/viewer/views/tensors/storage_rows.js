@@ -1,0 +1,108 @@
+// @ts-check
+/** The saved storages as rows of the lifelines and of the table, identical blocks folded. */
+
+import { formatPlace } from "../../scene/format.js";
+import { inStep, stepAt } from "../../scene/steps.js";
+
+/** @typedef {import("../../types.js").SceneStorage} SceneStorage */
+/** @typedef {{storages: SceneStorage[], nbytes: number}} Row one storage, or folded storages */
+/** @typedef {keyof typeof COLUMNS} Column */
+
+export const COLUMNS = {
+  tensor: (/** @type {SceneStorage} */ each) => each.name,
+  "saved for": (/** @type {SceneStorage} */ each) => each.slots[0] ?? "",
+  module: (/** @type {SceneStorage} */ each) => each.module,
+  line: (/** @type {SceneStorage} */ each) => formatPlace(each.filename, each.lineno),
+  shape: (/** @type {SceneStorage} */ each) => each.shape,
+  "version, state": (/** @type {SceneStorage} */ each) => `${each.state} ${each.version ?? ""}`,
+  bytes: (/** @type {SceneStorage} */ each) => each.nbytes,
+};
+
+/**
+ * @param {SceneStorage} storage
+ * @returns {boolean} whether it was written since its save
+ */
+const isHarmed = ({ state }) => state === "broken" || state === "stale";
+
+export class StorageRows {
+  /** @param {import("../../store.js").Store} store */
+  constructor(store) {
+    this.store = store;
+    this.folded = store.scene.storages.length > 12;
+    /** @type {Column} */
+    this.column = "bytes";
+    this.descending = true;
+    /** @type {(() => void)[]} */
+    this.listeners = [];
+    this.rows = this.#sorted();
+    store.subscribe(["step", "matches"], () => this.change({}));
+  }
+
+  /** @param {{folded?: boolean, column?: Column, descending?: boolean}} order */
+  change(order) {
+    Object.assign(this, order);
+    this.rows = this.#sorted();
+    for (const listener of this.listeners) listener();
+  }
+
+  /** @returns {Row[]} those that were written since their save first, unless a column was chosen */
+  #sorted() {
+    /** @type {Map<string | number, Row>} */
+    const rows = new Map();
+    const { scene, step, matches } = this.store;
+    for (const storage of scene.storages) {
+      if (!inStep(step, () => stepAt(scene, storage.holds[0] ?? 0))) continue;
+      if (matches && !matches.has(storage.node)) continue;
+      const key = this.folded ? foldKey(storage) : storage.index;
+      const row = rows.get(key) ?? { storages: [], nbytes: 0 };
+      rows.set(key, row);
+      row.storages.push(storage);
+      row.nbytes += storage.nbytes;
+    }
+    const byBytes = this.column === "bytes";
+    const valueOf = (/** @type {Row} */ { storages, nbytes }) =>
+      byBytes ? nbytes : COLUMNS[this.column](storages[0]);
+    const harmFirst = (/** @type {Row} */ a, /** @type {Row} */ b) =>
+      byBytes && this.descending ? +isHarmed(b.storages[0]) - +isHarmed(a.storages[0]) : 0;
+    const sign = this.descending ? -1 : 1;
+    return [...rows.values()].sort(
+      (a, b) => harmFirst(a, b) || sign * compare(valueOf(a), valueOf(b)),
+    );
+  }
+}
+
+/**
+ * Return a key that is equal for the same tensor of identical blocks.
+ *
+ * @param {SceneStorage} storage
+ * @returns {string}
+ */
+function foldKey(storage) {
+  const module = storage.module.replace(/\d+/g, "#");
+  const { name, slots, shape, state, filename, lineno } = storage;
+  return [name.replace(/\d+/g, "#"), slots[0], shape, state, filename, lineno, module].join("|");
+}
+
+/**
+ * @param {SceneStorage[]} storages
+ * @returns {string} "h.0–10.attn"
+ */
+export function moduleRange(storages) {
+  const modules = [...new Set(storages.map((each) => each.module))].sort(compare);
+  const [first, last] = [modules[0], modules[modules.length - 1]];
+  if (first === last) return first;
+  const [a, b] = [first.split("."), last.split(".")];
+  const apart = a.filter((part, at) => part !== b[at]);
+  if (apart.length !== 1 || a.length !== b.length) return `${first} – ${last}`;
+  return a.map((part, at) => (part === b[at] ? part : `${part}–${b[at]}`)).join(".");
+}
+
+/**
+ * @param {string | number} a
+ * @param {string | number} b
+ * @returns {number}
+ */
+function compare(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return String(a).localeCompare(String(b), "en", { numeric: true });
+}

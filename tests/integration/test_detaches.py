@@ -1,0 +1,81 @@
+"""The graph draws where a line of the user detaches a value that another node reads."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+import autogradviz
+
+
+def detaches(program):
+    with autogradviz.record() as trace:
+        program()
+    scene = trace._scene
+    names = [*(node.name for node in scene.nodes), None]
+    return [(names[d.reader], names[d.producer], d.lineno) for d in scene.detaches]
+
+
+def line_of(program, offset):
+    return program.__code__.co_firstlineno + offset
+
+
+def test_reader_and_producer_of_a_detached_value_are_drawn():
+    def step():
+        weight = torch.randn(4, 4, requires_grad=True)
+        fake = weight.tanh()
+        (weight * fake.detach()).sum().backward()
+        (weight + fake).sum().backward()
+
+    assert detaches(step) == [("MulBackward0", "TanhBackward0", line_of(step, 3))]
+
+
+def test_producer_that_no_loss_reaches_is_not_drawn():
+    def step():
+        weight = torch.randn(4, 4, requires_grad=True)
+        (weight * weight.tanh().detach()).sum().backward()
+
+    assert detaches(step) == [("MulBackward0", None, line_of(step, 2))]
+
+
+def test_what_is_computed_from_a_detached_value_is_detached_too():
+    def step():
+        weight = torch.randn(4, requires_grad=True)
+        target = weight.exp().detach()
+        target = (target + 1).view(2, 2)
+        (weight.view(2, 2) - target).pow(2).sum().backward()
+
+    assert detaches(step) == [("SubBackward0", None, line_of(step, 2))]
+
+
+def test_detached_values_that_no_node_reads_are_not_drawn():
+    def step():
+        weight = torch.randn(4, requires_grad=True)
+        loss = weight.exp().sum()
+        loss.backward()
+        loss.detach().item()
+
+    assert detaches(step) == []
+
+
+def test_picture_has_a_broken_arrow_with_the_line():
+    weight = torch.randn(4, 4, requires_grad=True)
+    with autogradviz.record() as trace:
+        (weight * weight.tanh().detach()).sum().backward()
+    lineno = line_of(test_picture_has_a_broken_arrow_with_the_line, 3)
+    assert f"detach, line {lineno}" in trace.graph().svg()
+
+
+def test_broken_arrow_is_above_the_frame_whose_header_would_be_under_it():
+    inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    model = torch.nn.Sequential(inner, torch.nn.Linear(4, 4))
+    weight = torch.randn(4, 4, requires_grad=True)
+    with autogradviz.record(model) as trace:
+        (model(weight.tanh().detach()).sum() + weight.sum()).backward()
+    svg = trace.graph(depth=2).svg()
+    label, header = (
+        float(re.search(rf'y="([\d.]+)"[^>]*>{words}', svg)[1])
+        for words in ("detach, line", "Sequential<")
+    )
+    assert header - 40 < label < header - 10
