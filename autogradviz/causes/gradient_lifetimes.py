@@ -27,10 +27,11 @@ def find_lifetimes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield facts about dropped and mixed gradients, and steps before any gradient."""
     lives = _Lives(graph, evidence)
     if lives.steps:
-        yield from lives.dropped()
-        yield from lives.stale()
-        yield from lives.mixed()
-        yield from lives.uneven()
+        if "ops" in evidence.recorded:  # whether a gradient was added to another, or cleared
+            yield from lives.dropped()
+            yield from lives.stale()
+            yield from lives.mixed()
+            yield from lives.uneven()
         yield from lives.without_gradient()
 
 

@@ -316,6 +316,14 @@ class _Causes:
         if later:
             held = tensor_id in self._evidence.causal_graph.held
             return _used_later(later[0]) if held else None
+        if "ops" not in self._evidence.recorded:
+            return _Cause(
+                "operators were not recorded",
+                ("Whether an operator takes them is in a recording with ops=True only.",),
+                None,
+                None,
+                "# record(model) without ops=False names the end of their path",
+            )
         owner = self._owners[tensor_id]
         module = self._evidence.analysis.modules.get(owner)
         called = owner in self._called_modules
