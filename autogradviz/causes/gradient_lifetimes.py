@@ -281,7 +281,7 @@ class _Lives:
             if step.tensor_ids in seen:
                 continue
             seen.add(step.tensor_ids)
-            leaves = [leaf for leaf in step.tensor_ids if leaf in self._by_leaf]
+            leaves = [leaf for leaf in graph.updated_in(step) if leaf in self._by_leaf]
             later = [p for leaf in leaves for p in self._parts(leaf) if p.seq > step.seq]
             earlier = [p for leaf in leaves for p in self._parts(leaf) if p.seq < step.seq]
             if step.gradient_count != 0 or earlier or not later:

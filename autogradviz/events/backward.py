@@ -107,6 +107,18 @@ class OptimizerStepped(Event):
     gradient_count: int | None  # how many of them have a gradient now; None if it was not read
 
 
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenTensorsFound(Event):
+    """An optimizer stepped, and some of its tensors require no gradient and have none.
+
+    The next ``OptimizerStepped`` of the thread is that step.
+    """
+
+    tensor_ids: tuple[TensorId, ...]
+    plain_tensor_ids: tuple[TensorId, ...]  # those that are no torch.nn.Parameter
+
+
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOptimizerFound(Event):

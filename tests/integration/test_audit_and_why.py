@@ -65,7 +65,7 @@ def test_a_correct_training_has_no_entry():
 
 
 @pytest.mark.parametrize("engine", ["python", "native"])
-def test_nothing_is_said_of_ops_that_were_not_recorded(native, engine):
+def test_entries_claim_nothing_about_ops_that_were_not_recorded(native, engine):
     used, unused = nn.Linear(4, 4), nn.Linear(4, 4)
     both = nn.ModuleList([used, unused])
     optimizer = torch.optim.SGD(both.parameters(), lr=0.1)

@@ -253,7 +253,7 @@ def called_after_the_last_backward(other):
     "work",
     [evaluated_after_training, evaluated_between_backwards, called_after_the_last_backward],
 )
-def test_model_that_is_only_evaluated_beside_the_training_misses_no_gradient(work):
+def test_model_that_is_only_evaluated_misses_no_gradient(work):
     other = nn.Sequential(nn.GRU(3, 3))
     assert recorded(lambda: work(other), nn.ModuleList([NET, other])).diagnose() == []
 
