@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
-from autogradviz.diagnose.evidence.gradients import gradient_lives, leaves_in_use
+from autogradviz.diagnose.evidence.gradients import (
+    gradient_lives,
+    leaves_in_use,
+    zeroed_gradients,
+)
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names, short_location
+from autogradviz.events import GradAccumulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.gradients import GradientPart
 
 _OPTIMIZERS: Final = "/torch/optim/"
+_FOR_NOTHING: Final = 2  # backwards of which no gradient is used: a batch may be skipped on purpose
 
 
 def find_lifetimes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -100,11 +107,14 @@ class _Lives:
         other_loss = bool(used_lines) and line not in used_lines
         start = self._starts.get(parts[0][1].backward_id)
         stack = next((stack for _, _, stack in parts if stack is not None), None)
-        cleared = (
-            gradients_cleared_at(self._evidence, start.stack_id, stack)
-            if start is not None and stack is not None
-            else None
-        )
+        cleared = self._zeroed_at(*parts[0][:2])
+        if cleared is None and start is not None and stack is not None:
+            cleared = gradients_cleared_at(self._evidence, start.stack_id, stack)
+        dropped: dict[int, set[int]] = defaultdict(set)
+        for leaf, part, _ in parts:
+            dropped[part.backward_id].add(leaf)
+        for_nothing = [each for each in dropped if self._reached[each] <= dropped[each]]
+        never_used = not used_lines and len(dropped) >= _FOR_NOTHING
         step = next((s for s in self.steps if s.seq > parts[0][1].seq), self.steps[-1])
         stepped = analysis.location(step.stack_id)
         fraction = min(1.0, len(parts) / max(1, total))
@@ -114,6 +124,7 @@ class _Lives:
             else weight("dropped", share * fraction)
         )
         return Fact(
+            slug="gradients-discarded" if never_used or len(for_nothing) >= _FOR_NOTHING else "",
             mechanism="drop",
             culprit=cleared or line,
             effect=f"{plural(len(parts), 'gradient')} of {plural(len(leaves), 'parameter')} "
@@ -143,6 +154,24 @@ class _Lives:
             events=(parts[0][1].seq, step.seq),
             fix="# call zero_grad() after step(), or before the first backward of the step",
         )
+
+    @cached_property
+    def _reached(self) -> dict[int, set[int]]:
+        """The leaves that each backward gave a gradient."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for backward_id, leaf in self._evidence.analysis.log.fields(
+            GradAccumulated, "backward_id", "tensor_id"
+        ):
+            found[backward_id].add(leaf)
+        return found
+
+    def _zeroed_at(self, leaf: int, part: GradientPart) -> SourceLocation | None:
+        """Return the line that zeroed a gradient in place, None if it was removed."""
+        until = next((s.seq for s in self._starts.values() if s.seq > part.seq), 1 << 62)
+        for seq in zeroed_gradients(self._evidence).get(leaf, ()):
+            if part.seq < seq < until and (op := self._evidence.analysis.op_at(seq)) is not None:
+                return op.location
+        return None
 
     def _line_of_part(self, leaf: int, line: SourceLocation) -> int:
         life = self._by_leaf[leaf]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.gradients import GradientPart
     from autogradviz.events import OptimizerStepped
 
 
@@ -109,6 +110,7 @@ class _Clip(NamedTuple):
 @rule(
     "clip-before-unscale",
     "clip-after-step",
+    "clip-while-accumulating",
     mechanism="order",
     when=NoError(),
     group="optimizer",
@@ -116,8 +118,9 @@ class _Clip(NamedTuple):
     needs={"ops"},
 )
 def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a hint for a line that always clips scaled gradients, or those used already."""
+    """Yield a hint for a line that clips scaled gradients, used ones, or parts of a sum."""
     by_line: dict[SourceLocation | None, list[_Clip]] = defaultdict(list)
+    parts = _clipped_parts(evidence)
     for clip in _clips(evidence):
         by_line[clip.op.location].append(clip)
     for line, clips in by_line.items():
@@ -127,6 +130,25 @@ def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
             yield _scaled_draft(line, clips[0])
         elif all(clip.before is not None and clip.after is None for clip in clips):
             yield _late_draft(line, clips)
+        elif len(parts[line]) >= _WINDOWS:
+            yield _inside_draft(evidence, line, parts[line])
+
+
+def _clipped_parts(evidence: Evidence) -> dict[SourceLocation | None, dict[int, GradientPart]]:
+    """Return, by line that clips, the steps of whose sum it clipped a part, and what was added."""
+    memory, steps = gradient_storages(evidence), [each.seq for each in evidence.causal_graph.steps]
+    clips = clipping_stacks(evidence)
+    found: dict[SourceLocation | None, dict[int, GradientPart]] = defaultdict(dict)
+    for leaf, life in gradient_lives(evidence).items() if clips else ():
+        for window in life.windows:
+            for part, later in pairwise(window):
+                writes = (op for each in memory.get(leaf, ())
+                          for op in evidence.writes_between(each, part.seq, later.seq))  # fmt: skip
+                for op in writes:
+                    if op.stack_id in clips and op.phase == "forward":
+                        step = bisect_right(steps, later.seq)
+                        found[op.location].setdefault(step, later)
+    return found
 
 
 def _clips(evidence: Evidence) -> list[_Clip]:
@@ -189,6 +211,31 @@ def _scaled_draft(line: SourceLocation, clip: _Clip) -> Draft:
         "scaler.step(optimizer)",
         confidence="hint",
         evidence=(clip.op, clip.after),
+    )
+
+
+def _inside_draft(
+    evidence: Evidence, line: SourceLocation, parts: dict[int, GradientPart]
+) -> Draft:
+    added = next(iter(parts.values()))
+    started = evidence.backward(added.backward_id)
+    return Draft(
+        slug="clip-while-accumulating",
+        title="Gradients are clipped before another backward of the same step adds to them",
+        culprit=line,
+        victim=evidence.backward_line(added.backward_id),
+        explanation=[
+            "The gradients were clipped here:",
+            line,
+            "and this backward added to them before the step:",
+            evidence.backward_line(added.backward_id),
+            f"It was so in {len(parts)} steps. Their sum may be larger than max_norm.",
+        ],
+        fix="if last_of_step:\n"
+        "    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "    optimizer.step()",
+        confidence="hint",
+        evidence=(added.seq, started),
     )
 
 
