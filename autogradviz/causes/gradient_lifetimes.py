@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.evidence.gradients import GradientPart
+    from autogradviz.events import OptimizerStepped
 
 _OPTIMIZERS: Final = "/torch/optim/"
 _FOR_NOTHING: Final = 2  # backwards of which no gradient is used: a batch may be skipped on purpose
@@ -38,6 +40,7 @@ def find_lifetimes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             yield from lives.dropped()
             yield from lives.stale()
             yield from lives.mixed()
+            yield from lives.left_over()
             yield from lives.uneven()
         yield from lives.without_gradient()
 
@@ -255,6 +258,80 @@ class _Lives:
                 fix="# if the sum is not meant: zero_grad() before each backward",
                 slug="gradients-mixed",
             )
+
+    def left_over(self) -> Iterator[Fact]:
+        """Yield a fact for each loss whose gradient another optimizer than the one it is for uses.
+
+        The optimizer that the loss is for stepped after its backward. It does not have these
+        parameters, and the next backward adds to what the loss left in them.
+        """
+        groups: dict[SourceLocation, dict[int, tuple[GradientPart, OptimizerStepped]]] = {}
+        for leaf, life in self._by_leaf.items():
+            for part, later in (pair for window in life.windows for pair in pairwise(window)):
+                line = self._line(later.backward_id)
+                if line is None or line != self._line(part.backward_id):
+                    continue  # ``mixed`` has several lines
+                steps = self._steps_between(part.seq, later.seq)
+                if steps and all(leaf not in step.tensor_ids for step in steps):
+                    place = self._entry(part, leaf, steps[0]) or line
+                    groups.setdefault(place, {}).setdefault(leaf, (part, steps[0]))
+        graph, analysis = self._graph, self._evidence.analysis
+        for place, found in groups.items():
+            part, step = next(iter(found.values()))
+            share = graph.share(found)
+            yield Fact(
+                slug="gradients-mixed",
+                mechanism="mix",
+                culprit=place,
+                effect=f"the gradients of {plural(len(found), 'parameter')} ({percent(share)} of "
+                f"the elements) keep those of a loss for which {step.optimizer_name} stepped, "
+                "which does not have them",
+                weight=weight("sum over several losses", share),
+                explanation=[
+                    "This loss depends on parameters of another optimizer:",
+                    place,
+                    "Its backward leaves gradients in them, and this optimizer steps:",
+                    analysis.location(step.stack_id),
+                    "The next backward adds to what was left, and the other optimizer uses the "
+                    "sum.",
+                ],
+                parameters=tuple(sorted(found)),
+                share=share,
+                others=tuple(e for e in [self._line(part.backward_id)] if e not in {None, place}),
+                events=(part.seq, step.seq),
+                fix="# detach() what the loss does not train, or clear these gradients before the "
+                "next backward",
+            )
+
+    def _steps_between(self, after: int, before: int) -> list[OptimizerStepped]:
+        return [step for step in self.steps if after < step.seq < before]
+
+    def _entry(
+        self, part: GradientPart, leaf: int, step: OptimizerStepped
+    ) -> SourceLocation | None:
+        """Return the line at which a value of a leaf meets the parameters of an optimizer.
+
+        It is a line of the function that computes the loss, if that is known.
+        """
+        graph, analysis = self._graph, self._evidence.analysis
+        roots = self._starts[part.backward_id].root_ids
+        ops = sorted(
+            graph.op_of_node[node] for node in graph.reachable(roots) if node in graph.op_of_node
+        )
+        own = {graph.memory(each) for each in step.tensor_ids}
+        for index in ops:
+            if own.intersection(graph.inputs_memory[index]) and leaf in graph.parameters_behind(
+                index
+            ):
+                computed = analysis.location(graph.stacks[ops[-1]])
+                stack = analysis.user_stack(graph.stacks[index])
+                same = (
+                    place for place in stack
+                    if computed is not None
+                    and (place.filename, place.function) == (computed.filename, computed.function)
+                )  # fmt: skip
+                return next(same, stack[0] if stack else None)
+        return None
 
     def uneven(self) -> Iterator[Fact]:
         """Yield a fact for each step line whose steps use sums of several numbers of backwards.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -55,3 +56,50 @@ def test_gradients_of_a_generator_loss_for_a_discriminator_are_no_finding():
             of_maker.step()
 
     assert found(train, maker, judge) == []
+
+
+def losses(*, detached):
+    """Train a GAN whose losses one line differentiates; the judge's gradients are cleared first."""
+    torch.manual_seed(0)
+    maker, judge = nn.Linear(2, 4), nn.Linear(4, 1)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (judge, maker)]
+
+    def loss(number, made):
+        if number == 0:
+            given = made.detach() if detached else made
+            found = judge(given)  # <-- named
+            return found.mean() - judge(torch.rand(3, 4)).mean()
+        return judge(made).mean().neg()
+
+    def train():
+        for _ in range(3):
+            for number, optimizer in enumerate(optimizers):
+                judge.zero_grad()
+                loss(number, maker(torch.rand(3, 2))).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return train, maker
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_gradients_that_a_loss_leaves_for_another_optimizer_are_named(detached):
+    train, maker = losses(detached=detached)
+    with autogradviz.record(maker) as trace:
+        train()
+    found = [each.culprit.text for each in trace.diagnose() if each.slug == "gradients-mixed"]
+    assert found == ([] if detached else ["found = judge(given)  # <-- named"])
+
+
+def test_two_optimizers_of_one_loss_mix_nothing():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in model]
+    with autogradviz.record(model) as trace:
+        for _ in range(3):
+            for _ in range(2):
+                model(torch.rand(3, 2)).mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+    assert [each.slug for each in trace.diagnose()] == []
