@@ -347,6 +347,17 @@ def test_node_of_anomaly_detection_has_a_line():
     assert first(work) == ("not-finite", "h = torch.sqrt(x - x)", "certain")
 
 
+def test_bounds_at_which_a_derivative_is_infinite_are_named():
+    leaf = torch.tensor([0.5, 1.0], requires_grad=True)
+
+    def work():
+        inside = (leaf * 1.0).clamp(-1, 1)
+        torch.acos(inside).sum().backward()
+
+    slug, line, _ = first(work, fingerprints=True)
+    assert (slug, line) == ("not-finite", "inside = (leaf * 1.0).clamp(-1, 1)")
+
+
 def test_infinities_of_a_mask_give_no_finding():
     mask = torch.tensor([[True, False, False], [False, False, True]])
     leaf = torch.rand(2, 3, requires_grad=True)
