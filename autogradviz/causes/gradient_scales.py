@@ -37,6 +37,7 @@ _MEANS: Final = frozenset({
 })  # fmt: skip
 """Ops whose result is a mean if it is a single number, up to the argument ``reduction``."""
 
+_NOT_A_HALF: Final = 3  # halves of means are part of many formulas
 _WINDOWS: Final = 2  # steps: what happens once may be meant
 
 
@@ -177,7 +178,7 @@ class _Scales:
         for leaf, life in self._lives.items():
             counts = [len({part.backward_id for part in window}) for window in life.windows]
             usual = max(counts, key=counts.count, default=0)
-            if usual < 2 or counts.count(usual) < _WINDOWS:  # noqa: PLR2004 - one is no sum
+            if counts.count(usual) < _WINDOWS:
                 continue
             window = next(
                 w for w, count in zip(life.windows, counts, strict=True) if count == usual
@@ -185,7 +186,7 @@ class _Scales:
             found = [self._mean_divided(part.backward_id) for part in window]
             if found[0] is not None and found.count(found[0]) == len(found):
                 place, divisor = found[0]
-                if divisor != usual:
+                if divisor != usual and (usual > 1 or divisor >= _NOT_A_HALF):
                     groups[place, divisor, usual].add(leaf)
         for (place, divisor, usual), leaves in groups.items():
             yield self._divided(place, divisor, usual, leaves)
@@ -206,14 +207,15 @@ class _Scales:
             slug="accumulation-divisor",
             mechanism="mix",
             culprit=place,
-            effect=f"a mean is divided by {divisor:g}, and each step uses the sum of {usual} "
-            f"backwards: {plural(len(leaves), 'parameter')} ({percent(share)} of the elements)",
+            effect=f"a mean is divided by {divisor:g}, and each step uses the gradient of "
+            f"{plural(usual, 'backward')}: {plural(len(leaves), 'parameter')} "
+            f"({percent(share)} of the elements)",
             weight=weight("other divisor"),
             explanation=[
                 f"This line divides the mean of a loss by {divisor:g}:",
                 place,
-                f"Each step uses the sum of {usual} of these gradients, so it is "
-                f"{usual / divisor:.2g} times their mean.",
+                f"Each step uses {usual} of these gradients, so it is {usual / divisor:.2g} times "
+                "their mean.",
             ],
             parameters=tuple(sorted(leaves)),
             share=share,

@@ -89,6 +89,24 @@ def divided_by_another_number(model):
     train(model, eighth_of_mean, keep)
 
 
+def stepped_after_each_backward(model):
+    """Divide for an accumulation that never happens."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(8):
+        loss = model(torch.rand(2, 3)).square().mean() / PARTS  # <-- named
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def clipped_after_each_backward_of_one_step(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(PARTS):
+        mean_of_parts(model(torch.rand(2, 3)).square()).backward()
+        clip(model)
+    optimizer.step()
+
+
 def clipped_after_each_backward(model):
     train(model, mean_of_parts, keep, clip)
 
@@ -109,6 +127,8 @@ WRONG = {
     averaged_twice_at_once: "gradient-scaled-twice",
     divided_by_another_number: "accumulation-divisor",
     clipped_after_each_backward: "clip-while-accumulating",
+    clipped_after_each_backward_of_one_step: "clip-while-accumulating",
+    stepped_after_each_backward: "accumulation-divisor",
     cleared_part: "gradients-discarded",
 }
 
@@ -166,7 +186,16 @@ def scaled_and_unscaled(model):
     train(model, lambda values: values.mean() * 128, unscale)
 
 
+def half_of_a_mean(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        (model(torch.rand(2, 3)).square().mean() / 2).backward()
+        optimizer.step()
+
+
 CORRECT = [
+    half_of_a_mean,
     averaged_in_the_loss, averaged_in_the_gradient, sum_over_samples, clipped_before_the_step,
     averaged_over_samples_and_parts, weighted_mean, bias_of_some_steps, scaled_and_unscaled,
 ]  # fmt: skip

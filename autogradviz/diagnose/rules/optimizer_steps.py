@@ -135,8 +135,8 @@ def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
 
 
 def _clipped_parts(evidence: Evidence) -> dict[SourceLocation | None, dict[int, GradientPart]]:
-    """Return, by line that clips, the steps of whose sum it clipped a part, and what was added."""
-    memory, steps = gradient_storages(evidence), [each.seq for each in evidence.causal_graph.steps]
+    """Return, by line that clips, the backwards that added to what it had clipped, by id."""
+    memory = gradient_storages(evidence)
     clips = clipping_stacks(evidence)
     found: dict[SourceLocation | None, dict[int, GradientPart]] = defaultdict(dict)
     for leaf, life in gradient_lives(evidence).items() if clips else ():
@@ -146,8 +146,7 @@ def _clipped_parts(evidence: Evidence) -> dict[SourceLocation | None, dict[int, 
                           for op in evidence.writes_between(each, part.seq, later.seq))  # fmt: skip
                 for op in writes:
                     if op.stack_id in clips and op.phase == "forward":
-                        step = bisect_right(steps, later.seq)
-                        found[op.location].setdefault(step, later)
+                        found[op.location].setdefault(later.backward_id, later)
     return found
 
 
@@ -229,7 +228,8 @@ def _inside_draft(
             line,
             "and this backward added to them before the step:",
             evidence.backward_line(added.backward_id),
-            f"It was so in {len(parts)} steps. Their sum may be larger than max_norm.",
+            f"It was so before {len(parts)} backwards. The norm of the sum may be larger than "
+            "max_norm.",
         ],
         fix="if last_of_step:\n"
         "    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
