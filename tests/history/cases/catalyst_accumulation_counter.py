@@ -14,7 +14,7 @@ CASE = Case(
     fix="4fbfbb3c0",
     license="Apache-2.0",
     kind="scale",
-    what="each step uses the sum of three batches instead of the four that are asked for",
+    what="each step uses the sum of three batches instead of four",
     paths=(FILE,),
 )
 
