@@ -18,6 +18,7 @@ from autogradviz.analysis.formatting import short_op_name
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
+    FrozenTensorsFound,
     GradAccumulated,
     ModuleEntered,
     NodeFinished,
@@ -451,8 +452,27 @@ class CausalGraph:
 
     @cached_property
     def held(self) -> set[int]:
-        """The tensors of the optimizers that stepped."""
-        return {each for event in self.steps for each in event.tensor_ids}
+        """The tensors that optimizers which stepped can update."""
+        return {each for event in self.steps for each in self.updated_in(event)}
+
+    def updated_in(self, step: OptimizerStepped) -> tuple[int, ...]:
+        """Return the tensors of an optimizer that its step can update: others are frozen."""
+        found = self.frozen_in_steps.get(step.seq)
+        if found is None:
+            return step.tensor_ids
+        frozen = set(found.tensor_ids)
+        return tuple(each for each in step.tensor_ids if each not in frozen)
+
+    @cached_property
+    def frozen_in_steps(self) -> dict[int, FrozenTensorsFound]:
+        """The tensors of an optimizer that require no gradient in a step, by its event number."""
+        found: dict[int, FrozenTensorsFound] = {}
+        for event in self.analysis.log.of(FrozenTensorsFound):
+            at = bisect_left(self.steps, event.seq, key=_seq)
+            own = (step for step in self.steps[at:] if step.thread == event.thread)
+            if (step := next(own, None)) is not None:
+                found[step.seq] = event
+        return found
 
     @cached_property
     def backwards(self) -> dict[int, BackwardStarted]:
@@ -497,7 +517,8 @@ class CausalGraph:
             return frozenset()
         after = bisect_right(starts, seqs[first])
         last = bisect_left(seqs, starts[after]) if after < len(starts) else len(seqs)
-        return frozenset(each for event in self.steps[first:last] for each in event.tensor_ids)
+        updated = map(self.updated_in, self.steps[first:last])
+        return frozenset(each for found in updated for each in found)
 
     @cached_property
     def slice_ops(self) -> list[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, overload
 from autogradviz.causes.answer_cards import card
 from autogradviz.causes.gradient_lifetimes import find_lifetimes
 from autogradviz.causes.gradient_paths import find_cuts, find_transform_cuts
+from autogradviz.causes.gradient_scales import find_scales
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.operands import find_refusal, find_wrong_shapes
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
@@ -47,6 +48,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_cuts(graph, evidence),
         lambda: find_transform_cuts(graph, evidence),
         lambda: find_lifetimes(graph, evidence),
+        lambda: find_scales(graph, evidence),
         lambda: find_owners(graph, evidence),
         lambda: find_changes(graph),
         lambda: find_not_finite(graph, evidence),

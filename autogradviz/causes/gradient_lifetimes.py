@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
-from autogradviz.diagnose.evidence.gradient_lives import gradient_lives, leaves_in_use
+from autogradviz.diagnose.evidence.gradient_lives import (
+    gradient_lives,
+    leaves_in_use,
+    zeroed_gradients,
+)
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names, short_location
+from autogradviz.events import GradAccumulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,18 +26,22 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.evidence.gradient_lives import GradientPart
+    from autogradviz.events import OptimizerStepped
 
 _OPTIMIZERS: Final = "/torch/optim/"
+_FOR_NOTHING: Final = 2  # backwards of which no gradient is used: a batch may be skipped on purpose
 
 
 def find_lifetimes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield facts about dropped and mixed gradients, and steps before any gradient."""
     lives = _Lives(graph, evidence)
     if lives.steps:
-        yield from lives.dropped()
-        yield from lives.stale()
-        yield from lives.mixed()
-        yield from lives.uneven()
+        if "ops" in evidence.recorded:  # whether a gradient was added to another, or cleared
+            yield from lives.dropped()
+            yield from lives.stale()
+            yield from lives.mixed()
+            yield from lives.left_over()
+            yield from lives.uneven()
         yield from lives.without_gradient()
 
 
@@ -99,11 +110,14 @@ class _Lives:
         other_loss = bool(used_lines) and line not in used_lines
         start = self._starts.get(parts[0][1].backward_id)
         stack = next((stack for _, _, stack in parts if stack is not None), None)
-        cleared = (
-            gradients_cleared_at(self._evidence, start.stack_id, stack)
-            if start is not None and stack is not None
-            else None
-        )
+        cleared = self._zeroed_at(*parts[0][:2])
+        if cleared is None and start is not None and stack is not None:
+            cleared = gradients_cleared_at(self._evidence, start.stack_id, stack)
+        dropped: dict[int, set[int]] = defaultdict(set)
+        for leaf, part, _ in parts:
+            dropped[part.backward_id].add(leaf)
+        for_nothing = [each for each in dropped if self._reached[each] <= dropped[each]]
+        never_used = not used_lines and len(dropped) >= _FOR_NOTHING
         step = next((s for s in self.steps if s.seq > parts[0][1].seq), self.steps[-1])
         stepped = analysis.location(step.stack_id)
         fraction = min(1.0, len(parts) / max(1, total))
@@ -113,6 +127,7 @@ class _Lives:
             else weight("dropped", share * fraction)
         )
         return Fact(
+            slug="gradients-discarded" if never_used or len(for_nothing) >= _FOR_NOTHING else "",
             mechanism="drop",
             culprit=cleared or line,
             effect=f"{plural(len(parts), 'gradient')} of {plural(len(leaves), 'parameter')} "
@@ -142,6 +157,24 @@ class _Lives:
             events=(parts[0][1].seq, step.seq),
             fix="# call zero_grad() after step(), or before the first backward of the step",
         )
+
+    @cached_property
+    def _reached(self) -> dict[int, set[int]]:
+        """The leaves that each backward gave a gradient."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for backward_id, leaf in self._evidence.analysis.log.fields(
+            GradAccumulated, "backward_id", "tensor_id"
+        ):
+            found[backward_id].add(leaf)
+        return found
+
+    def _zeroed_at(self, leaf: int, part: GradientPart) -> SourceLocation | None:
+        """Return the line that zeroed a gradient in place, None if it was removed."""
+        until = next((s.seq for s in self._starts.values() if s.seq > part.seq), 1 << 62)
+        for seq in zeroed_gradients(self._evidence).get(leaf, ()):
+            if part.seq < seq < until and (op := self._evidence.analysis.op_at(seq)) is not None:
+                return op.location
+        return None
 
     def _line_of_part(self, leaf: int, line: SourceLocation) -> int:
         life = self._by_leaf[leaf]
@@ -226,6 +259,80 @@ class _Lives:
                 slug="gradients-mixed",
             )
 
+    def left_over(self) -> Iterator[Fact]:
+        """Yield a fact for each loss whose gradient another optimizer than the one it is for uses.
+
+        The optimizer that the loss is for stepped after its backward. It does not have these
+        parameters, and the next backward adds to what the loss left in them.
+        """
+        groups: dict[SourceLocation, dict[int, tuple[GradientPart, OptimizerStepped]]] = {}
+        for leaf, life in self._by_leaf.items():
+            for part, later in (pair for window in life.windows for pair in pairwise(window)):
+                line = self._line(later.backward_id)
+                if line is None or line != self._line(part.backward_id):
+                    continue  # ``mixed`` has several lines
+                steps = self._steps_between(part.seq, later.seq)
+                if steps and all(leaf not in step.tensor_ids for step in steps):
+                    place = self._entry(part, leaf, steps[0]) or line
+                    groups.setdefault(place, {}).setdefault(leaf, (part, steps[0]))
+        graph, analysis = self._graph, self._evidence.analysis
+        for place, found in groups.items():
+            part, step = next(iter(found.values()))
+            share = graph.share(found)
+            yield Fact(
+                slug="gradients-mixed",
+                mechanism="mix",
+                culprit=place,
+                effect=f"the gradients of {plural(len(found), 'parameter')} ({percent(share)} of "
+                f"the elements) keep those of a loss for which {step.optimizer_name} stepped, "
+                "which does not have them",
+                weight=weight("sum over several losses", share),
+                explanation=[
+                    "This loss depends on parameters of another optimizer:",
+                    place,
+                    "Its backward leaves gradients in them, and this optimizer steps:",
+                    analysis.location(step.stack_id),
+                    "The next backward adds to what was left, and the other optimizer uses the "
+                    "sum.",
+                ],
+                parameters=tuple(sorted(found)),
+                share=share,
+                others=tuple(e for e in [self._line(part.backward_id)] if e not in {None, place}),
+                events=(part.seq, step.seq),
+                fix="# detach() what the loss does not train, or clear these gradients before the "
+                "next backward",
+            )
+
+    def _steps_between(self, after: int, before: int) -> list[OptimizerStepped]:
+        return [step for step in self.steps if after < step.seq < before]
+
+    def _entry(
+        self, part: GradientPart, leaf: int, step: OptimizerStepped
+    ) -> SourceLocation | None:
+        """Return the line at which a value of a leaf meets the parameters of an optimizer.
+
+        It is a line of the function that computes the loss, if that is known.
+        """
+        graph, analysis = self._graph, self._evidence.analysis
+        roots = self._starts[part.backward_id].root_ids
+        ops = sorted(
+            graph.op_of_node[node] for node in graph.reachable(roots) if node in graph.op_of_node
+        )
+        own = {graph.memory(each) for each in step.tensor_ids}
+        for index in ops:
+            if own.intersection(graph.inputs_memory[index]) and leaf in graph.parameters_behind(
+                index
+            ):
+                computed = analysis.location(graph.stacks[ops[-1]])
+                stack = analysis.user_stack(graph.stacks[index])
+                same = (
+                    place for place in stack
+                    if computed is not None
+                    and (place.filename, place.function) == (computed.filename, computed.function)
+                )  # fmt: skip
+                return next(same, stack[0] if stack else None)
+        return None
+
     def uneven(self) -> Iterator[Fact]:
         """Yield a fact for each step line whose steps use sums of several numbers of backwards.
 
@@ -280,7 +387,7 @@ class _Lives:
             if step.tensor_ids in seen:
                 continue
             seen.add(step.tensor_ids)
-            leaves = [leaf for leaf in step.tensor_ids if leaf in self._by_leaf]
+            leaves = [leaf for leaf in graph.updated_in(step) if leaf in self._by_leaf]
             later = [p for leaf in leaves for p in self._parts(leaf) if p.seq > step.seq]
             earlier = [p for leaf in leaves for p in self._parts(leaf) if p.seq < step.seq]
             if step.gradient_count != 0 or earlier or not later:

@@ -69,6 +69,8 @@ TABLE: Final[dict[str, Weight]] = {
     "loss of all pairs": Weight(0.7, 0.2, "targets of other samples are compared"),
     "constant result": Weight(0.6, 0.3, "the parameters behind it get zeros"),
     "uneven accumulation": Weight(0.35, 0, "a step with fewer parts weighs each part alike"),
+    "scaled twice": Weight(0.5, 0.3, "the same number, at two lines"),
+    "other divisor": Weight(0.4, 0, "the sum is no mean of the parts"),
     "dropped result": Weight(0.8, 0, "a statement without an effect"),
     # parameters
     "not optimized": Weight(0.6, 1.0, "gets gradients, and never changes"),

@@ -3,7 +3,8 @@
 A gradient is a sum of products. If a factor of each product is zero and is computed only from
 parameters whose gradients are zero as well, none of them ever changes: both matrices of a LoRA are
 zero, the units of a ReLU are dead, all advantages are equal, a mask is empty. Norms of gradients
-are in every recording; those of factors in one with ``record(norms=True)``.
+are in every recording; those of factors in one with ``record(norms=True)``, and of parameters
+whose gradient is zero at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.gradient_lives import cleared_gradients
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import describe_tensor, join_names
-from autogradviz.events import GradAccumulated, LeafGradientRead, NormRead, OutputNormRead
+from autogradviz.events import (
+    NO_ID,
+    GradAccumulated,
+    LeafGradientRead,
+    NormRead,
+    OutputNormRead,
+    ParameterNormRead,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +54,9 @@ def find_zero_gradients(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact
             groups[place].append((index, position, leaves))
     for place, found in groups.items():
         yield _of_factor(graph, place, found)
+    for place, pairs in search.products().items() if not groups else ():
+        yield _of_product(graph, place, pairs)
+        groups[place] = []
     if groups or not search.is_everything:
         return
     if not any(cut.kind == "zero" for cut in gradient_cuts(evidence)):
@@ -117,6 +128,34 @@ class _Zeros:
             if zeros and arrives and any(norms.values()) and self._stays(index, zeros[0]):
                 yield index, zeros[0]
 
+    def products(self) -> dict[SourceLocation, set[int]]:
+        """Return the lines that multiply parameters of zeros by each other, with these parameters.
+
+        The gradient of one factor is multiplied by the other: a node reads a parameter, and a value
+        that is computed from others, in the ops of its backward. All of them, and their gradients,
+        were zero at the end, so no step changes them.
+        """
+        graph, log = self._graph, self._evidence.analysis.log
+        values = dict(log.fields(ParameterNormRead, "tensor_id", "norm"))
+        zero = {leaf for leaf in self.leaves if values.get(leaf) == 0}
+        found: dict[SourceLocation, set[int]] = defaultdict(set)
+        for node, inside in graph.ops_of_node.items() if len(zero) > 1 else ():
+            read = [(i, at, key) for i in inside for at, key in enumerate(graph.inputs_memory[i])]
+            direct = zero & {graph.parameter_memory.get(key, NO_ID) for _, _, key in read}
+            made = graph.op_of_node.get(node)
+            if not direct or made is None or node not in graph.gradient_slice:
+                continue
+            factors = [
+                graph.parameters_behind(index, (position,))
+                for index, position, _ in read
+                if not self._is_gradient(index, position)
+            ]
+            other = next((e for e in factors if e and e <= zero and direct - e), None)
+            place = graph.analysis.location(graph.stacks[made])
+            if other is not None and place is not None:
+                found[place] |= direct | other
+        return found
+
     def _gives_zeros(self, index: int) -> bool:
         """Return whether each result of an op is zero, and has elements."""
         graph = self._graph
@@ -170,7 +209,10 @@ class _Zeros:
         at = self._made(index, position)
         while at != NO_OP and at not in known:
             known.add(at)
-            if graph.phases[at] == "forward" and analysis.user_stack(graph.stacks[at]):
+            stack_id = graph.stacks[at]
+            if analysis.in_optimizer(stack_id):
+                break  # it wrote the same zeros again
+            if graph.phases[at] == "forward" and analysis.user_stack(stack_id):
                 place = at
             inputs = [p for p in graph.value_inputs(at) if self._norm(at, p) == 0]
             at = next((self._made(at, p) for p in inputs), NO_OP)
@@ -213,6 +255,29 @@ def _of_factor(
         events=tuple(graph.op_seqs[each] for each, _, _ in found[:2]),
         nodes=(node,) if node is not None else (),
         fix=_FIX,
+    )
+
+
+def _of_product(graph: CausalGraph, place: SourceLocation, leaves: set[int]) -> Fact:
+    share = graph.share(leaves)
+    names = join_names([graph.parameters[each] for each in sorted(leaves)])
+    return Fact(
+        slug="gradient-all-zero",
+        mechanism="value",
+        culprit=place,
+        effect=f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) "
+        f"get a gradient of exactly zero: {names}",
+        weight=weight("zero factor", share),
+        explanation=[
+            "This line multiplies parameters whose entries are all zero by each other:",
+            place,
+            "The gradient of each factor is multiplied by the other one, so both gradients are "
+            "zero, and no step changes the factors.",
+        ],
+        parameters=tuple(sorted(leaves)),
+        share=share,
+        events=tuple(max(graph.got_gradient[each]) for each in sorted(leaves)[:2]),
+        fix="# start one of the factors from other values than zero: torch.nn.init.normal_(...)",
     )
 
 

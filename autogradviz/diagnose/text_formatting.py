@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, Region, SavedTensor, SourceLocation, Tensor
 
 MAX_LINES: Final = 30
+NOT_RECORDED: Final = "    (on a line that was not recorded)"
 _NAMES: Final = 5  # in one list
 
 

@@ -26,6 +26,7 @@ from typing import Final
 
 from autogradviz.events.backward import BackwardEnded as BackwardEnded
 from autogradviz.events.backward import BackwardStarted as BackwardStarted
+from autogradviz.events.backward import FrozenTensorsFound as FrozenTensorsFound
 from autogradviz.events.backward import GradAccumulated as GradAccumulated
 from autogradviz.events.backward import GradientBuffersOffered as GradientBuffersOffered
 from autogradviz.events.backward import GradientFound as GradientFound

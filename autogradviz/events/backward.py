@@ -107,6 +107,18 @@ class OptimizerStepped(Event):
     gradient_count: int | None  # how many of them have a gradient now; None if it was not read
 
 
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenTensorsFound(Event):
+    """An optimizer stepped, and some of its tensors require no gradient and have none.
+
+    The next ``OptimizerStepped`` of the thread is that step.
+    """
+
+    tensor_ids: tuple[TensorId, ...]
+    plain_tensor_ids: tuple[TensorId, ...]  # those that are no torch.nn.Parameter
+
+
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOptimizerFound(Event):
@@ -202,7 +214,10 @@ class GradientFound(Event):
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterNormRead(Event):
-    """The norm of a leaf was read at the end of the recording of one of several ranks."""
+    """The norm of a leaf was read at the end of the recording.
+
+    Of all leaves in the recording of one of several ranks, else of those whose gradient is zero.
+    """
 
     tensor_id: TensorId
     norm: float | None  # L2, summed in float64; None if NaN or infinite

@@ -48,7 +48,8 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
     500: (  # optimizers
         "clip-after-step", "clip-before-unscale", "clip-without-gradients",
         "parameter-not-updated", "scaler-without-scale", "step-without-gradients",
-        "tensor-not-registered", "accumulation-uneven",
+        "tensor-not-registered", "accumulation-uneven", "accumulation-divisor",
+        "clip-while-accumulating", "gradient-scaled-twice",
     ),
     600: (  # custom Functions and hooks
         "context-keeps-tensor", "ctx-attribute-written", "function-input-written",

@@ -217,6 +217,7 @@ class HookPoints:
         guarded("nodes", self._walk_recent)
         guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)
+        guarded("leaves", self.gradients.read_parameters_of_zeros)
         guarded("leaves", self.gradients.report_unread)
         guarded("steps", self.steps.find_optimizers)
         guarded("tensors", self._emit_alive)

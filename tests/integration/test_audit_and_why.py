@@ -64,6 +64,24 @@ def test_a_correct_training_has_no_entry():
     assert listed(train()) == []
 
 
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_entries_claim_nothing_about_ops_that_were_not_recorded(native, engine):
+    used, unused = nn.Linear(4, 4), nn.Linear(4, 4)
+    both = nn.ModuleList([used, unused])
+    optimizer = torch.optim.SGD(both.parameters(), lr=0.1)
+    with autogradviz.record(both, ops=False, engine=engine) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            for _ in range(2):  # the second backward adds to the gradients of the first
+                unused(torch.rand(2, 4))
+                used(torch.rand(2, 4)).sum().backward()
+            optimizer.step()
+    (entry,) = trace.audit()
+    assert entry.effect == "2 parameters got no gradient: operators were not recorded"
+    assert entry.confidence == "hint"
+    assert "No operator takes them" not in entry.explanation
+
+
 def test_values_that_pass_through_numpy_are_a_cut():
     def change(h):
         return torch.from_numpy(h.detach().numpy() * 2)

@@ -227,6 +227,58 @@ def test_frozen_parameters_and_parameters_outside_inputs_are_not_missing():
     assert recorded(lambda: net(X).sum().backward(inputs=chosen), net).diagnose() == []
 
 
+def evaluate(model):
+    with torch.no_grad():
+        model(X)
+
+
+def evaluated_after_training(other):
+    NET(X).sum().backward()
+    evaluate(other)
+
+
+def evaluated_between_backwards(other):
+    for _ in range(2):
+        NET(X).sum().backward()
+        evaluate(other)
+    NET(X).sum().backward()
+
+
+def called_after_the_last_backward(other):
+    NET(X).sum().backward()
+    other(X)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [evaluated_after_training, evaluated_between_backwards, called_after_the_last_backward],
+)
+def test_model_that_is_only_evaluated_misses_no_gradient(work):
+    other = nn.Sequential(nn.GRU(3, 3))
+    assert recorded(lambda: work(other), nn.ModuleList([NET, other])).diagnose() == []
+
+
+@pytest.mark.parametrize(
+    ("work", "title"),
+    [
+        (evaluated_after_training, "no operator used them before the last backward"),
+        (evaluated_between_backwards, "the loss does not use their results"),
+    ],
+)
+def test_what_an_optimizer_trains_and_only_evaluations_use_is_missing_its_gradient(work, title):
+    other = nn.Sequential(nn.Linear(3, 3))
+    both = nn.ModuleList([NET, other])
+    optimizer = torch.optim.SGD(both.parameters(), lr=0.1)
+
+    def train():
+        work(other)
+        optimizer.step()
+
+    (finding,) = recorded(train, both).diagnose()
+    assert finding.title == f"2 parameters got no gradient: {title}"
+    assert "did not use" not in finding.explanation
+
+
 @pytest.mark.python_engine(reason="there is no depth limit")
 def test_parameters_beyond_the_depth_limit_are_not_missing(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.python_engine.graph_walk.SAFE_DEPTH", 20)
@@ -293,6 +345,17 @@ def test_node_of_anomaly_detection_has_a_line():
             slope_of_sqrt(leaf).backward()
 
     assert first(work) == ("not-finite", "h = torch.sqrt(x - x)", "certain")
+
+
+def test_bounds_at_which_a_derivative_is_infinite_are_named():
+    leaf = torch.tensor([0.5, 1.0], requires_grad=True)
+
+    def work():
+        inside = (leaf * 1.0).clamp(-1, 1)
+        torch.acos(inside).sum().backward()
+
+    slug, line, _ = first(work, fingerprints=True)
+    assert (slug, line) == ("not-finite", "inside = (leaf * 1.0).clamp(-1, 1)")
 
 
 def test_infinities_of_a_mask_give_no_finding():

@@ -248,3 +248,25 @@ def test_step_with_fewer_backwards(engine):
 def test_steps_with_the_same_number_of_backwards_are_not_reported(batches, engine):
     slugs = dict(found(lambda model: accumulate(model, batches, rest=False), engine))
     assert "accumulation-uneven" not in slugs
+
+
+# --- a view whose memory was written, met by backward -------------------------------------------
+
+
+def test_write_that_backward_refuses_is_named_and_not_the_backward(engine):
+    def work(model):
+        x = torch.rand(2, 4, requires_grad=True) * 1
+        first, second = x.chunk(2, dim=1)
+        loss = (first.exp() * second).sum()
+        x.mul_(0.5)
+        loss.backward()
+
+    with (
+        pytest.raises(RuntimeError, match="multiple views"),
+        autogradviz.record(engine=engine) as trace,
+    ):
+        work(None)
+    [finding] = trace.diagnose()
+    assert (finding.slug, finding.confidence) == ("inplace-refused", "likely")
+    assert finding.culprit.text == "x.mul_(0.5)"
+    assert finding.victim.text == "first, second = x.chunk(2, dim=1)"

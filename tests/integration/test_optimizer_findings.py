@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import autogradviz
-from autogradviz.events import NoOptimizerFound, OptimizerStepped
+from autogradviz.events import FrozenTensorsFound, NoOptimizerFound, OptimizerStepped
 
 FOUND = {
     "step-without-gradients", "parameter-not-updated", "graph-kept", "function-input-written",
@@ -346,7 +346,39 @@ def average_with_graph():
         average = 0.9 * average + 0.1 * loss  # <-- named
 
 
+def tensor_without_requires_grad():
+    net, _ = make()
+    optimizer = torch.optim.SGD([torch.zeros(1, 3), *net.parameters()], lr=0.1)  # <-- named
+    prompt = optimizer.param_groups[0]["params"][0]
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(batch() + prompt).square().mean().backward()
+        optimizer.step()
+
+
+def optimizer_of_a_detached_tensor():
+    weight = torch.rand(3, requires_grad=True)
+    bias = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight.detach(), bias], lr=0.1)  # <-- named
+    for _ in range(4):
+        optimizer.zero_grad()
+        (batch() * weight + bias).square().mean().backward()
+        optimizer.step()
+
+
+def optimizer_of_the_data_of_a_parameter():
+    net = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD([net.weight.data, net.bias], lr=0.1)  # <-- named
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
 WRONG = {
+    tensor_without_requires_grad: ("step-without-gradients", "hint"),
+    optimizer_of_a_detached_tensor: ("step-without-gradients", "hint"),
+    optimizer_of_the_data_of_a_parameter: ("parameter-not-updated", "hint"),
     never_cleared: ("gradients-not-cleared", "hint"),
     closure_without_clearing: ("gradients-not-cleared", "hint"),
     clipped_after_step: ("clip-after-step", "hint"),
@@ -655,7 +687,52 @@ def learned_input():
         net.input.grad = None
 
 
+def frozen_layer_in_the_group():
+    net, optimizer = make()
+    net[0].requires_grad_(False)
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
+def frozen_tensor_in_a_list():
+    weights = [torch.rand(3, 3, requires_grad=True) for _ in range(2)]
+    weights[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        (batch() @ weights[0] @ weights[1]).square().mean().backward()
+        optimizer.step()
+
+
+def thawed_after_two_steps():
+    """Train the last layer first; the optimizer has both from the beginning."""
+    net, optimizer = make()
+    net[0].requires_grad_(False)
+    for step in range(5):
+        net[0].requires_grad_(step > 1)
+        for _ in range(2):
+            net(batch()).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def gradients_set_by_hand():
+    """Estimate the gradient of a tensor that autograd does not know, beside a trained model."""
+    net, _ = make()
+    scale = torch.ones(3)
+    optimizer = torch.optim.SGD([scale, *net.parameters()], lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(batch() * scale).square().mean().backward()
+        scale.grad = torch.rand(3)
+        optimizer.step()
+
+
 CORRECT = [
+    frozen_layer_in_the_group, thawed_after_two_steps,
+    gradients_set_by_hand,
     scaled_and_clipped, discriminator_cleared_before_its_loss, line_search, learned_input,
     moving_average_of_values, target_network,
     adversarial, sharpness_aware, gradients_of_each_task,
@@ -685,6 +762,21 @@ def test_steps_of_optimizers_are_recorded():
     [missing] = trace.log.of(NoOptimizerFound)
     names = [trace.analysis.parameters[each][0] for each in missing.tensor_ids]
     assert [name.partition(".")[2] for name in names] == ["2.weight", "2.bias"]
+
+
+def test_frozen_tensors_of_optimizers_are_recorded_with_each_step():
+    log = recorded(thawed_after_two_steps).log
+    steps, frozen = log.of(OptimizerStepped), log.of(FrozenTensorsFound)
+    assert [event.tensor_ids for event in frozen] == [steps[0].tensor_ids[:2]] * 2
+    assert [a.seq < b.seq for a, b in zip(frozen, steps, strict=False)] == [True, True]
+    assert [event.plain_tensor_ids for event in frozen] == [(), ()]
+    assert list(recorded(gradients_set_by_hand).log.of(FrozenTensorsFound)) == []
+    [event, *_] = recorded(optimizer_of_a_detached_tensor).log.of(FrozenTensorsFound)
+    assert event.plain_tensor_ids == event.tensor_ids != ()
+
+
+def test_tensor_that_the_program_froze_is_not_reported():
+    assert findings(frozen_tensor_in_a_list) == []
 
 
 @pytest.mark.parametrize("work", [taking_turns, with_closure, updated_in_hooks])

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import autogradviz
+from autogradviz.events import ParameterNormRead
 
 X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
 
@@ -65,6 +66,59 @@ def test_both_matrices_of_a_low_rank_update_are_zero():
     [(line, title), *_] = found(trained(LowRank(), squared, norms=True))
     assert line == "hidden = x @ self.down"
     assert "2 parameters" in title or "up" in title
+
+
+class Merged(LowRank):
+    def forward(self, x):
+        update = self.down @ self.up
+        return x + x @ update
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.gate = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        return x + self.gate * (x * self.scale)
+
+
+@pytest.mark.parametrize("options", [{}, {"keep_steps": 1}, {"fingerprints": True}])
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (LowRank, "return x + hidden @ self.up"),
+        (Merged, "update = self.down @ self.up"),
+        (Gated, "return x + self.gate * (x * self.scale)"),
+    ],
+)
+def test_the_product_of_zero_parameters_is_named_without_norms_of_ops(kind, line, options):
+    model = nn.Sequential(kind(), nn.Linear(4, 2))  # the last layer gets a gradient
+    [(culprit, title)] = found(trained(model, squared, **options))
+    assert culprit == line
+    assert title.startswith("2 parameters ")
+
+
+@pytest.mark.parametrize("options", [{}, {"norms": True}])
+def test_parameters_of_which_one_starts_from_zero_get_no_finding_without_norms(options):
+    model = nn.Sequential(LowRank(first=0.1), nn.Linear(4, 2))
+    assert found(trained(model, squared, **options)) == []
+
+
+def test_a_dead_unit_is_no_product_of_zero_parameters():
+    model = dead_relu()
+    nn.init.zeros_(model[2].weight)
+    assert found(trained(model, squared)) == []
+
+
+def test_values_of_leaves_are_read_if_their_gradient_is_zero_at_the_end():
+    trace = trained(nn.Sequential(LowRank(), nn.Linear(4, 2)), squared)
+    events = trace.log.of(ParameterNormRead)
+    assert [(trace.analysis.leaf_name(e.tensor_id), e.norm) for e in events] == [
+        ("0.down", 0.0),
+        ("0.up", 0.0),
+    ]
+    assert list(trained(nn.Linear(4, 2), squared).log.of(ParameterNormRead)) == []
 
 
 def test_one_zero_matrix_of_a_low_rank_update_is_no_finding():

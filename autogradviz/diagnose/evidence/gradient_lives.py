@@ -65,7 +65,7 @@ def gradient_lives(evidence: Evidence) -> dict[int, GradientLife]:
             events[leaf].append((seq, "part", GradientPart(seq, backward_id, added)))
     for step in graph.steps:
         lost = step.gradient_count == 0
-        for leaf in step.tensor_ids:
+        for leaf in graph.updated_in(step):
             if leaf in events:
                 events[leaf].append((step.seq, "empty" if lost else "step", None))
     for leaf, seqs in zeroed_gradients(evidence).items():

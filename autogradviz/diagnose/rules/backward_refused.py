@@ -24,7 +24,13 @@ from autogradviz.diagnose.evidence.reentrant_regions import find_captured_graph
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names, short_location
+from autogradviz.diagnose.text_formatting import (
+    NOT_RECORDED,
+    describe_op,
+    in_module,
+    join_names,
+    short_location,
+)
 from autogradviz.events import BackwardStarted, HookRan, NodeFinished, RequiresGradChanged
 
 if TYPE_CHECKING:
@@ -227,7 +233,7 @@ def _frozen(evidence: Evidence) -> Iterator[Draft]:
             "Backward was called on a tensor that autograd does not track:",
             evidence.raised_at(),
             f"requires_grad was set to False for {join_names(names) or 'leaves'}:",
-            culprit or "    (on a line that was not recorded)",
+            culprit or NOT_RECORDED,
             "No other input of the loss requires a gradient.",
         ],
         fix="# freeze some parameters only, or none: parameter.requires_grad_(True)",

@@ -12,6 +12,7 @@ from math import prod, sqrt
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.diagnose.evidence.custom_functions import applied_at
 from autogradviz.diagnose.evidence.gradient_lives import UNSCALE
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteValues, entries_text
@@ -221,6 +222,7 @@ def _counted_twice(
 
 _Read: TypeAlias = NormRead | LocalGradientNormRead
 
+_LIMITS: Final = frozenset({"clamp", "clamp_min", "clamp_max", "clip", "hardtanh"})
 _ANOMALY: Final = re.compile(r"Function '(\w+)' returned nan values in its \d+th output")
 _FIXES: Final = {
     "log": "torch.log(x.clamp_min(1e-8))  # or log_softmax, log1p, logsumexp",
@@ -297,17 +299,23 @@ def _with_origin(
     node_id = origin.backward_node_id if backward else None
     node = nodes.get(node_id) if node_id is not None else None
     made = nodes.get(origin.node_id) if origin.node_id is not None else None
+    guard = _guard(evidence, node) if not inputs else None
     culprit = node.location if node is not None else origin.location
     name = node.name if node is not None else origin.name.lstrip("_")
     kind = "NaN" if output is None or output.nan_count else "infinity"
     return Draft(
         title=f"{name} gave the first {kind}" + (" of backward" if backward else ""),
-        culprit=culprit,
+        culprit=culprit if guard is None else guard.location,
         victim=evidence.backward_line(bad[0].backward_id),
         explanation=[
             f"{_subject(evidence, bad)} NaN or infinite. The first such value appears"
             f"{in_module(origin.module)} at:",
             culprit,
+            *(
+                ("Its operand is limited here, to values whose derivative is not finite:", guard)
+                if guard is not None
+                else ()
+            ),
             f"Its node called {origin.name}." if backward else f"That is {describe_op(origin)}.",
             f"Its output has {_entries(output)};",
             f"its inputs have {_entries(contents.bad[inputs[0]])}."
@@ -315,10 +323,23 @@ def _with_origin(
             else "all its inputs are finite.",
             *(_healed(contents, node.op) if node is not None else []),
         ],
-        fix=_fix(node.op if node is not None and node.op is not None else origin),
+        fix=_fix(node.op if node is not None and node.op is not None else origin)
+        if guard is None
+        else "x.clamp(-1 + 1e-6, 1 - 1e-6)  # bounds at which the derivative is finite",
         confidence=_confidence(evidence, bad),
         evidence=(origin, bad[0], node or made),
     )
+
+
+def _guard(evidence: Evidence, node: Node | None) -> Op | None:
+    """Return the op that limited the operand of a node whose derivative is not finite there."""
+    if node is None or node.op is None or len(node.op.inputs) != 1:
+        return None
+    graph = evidence.causal_graph
+    made = graph.producers(graph.op_of_node.get(node.node_id, NO_OP))[0]
+    op = evidence.analysis.op_at(graph.op_seqs[made]) if made != NO_OP else None
+    known = op is not None and op.location is not None and op.name in _LIMITS
+    return op if known else None
 
 
 def _from_before(

@@ -56,6 +56,8 @@ _UNFINISHED_REDUCTION: Final = ErrorMessage("Expected to have finished reduction
 """Raised by the forward of ``DistributedDataParallel`` after a backward without all gradients."""
 
 _AT_MOST: Final = 3  # findings; many parameters usually have one cause in common
+_COPYING: Final = frozenset({"clone", "copy_", "_foreach_copy_", "_to_copy"})
+"""Ops that read a parameter to store its values, as for a checkpoint file."""
 
 
 _AWAITED: Final = (
@@ -284,7 +286,7 @@ class _Causes:
                 return none
         reach = self._reach.get(storage_id)
         if reach is None:
-            return self._unused(tensor_id)
+            return self._unused(tensor_id, storage_id)
         inside = reach.inside
         if inside is not None and inside.region_id is not None:
             region = self._regions[inside.region_id]
@@ -294,8 +296,9 @@ class _Causes:
         end = self._cuts.get(tensor_id)
         if end is not None:
             return _ended(end, reach.first)
-        last = reach.last or reach.first
-        return None if self._has_no_influence(reach.first) else _not_in_loss(reach.first, last)
+        if self._has_no_influence(reach.first) or self._only_evaluated(tensor_id, storage_id):
+            return None
+        return _not_in_loss(reach.first, reach.last or reach.first)
 
     @cached_property
     def _cuts(self) -> dict[int, End]:
@@ -322,7 +325,38 @@ class _Causes:
             for node_id, backward_id in log.fields(NodeFinished, "node_id", "backward_id")
         )
 
-    def _unused(self, tensor_id: int) -> _Cause:
+    @cached_property
+    def _reads(self) -> dict[int, list[Op]]:
+        """The ops that compute with each storage of a parameter without a gradient, in order."""
+        origins = storages(self._evidence.analysis.tensors[each] for each in self._missing)
+        found: dict[int, list[Op]] = defaultdict(list)
+        for op in self._flow.forward:
+            taken = (storages(op.inputs) & origins) - storages(op.written)
+            if taken and not (is_view(op) or op.name in _COPYING or self._flow.is_of_trainer(op)):
+                for storage_id in taken:
+                    found[storage_id].append(op)
+        return found
+
+    def _only_evaluated(self, tensor_id: int, storage_id: int) -> bool:
+        """Return whether no optimizer has a parameter, and all ops on it ran without gradients."""
+        is_off = self._flow.disabling_mode
+        reads = () if tensor_id in self._evidence.causal_graph.held else self._reads[storage_id]
+        return bool(reads) and all(is_off(op) is not None for op in reads)
+
+    def _unused(self, tensor_id: int, storage_id: int) -> _Cause | None:
+        """Return the cause of a parameter that no op took before the last backward."""
+        later = self._reads[storage_id]
+        if later:
+            held = tensor_id in self._evidence.causal_graph.held
+            return _used_later(later[0]) if held else None
+        if "ops" not in self._evidence.recorded:
+            return _Cause(
+                "operators were not recorded",
+                ("Whether an operator takes them is in a recording with ops=True only.",),
+                None,
+                None,
+                "# record(model) without ops=False names the end of their path",
+            )
         owner = self._owners[tensor_id]
         module = self._evidence.analysis.modules.get(owner)
         called = owner in self._called_modules
@@ -420,6 +454,17 @@ def _not_in_loss(first: Op, last: Op) -> _Cause:
         first.location,
         "# add it to the loss, or do not compute it",
         (first, last),
+    )
+
+
+def _used_later(first: Op) -> _Cause:
+    return _Cause(
+        "no operator used them before the last backward",
+        ("The first operator that takes them runs after the last backward has started:", first),
+        None,
+        first.location,
+        "# call their module in the forward of the training, or keep them out of the optimizer",
+        (first,),
     )
 
 

@@ -29,6 +29,7 @@ from autogradviz.diagnose.text_formatting import (
     join_names,
     short_location,
 )
+from autogradviz.events import BackwardEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,35 +87,53 @@ _VIEW_OF: Final = re.compile(r"Output \d+ of (\w+?)(?:Backward\d*)? is a view")
     group="operation refused",
 )
 def inplace_refused(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a draft for an in-place op that raised immediately."""
-    error, culprit = evidence.analysis.error, evidence.raised_at()
+    """Yield a draft for an in-place op that raised immediately, or when backward met the view."""
+    error, raised = evidence.analysis.error, evidence.raised_at()
     message = error.message if error is not None else ""
     reason = next(reason for fragment, reason in _REASONS.items() if fragment in message)
-    victim = _viewed_at(evidence, message)
+    views = _views(evidence, message)
+    ended = evidence.analysis.log.of(BackwardEnded)[-1:]
+    in_backward = any(e.failed and raised == evidence.backward_line(e.backward_id) for e in ended)
+    write, view = _written_view(evidence, views) if in_backward else (None, None)
+    culprit = write.location if write is not None else raised
+    victim = view.location if view is not None else next((op.location for op in views), None)
     yield Draft(
         title=reason.title,
         culprit=culprit,
         victim=victim or culprit,
         explanation=[
             "This line raised:",
-            culprit,
+            raised,
             reason.why,
             "The view was created here:" if victim is not None else "",
             victim,
+            *(("Its memory was written here:", write) if write is not None else ()),
         ],
         fix=reason.fix.format(text=culprit.text if culprit is not None else ""),
-        evidence=(error,),
+        confidence="likely" if in_backward else None,
+        evidence=(error, write),
     )
 
 
-def _viewed_at(evidence: Evidence, message: str) -> SourceLocation | None:
-    """Return the line of the last op that the message names as the origin of the view."""
+def _views(evidence: Evidence, message: str) -> list[Op]:
+    """Return the ops that the message names as the origin of the view, the last one first."""
     named = _VIEW_OF.search(message)
     if named is None:
-        return None
+        return []
     stem = re.sub(r"[_\d]", "", named[1]).lower()
-    made = (op for op in reversed(evidence.analysis.ops) if op.name.replace("_", "") == stem)
-    return next((op.location for op in made), None)
+    return [op for op in reversed(evidence.analysis.ops) if op.name.replace("_", "") == stem]
+
+
+def _written_view(evidence: Evidence, views: list[Op]) -> tuple[Op | None, Op | None]:
+    """Return the last write to memory of some views after they were made, and the view."""
+    found = (
+        (write, view)
+        for view in views
+        for storage_id in storages(view.outputs)
+        for write in evidence.writes_between(storage_id, view.seq, 1 << 62)
+        if write.phase == "forward" and write.location is not None
+    )
+    return max(found, key=lambda pair: pair[0].seq, default=(None, None))
 
 
 # --- A tensor created under ``inference_mode`` is used where autograd records operations ----------

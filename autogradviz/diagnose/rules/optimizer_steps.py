@@ -23,14 +23,22 @@ from autogradviz.diagnose.evidence.gradient_lives import (
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.text_formatting import join_names
-from autogradviz.events import BackwardStarted, GradAccumulated, NoOptimizerFound
+from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
+from autogradviz.diagnose.text_formatting import NOT_RECORDED, describe_tensor, join_names
+from autogradviz.events import (
+    NO_ID,
+    BackwardStarted,
+    GradAccumulated,
+    NoOptimizerFound,
+    RequiresGradChanged,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.gradient_lives import GradientPart
     from autogradviz.events import OptimizerStepped
 
 
@@ -102,6 +110,7 @@ class _Clip(NamedTuple):
 @rule(
     "clip-before-unscale",
     "clip-after-step",
+    "clip-while-accumulating",
     mechanism="order",
     when=NoError(),
     group="optimizer",
@@ -109,8 +118,9 @@ class _Clip(NamedTuple):
     needs={"ops"},
 )
 def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a hint for a line that always clips scaled gradients, or those used already."""
+    """Yield a hint for a line that clips scaled gradients, used ones, or parts of a sum."""
     by_line: dict[SourceLocation | None, list[_Clip]] = defaultdict(list)
+    parts = _clipped_parts(evidence)
     for clip in _clips(evidence):
         by_line[clip.op.location].append(clip)
     for line, clips in by_line.items():
@@ -120,6 +130,24 @@ def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
             yield _scaled_draft(line, clips[0])
         elif all(clip.before is not None and clip.after is None for clip in clips):
             yield _late_draft(line, clips)
+        elif len(parts[line]) >= _WINDOWS:
+            yield _inside_draft(evidence, line, parts[line])
+
+
+def _clipped_parts(evidence: Evidence) -> dict[SourceLocation | None, dict[int, GradientPart]]:
+    """Return, by line that clips, the backwards that added to what it had clipped, by id."""
+    memory = gradient_storages(evidence)
+    clips = clipping_stacks(evidence)
+    found: dict[SourceLocation | None, dict[int, GradientPart]] = defaultdict(dict)
+    for leaf, life in gradient_lives(evidence).items() if clips else ():
+        for window in life.windows:
+            for part, later in pairwise(window):
+                writes = (op for each in memory.get(leaf, ())
+                          for op in evidence.writes_between(each, part.seq, later.seq))  # fmt: skip
+                for op in writes:
+                    if op.stack_id in clips and op.phase == "forward":
+                        found[op.location].setdefault(later.backward_id, later)
+    return found
 
 
 def _clips(evidence: Evidence) -> list[_Clip]:
@@ -182,6 +210,32 @@ def _scaled_draft(line: SourceLocation, clip: _Clip) -> Draft:
         "scaler.step(optimizer)",
         confidence="hint",
         evidence=(clip.op, clip.after),
+    )
+
+
+def _inside_draft(
+    evidence: Evidence, line: SourceLocation, parts: dict[int, GradientPart]
+) -> Draft:
+    added = next(iter(parts.values()))
+    started = evidence.backward(added.backward_id)
+    return Draft(
+        slug="clip-while-accumulating",
+        title="Gradients are clipped before another backward of the same step adds to them",
+        culprit=line,
+        victim=evidence.backward_line(added.backward_id),
+        explanation=[
+            "The gradients were clipped here:",
+            line,
+            "and this backward added to them before the step:",
+            evidence.backward_line(added.backward_id),
+            f"It was so before {len(parts)} backwards. The norm of the sum may be larger than "
+            "max_norm.",
+        ],
+        fix="if last_of_step:\n"
+        "    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "    optimizer.step()",
+        confidence="hint",
+        evidence=(added.seq, started),
     )
 
 
@@ -346,7 +400,7 @@ def _discarded_gradients(
             stepped,
             "Each replaced the gradients of the one before instead of adding to them, because "
             "they were cleared in between:",
-            cleared or "    (on a line that was not recorded)",
+            cleared or NOT_RECORDED,
             "No operator had used them.",
         ],
         fix="optimizer.step()\noptimizer.zero_grad()  # once for each step",
@@ -515,14 +569,18 @@ def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
 
 @rule("step-without-gradients", mechanism="drop", when=NoError(), group="waste", needs={"ops"})
 def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a hint for each optimizer for whose tensors no backward ever computed a gradient.
+    """Yield a hint for each optimizer with tensors that none of its steps can update.
 
-    If no optimizer has the parameters that got gradients, that is reported instead.
+    They require no gradient, and are no frozen parameters of a module; or no backward ever computed
+    a gradient for any of its tensors. If no optimizer has the parameters that got gradients, that
+    is reported instead.
     """
-    if evidence.analysis.log.of(NoOptimizerFound):
-        return
+    forgotten = bool(evidence.analysis.log.of(NoOptimizerFound))
     for events in _by_optimizer(evidence):
-        if _never_reached(evidence, events):
+        frozen = _frozen(evidence, events)
+        if frozen:
+            yield _frozen_draft(evidence, events, frozen)
+        elif not forgotten and _never_reached(evidence, events):
             yield _idle_draft(evidence, events)
 
 
@@ -543,7 +601,7 @@ def _all_lost(evidence: Evidence, events: list[OptimizerStepped]) -> list[_Lost]
     for event in events:
         got = {
             tensor_id: ours[-1]
-            for tensor_id in event.tensor_ids
+            for tensor_id in evidence.causal_graph.updated_in(event)
             if (ours := between(gradients.get(tensor_id, []), after, event.seq))
         }
         after = event.seq
@@ -561,6 +619,75 @@ def _all_lost(evidence: Evidence, events: list[OptimizerStepped]) -> list[_Lost]
                 return []
         found.append(_Lost(event, last, zeroed, len(got)))
     return found
+
+
+def _frozen(evidence: Evidence, events: list[OptimizerStepped]) -> list[int]:
+    """Return the tensors of an optimizer that required no gradient in any step, by mistake.
+
+    Parameters, and tensors that the program froze, are left out. A detached copy has the id of its
+    original: that got gradients, although no step had any.
+    """
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    frozen = graph.frozen_in_steps
+    if not all(event.seq in frozen for event in events):
+        return []
+    always = set.intersection(*(set(frozen[event.seq].plain_tensor_ids) for event in events))
+    got = accumulations(evidence)
+    trains = any(found[0].seq < events[-1].seq for found in got.values())
+    if not always or not trains or len(events) < _IDLE_STEPS:
+        return []
+    log = analysis.log
+    meant = set(log.column(RequiresGradChanged, "tensor_id"))
+    meant |= {each for event in log.of(NoOptimizerFound) for each in event.tensor_ids}
+    meant |= graph.requires_grad.keys() - got.keys()
+    return [
+        each
+        for each in events[0].tensor_ids
+        if each in always - meant
+        and not evidence.writes_between(analysis.tensors[each].storage_id, events[0].seq, 1 << 62)
+    ]
+
+
+def _frozen_draft(evidence: Evidence, events: list[OptimizerStepped], frozen: list[int]) -> Draft:
+    analysis, name = evidence.analysis, events[0].optimizer_name
+    stepped = analysis.location(events[0].stack_id)
+    copies = [each for each in frozen if each in accumulations(evidence)]
+    chosen = copies or frozen
+    creator = analysis.creators.get(analysis.tensors[chosen[0]].storage_id or NO_ID)
+    made = creator.location if creator is not None else None
+    lines = optimizer_lines(evidence.user_files, {name}, analysis.user_stack(events[0].stack_id))
+    line = lines[0] if len(lines) == 1 else None
+    one = len(chosen) == 1
+    return Draft(
+        title=f"{name} never changes {_of_all(len(chosen), len(events[0].tensor_ids))}: "
+        f"{'it requires' if one else 'they require'} no gradient",
+        culprit=(line or made if copies else made or line) or stepped,
+        victim=stepped,
+        explanation=[
+            f"{name} stepped {len(events)} times:",
+            stepped,
+            f"{join_names([describe_tensor(analysis.tensors[each]) for each in chosen])}: "
+            "required no gradient in any step, and had none."
+            + (" The memory was made here:" if made is not None else ""),
+            made,
+            "Backward computes gradients for another tensor in the same memory, such as the one "
+            "that was detached."
+            if copies
+            else "Nothing else writes to it.",
+        ],
+        fix="# pass the tensor itself to the optimizer, not detach() or .data of it"
+        if copies
+        else "torch.zeros(..., requires_grad=True)  # or torch.nn.Parameter(...)",
+        confidence="hint",
+        evidence=(events[0],),
+        parameters=chosen,
+    )
+
+
+def _of_all(some: int, count: int) -> str:
+    if some == count:
+        return "its only tensor" if count == 1 else f"any of its {count} tensors"
+    return f"{some} of its {count} tensors"
 
 
 def _never_reached(evidence: Evidence, events: list[OptimizerStepped]) -> bool:
@@ -593,6 +720,8 @@ def _idle_draft(evidence: Evidence, events: list[OptimizerStepped]) -> Draft:
             + (
                 "copies of them, which were made here:"
                 if copy is not None
+                else "other tensors only: those of the optimizer require none."
+                if not any(map(evidence.causal_graph.updated_in, events))
                 else "other tensors only: the loss does not depend on those of the optimizer, or "
                 "it uses copies of them."
             ),
@@ -671,7 +800,7 @@ def _step_without_gradients(evidence: Evidence, lost: _Lost, count: int) -> Draf
             "They were filled with zeros before the step:"
             if lost.zeroed is not None
             else "They were removed before the step (.grad was None):",
-            cleared or "    (on a line that was not recorded)",
+            cleared or NOT_RECORDED,
             "The step had no gradients to apply:",
             stepped,
             f"The same happened in each of the {count} recorded steps." if count > 1 else "",

@@ -26,7 +26,13 @@ from autogradviz.diagnose.source.parameters_replaced_after_optimizer import (
     optimizer_lines,
     replacements_after,
 )
-from autogradviz.diagnose.text_formatting import in_module, join_names, short_location, slot_name
+from autogradviz.diagnose.text_formatting import (
+    NOT_RECORDED,
+    in_module,
+    join_names,
+    short_location,
+    slot_name,
+)
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -176,8 +182,6 @@ def _data_replaced(evidence: Evidence, node: Node, saved: SavedTensor, found: _R
 Changes: TypeAlias = dict[int, list[RequiresGradChanged]]
 """Changes of requires_grad, oldest first, by tensor."""
 
-_NOT_RECORDED: Final = "    (on a line that was not recorded)"
-
 
 @rule(
     "leaf-frozen-early",
@@ -241,7 +245,7 @@ def _frozen_early(
             f"{'it' if len(names) == 1 else 'them'}:",
             victim,
             "Then requires_grad was set to False:",
-            culprit or _NOT_RECORDED,
+            culprit or NOT_RECORDED,
             f"Backward ({short_location(backward)}) computed the gradient and discarded it: a "
             "leaf that requires no gradient accumulates none. Nothing is raised, and .grad does "
             "not change.",
@@ -291,9 +295,9 @@ def _left_frozen(
         victim=use,
         explanation=[
             f"One line froze {count} parameters:",
-            culprit or _NOT_RECORDED,
+            culprit or NOT_RECORDED,
             f"{len(thawed)} of them were unfrozen:",
-            _line(evidence, thaw) or _NOT_RECORDED,
+            _line(evidence, thaw) or NOT_RECORDED,
             "These were not, and have not learned since: "
             f"{join_names([evidence.analysis.leaf_name(t) for t in frozen])}.",
         ],
@@ -432,8 +436,8 @@ def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[Optimize
         victim=evidence.backward_line(unused[0].gradient.backward_id),
         explanation=[
             f"{join_names(names)}: backward computes {size} of gradients in each pass.",
-            f"{kinds} stepped. Neither it nor any other "
-            "optimizer of this process has these tensors. "
+            f"{kinds} stepped. Neither it nor any other optimizer of this process trains these "
+            "tensors. "
             + (
                 "Only copies write them."
                 if hidden is not None and hidden.copied
@@ -473,6 +477,16 @@ def _hidden(evidence: Evidence, unused: list[_Unused]) -> _Hidden | None:
     """Return why no optimizer has the first unused parameter, if the recording shows it."""
     analysis = evidence.analysis
     first = unused[0]
+    for step in evidence.causal_graph.steps:
+        if first.tensor_id in step.tensor_ids:  # a detached copy has the id of its original
+            stack = analysis.user_stack(step.stack_id)
+            lines = optimizer_lines(evidence.user_files, {step.optimizer_name}, stack)
+            return _Hidden(
+                lines[0] if len(lines) == 1 else None,
+                f"{step.optimizer_name} has a tensor in the memory of {first.name} that requires "
+                "no gradient and has none, such as detach() or .data of it:",
+                "# pass the parameter itself to the optimizer, not detach() or .data of it",
+            )
     creator = _creator(analysis, analysis.tensors[first.tensor_id])
     created = creator.location if creator is not None else None
     attribute = plain_leaf_line(evidence, first.name)

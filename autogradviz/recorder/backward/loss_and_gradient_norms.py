@@ -102,6 +102,9 @@ class GradientTable:
         """By the leaf of a whole parameter, the parameter that gets this rank's part."""
         self._callers: set[int] = set()  # threads that called the engine
         self._ever_reached: set[int] = set()  # leaves whose norms were read
+        self._zeros: set[int] = set()  # leaves of which the last gradient that was read is zero
+        self._values_read: set[int] = set()
+        self._bytes_read = 0
         self._found: set[int] = set()  # leaves with a gradient that no backward left
         self._opener = get_ident()  # the thread that probably ends the recording
         self._held: dict[int, tuple[int, torch.Tensor | float | None, int] | None] = {}
@@ -307,6 +310,7 @@ class GradientTable:
     def _emit_read(
         self, backward_id: int, tensor_id: int, place: Place, layout: int, norm: float | None
     ) -> None:
+        (self._zeros.add if norm == 0 and place == "gradient" else self._zeros.discard)(tensor_id)
         if layout == NO_LAYOUT:
             thread = self._session.threads.local.state.number
             self._emit_norm(thread, None, backward_id, tensor_id, place, norm)
@@ -331,22 +335,31 @@ class GradientTable:
                     self._found.add(tensor_id)
                     self._session.emit(GradientFound, tensor_id)
 
+    def read_parameters_of_zeros(self) -> None:
+        """Record the norms of the leaves whose last gradient was zero; the recording ends."""
+        with DisableTorchFunction(), below_autograd():
+            for tensor_id in sorted(self._zeros):
+                self._read_parameter(tensor_id)
+
     def read_parameters(self) -> None:
         """Record the norms of the leaves, by which the replicas of several ranks are compared."""
-        leaves = ((each, self._leaves.get(each)) for each in sorted(self._leaves.live_ids))
-        read = 0
         with DisableTorchFunction(), below_autograd():
-            for tensor_id, leaf in leaves:
-                if leaf is None or not leaf.requires_grad or not readable(leaf):
-                    continue
-                if not (leaf.is_cpu or self.reads_devices):
-                    continue
-                read += leaf.nbytes if leaf.is_cpu else 0
-                if read > MAX_BYTES:
-                    return
-                norm = float(torch.linalg.vector_norm(leaf, 2, dtype=_WIDEST.get(leaf.dtype)))
-                known = norm if isfinite(norm) else None
-                self._session.emit(ParameterNormRead, tensor_id, known)
+            for tensor_id in sorted(self._leaves.live_ids):
+                self._read_parameter(tensor_id)
+
+    def _read_parameter(self, tensor_id: int) -> None:
+        """Record the norm of a leaf once, unless too many bytes were read."""
+        leaf = self._leaves.get(tensor_id)
+        if leaf is None or tensor_id in self._values_read:
+            return
+        if not leaf.requires_grad or not readable(leaf) or not (leaf.is_cpu or self.reads_devices):
+            return
+        self._bytes_read += leaf.nbytes if leaf.is_cpu else 0
+        if self._bytes_read <= MAX_BYTES:
+            self._values_read.add(tensor_id)
+            norm = float(torch.linalg.vector_norm(leaf, 2, dtype=_WIDEST.get(leaf.dtype)))
+            known = norm if isfinite(norm) else None
+            self._session.emit(ParameterNormRead, tensor_id, known)
 
     def reached_parameters(self, known: AbstractSet[int], more: AbstractSet[int]) -> set[int]:
         """Return the live parameters that backwards reached, without the known ones.
@@ -383,6 +396,7 @@ class GradientTable:
             if self._leaves.get(tensor_id) is None:
                 self.reached.pop(tensor_id, None)
                 self._held.pop(tensor_id, None)
+        self._zeros &= self._leaves.live_ids
         del self._losses[:-MAX_LOSSES]
         del self._losses_of_step[:-MAX_LOSSES]
 

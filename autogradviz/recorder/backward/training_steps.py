@@ -27,9 +27,10 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from autogradviz.events import NoOptimizerFound, OptimizerStepped, StepEnded
+from autogradviz.events import FrozenTensorsFound, NoOptimizerFound, OptimizerStepped, StepEnded
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.support.objects import live_objects
@@ -110,11 +111,21 @@ class StepTable:
         with DisableTorchFunction():
             parameters = parameters_of(optimizer)
             tensor_ids = tuple([self._intern(parameter) for parameter in parameters])
+            frozen = [at for at, each in enumerate(parameters) if not is_trained(each)]
+            plain = [at for at in frozen if not isinstance(parameters[at], Parameter)]
             gradient_count = None
             if self._gradients.may_read():
                 gradient_count = sum([each.grad is not None for each in parameters])
-        self._optimized.update(tensor_ids)
+        # By position: a detached copy of a parameter has the same id.
+        skipped = frozenset(frozen)
+        self._optimized.update([e for at, e in enumerate(tensor_ids) if at not in skipped])
         self._may_search = True
+        if frozen:
+            self._session.emit(
+                FrozenTensorsFound,
+                tuple([tensor_ids[at] for at in frozen]),
+                tuple([tensor_ids[at] for at in plain]),
+            )
         self._session.emit(
             OptimizerStepped, type(optimizer).__name__, tensor_ids, gradient_count,
             stack_id=self._session.stack_id(),
@@ -131,7 +142,8 @@ class StepTable:
         self._searches += 1
         with DisableTorchFunction():
             for optimizer in live_optimizers():
-                self._optimized.update(map(self._intern, parameters_of(optimizer)))
+                trained = filter(is_trained, parameters_of(optimizer))
+                self._optimized.update(map(self._intern, trained))
         found -= self._optimized
         self._not_optimized |= found
         if found:
@@ -184,6 +196,11 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     """Return the tensors that an optimizer updates."""
     groups = vars(optimizer).get("param_groups", ())
     return [parameter for group in groups for parameter in group["params"]]
+
+
+def is_trained(tensor: torch.Tensor) -> bool:
+    """Return whether an optimizer can update a tensor: it requires a gradient, or has one."""
+    return tensor.requires_grad or tensor.grad is not None
 
 
 def _with_subclasses(kind: type) -> list[type]:

@@ -1,0 +1,237 @@
+"""Facts about numbers that losses and gradients are multiplied with before a step uses them.
+
+A number counts on the path from the loss to the step: where backward begins, and where the program
+scales ``.grad`` in place. The arguments of ops are recorded, so both are known without values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.analysis.formatting import percent, plural
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.evidence.gradient_lives import (
+    clipping_stacks,
+    gradient_lives,
+    gradient_storages,
+)
+from autogradviz.diagnose.fact import Fact
+from autogradviz.events import ArgumentsSeen, CollectiveCalled, OpCalled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.gradient_lives import GradientPart
+
+_DIVIDES: Final = frozenset({"div", "div_", "_foreach_div_"})
+_MULTIPLIES: Final = frozenset({"mul", "mul_", "_foreach_mul_"})
+_MEANS: Final = frozenset({
+    "mean", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "l1_loss", "smooth_l1_loss",
+    "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+})  # fmt: skip
+"""Ops whose result is a mean if it is a single number, up to the argument ``reduction``."""
+
+_NOT_A_HALF: Final = 3  # halves of means are part of many formulas
+_WINDOWS: Final = 2  # steps: what happens once may be meant
+
+
+class _Scaling(NamedTuple):
+    """An op that multiplied a loss or a gradient by one over a number."""
+
+    op: int
+    divisor: float
+    place: SourceLocation
+
+
+def find_scales(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+    """Yield facts about gradients that are scaled twice, and means divided by another number."""
+    if graph.steps and "ops" in evidence.recorded:
+        scales = _Scales(graph, evidence)
+        yield from scales.twice()
+        yield from scales.other_divisor()
+
+
+class _Scales:
+    def __init__(self, graph: CausalGraph, evidence: Evidence) -> None:
+        self._graph = graph
+        self._evidence = evidence
+        log = evidence.analysis.log
+        self._arguments = dict(log.fields(ArgumentsSeen, "arguments_id", "arguments"))
+        self._ids: list[int | None] = log.column(OpCalled, "arguments_id")
+        self._lives = gradient_lives(evidence)
+        self._of_root: dict[int, list[_Scaling]] = {}
+
+    def _divisor(self, index: int) -> float | None:
+        """Return the number that an op divides by; None if it is no product with a number."""
+        name = self._graph.op_names[index]
+        arguments_id = self._ids[index]
+        if name not in _DIVIDES | _MULTIPLIES or arguments_id is None:
+            return None
+        arguments = json.loads(self._arguments.get(arguments_id, "{}"))
+        given = [each for key, each in arguments.items() if key in {"other", "scalar"}]
+        if len(given) != 1 or not isinstance(given[0], int | float) or given[0] in {0, 1}:
+            return None
+        return float(given[0]) if name in _DIVIDES else 1 / given[0]
+
+    def _scaling(self, index: int) -> _Scaling | None:
+        divisor = self._divisor(index)
+        place = self._evidence.analysis.location(self._graph.stacks[index])
+        known = divisor is not None and place is not None
+        return _Scaling(index, divisor, place) if known else None  # type: ignore[arg-type]
+
+    def _of_loss(self, backward_id: int) -> list[_Scaling]:
+        """Return the products with a number at the end of the only loss of a backward."""
+        graph = self._graph
+        if backward_id not in self._of_root:
+            start = graph.backwards.get(backward_id)
+            roots = start.root_ids if start is not None else ()
+            at = graph.op_of_node.get(roots[0], NO_OP) if len(roots) == 1 else NO_OP
+            found = []
+            while at != NO_OP and (scaling := self._scaling(at)) is not None:
+                found.append(scaling)
+                at = graph.producers(at)[0]
+            self._of_root[backward_id] = found
+        return self._of_root[backward_id]
+
+    def _gradient_scalings(self) -> dict[int, list[_Scaling]]:
+        """Return the products with a number that the program wrote into each leaf's gradient."""
+        graph, evidence = self._graph, self._evidence
+        leaf_of = {s: leaf for leaf, found in gradient_storages(evidence).items() for s in found}
+        clips = clipping_stacks(evidence)
+        found: dict[int, list[_Scaling]] = defaultdict(list)
+        for index, written in enumerate(graph.written):
+            if not written or graph.phases[index] != "forward" or graph.stacks[index] in clips:
+                continue
+            leaves = {leaf_of[key] for key in map(graph.memory, written) if key in leaf_of}
+            if not leaves or evidence.analysis.in_optimizer(graph.stacks[index]):
+                continue
+            scaling = self._scaling(index)
+            for leaf in leaves if scaling is not None else ():
+                found[leaf].append(scaling)  # type: ignore[arg-type]
+        return found
+
+    def _of_window(
+        self, leaf: int, window: list[GradientPart], scalings: list[_Scaling]
+    ) -> list[_Scaling]:
+        """Return the scalings of a gradient between its last backward and the step."""
+        seqs, last = self._graph.op_seqs, window[-1].seq
+        later = (e.seq for e in self._graph.steps if e.seq > last and leaf in e.tensor_ids)
+        until = next(later, last)
+        return [each for each in scalings if last < seqs[each.op] < until]
+
+    def twice(self) -> Iterator[Fact]:
+        """Yield a fact for each pair of lines that divide the same gradient by the same number.
+
+        The first line may divide the loss. Between ranks, one of the two may be their number.
+        """
+        if self._evidence.analysis.log.of(CollectiveCalled):
+            return
+        groups: dict[tuple[SourceLocation, SourceLocation, float], dict[int, int]] = defaultdict(
+            lambda: defaultdict(int)
+        )
+        for leaf, scalings in self._gradient_scalings().items():
+            for window in self._lives[leaf].windows if leaf in self._lives else ():
+                own = self._of_window(leaf, window, scalings)
+                for pair in _pairs([*self._of_loss(window[-1].backward_id), *own], own):
+                    groups[pair][leaf] += 1
+        for (first, second, divisor), counts in groups.items():
+            leaves = {leaf for leaf, count in counts.items() if count >= _WINDOWS}
+            if leaves:
+                yield self._twice(first, second, divisor, leaves)
+
+    def _twice(
+        self, first: SourceLocation, second: SourceLocation, divisor: float, leaves: set[int]
+    ) -> Fact:
+        share = self._graph.share(leaves)
+        number = _number(divisor)
+        return Fact(
+            slug="gradient-scaled-twice",
+            mechanism="change",
+            culprit=second,
+            effect=f"the gradients of {plural(len(leaves), 'parameter')} ({percent(share)} of the "
+            f"elements) are {number} twice before a step uses them",
+            weight=weight("scaled twice", share),
+            explanation=[
+                f"The loss or its gradient is {number} here:",
+                first,
+                "and again here, before the step:",
+                second,
+            ],
+            parameters=tuple(sorted(leaves)),
+            share=share,
+            others=(first,),
+            fix="# leave one of them out",
+        )
+
+    def other_divisor(self) -> Iterator[Fact]:
+        """Yield a fact for each line that divides a mean by another number than that of backwards.
+
+        Each step uses the sum of the same number of them.
+        """
+        groups: dict[tuple[SourceLocation, float, int], set[int]] = defaultdict(set)
+        for leaf, life in self._lives.items():
+            counts = [len({part.backward_id for part in window}) for window in life.windows]
+            usual = max(counts, key=counts.count, default=0)
+            if counts.count(usual) < _WINDOWS:
+                continue
+            window = next(
+                w for w, count in zip(life.windows, counts, strict=True) if count == usual
+            )
+            found = [self._mean_divided(part.backward_id) for part in window]
+            if found[0] is not None and found.count(found[0]) == len(found):
+                place, divisor = found[0]
+                if divisor != usual and (usual > 1 or divisor >= _NOT_A_HALF):
+                    groups[place, divisor, usual].add(leaf)
+        for (place, divisor, usual), leaves in groups.items():
+            yield self._divided(place, divisor, usual, leaves)
+
+    def _mean_divided(self, backward_id: int) -> tuple[SourceLocation, float] | None:
+        """Return the line that divides the mean of a loss by a whole number, with the number."""
+        found = self._of_loss(backward_id)
+        if len(found) != 1 or self._graph.op_names[found[0].op] not in _DIVIDES:
+            return None
+        made = self._graph.producers(found[0].op)[0]
+        is_mean = made != NO_OP and self._graph.op_names[made] in _MEANS
+        whole = found[0].divisor == int(found[0].divisor) and found[0].divisor > 1
+        return (found[0].place, found[0].divisor) if is_mean and whole else None
+
+    def _divided(self, place: SourceLocation, divisor: float, usual: int, leaves: set[int]) -> Fact:
+        share = self._graph.share(leaves)
+        return Fact(
+            slug="accumulation-divisor",
+            mechanism="mix",
+            culprit=place,
+            effect=f"a mean is divided by {divisor:g}, and each step uses the gradient of "
+            f"{plural(usual, 'backward')}: {plural(len(leaves), 'parameter')} "
+            f"({percent(share)} of the elements)",
+            weight=weight("other divisor"),
+            explanation=[
+                f"This line divides the mean of a loss by {divisor:g}:",
+                place,
+                f"Each step uses {usual} of these gradients, so it is {usual / divisor:.2g} times "
+                "their mean.",
+            ],
+            parameters=tuple(sorted(leaves)),
+            share=share,
+            fix="# divide by the number of backwards before each step",
+        )
+
+
+def _pairs(
+    scalings: list[_Scaling], later: list[_Scaling]
+) -> Iterator[tuple[SourceLocation, SourceLocation, float]]:
+    """Yield pairs of lines that scale by the same number, the second among the later ones."""
+    for place, one in enumerate(scalings):
+        for other in scalings[place + 1 :]:
+            if other in later and one.divisor == other.divisor and one.place != other.place:
+                yield one.place, other.place, one.divisor
+
+
+def _number(divisor: float) -> str:
+    return f"divided by {divisor:g}" if divisor > 1 else f"multiplied by {1 / divisor:g}"

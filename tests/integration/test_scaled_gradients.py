@@ -1,0 +1,206 @@
+"""Numbers by which losses and gradients are divided, and clipping inside an accumulation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import autogradviz
+
+SLUGS = {
+    "accumulation-divisor", "gradient-scaled-twice", "clip-while-accumulating",
+    "gradients-discarded",
+}  # fmt: skip
+PARTS = 4
+
+
+def train(model, loss_of, before_step, after_backward=lambda model: None):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in range(2 * PARTS):
+        loss_of(model(torch.rand(2, 3)).square()).backward()
+        after_backward(model)
+        if batch % PARTS == PARTS - 1:
+            before_step(model)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def found(work, **options):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    with autogradviz.record(model, **options) as trace:
+        work(model)
+    return [(f.slug, f.culprit.text, f.confidence) for f in trace.diagnose() if f.slug in SLUGS]
+
+
+def mean_of_parts(values):
+    return values.mean() / PARTS
+
+
+def sum_of_samples(values):
+    return values.sum() / 2
+
+
+def keep(model):
+    pass
+
+
+def clip(model):
+    nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # <-- named
+
+
+def divide_again(model):
+    for parameter in model.parameters():
+        parameter.grad.div_(PARTS)  # <-- named
+
+
+def multiply_again(model):
+    for parameter in model.parameters():
+        parameter.grad *= 1 / PARTS  # <-- named
+
+
+def divide_all_again(model):
+    torch._foreach_div_([each.grad for each in model.parameters()], PARTS)  # <-- named
+
+
+def divide_by_number_of_samples(model):
+    for parameter in model.parameters():
+        parameter.grad.div_(2)
+
+
+def eighth_of_mean(values):
+    return values.mean() / 8  # <-- named
+
+
+def averaged_twice(model):
+    train(model, mean_of_parts, divide_again)
+
+
+def averaged_twice_by_a_factor(model):
+    train(model, mean_of_parts, multiply_again)
+
+
+def averaged_twice_at_once(model):
+    train(model, mean_of_parts, divide_all_again)
+
+
+def divided_by_another_number(model):
+    train(model, eighth_of_mean, keep)
+
+
+def stepped_after_each_backward(model):
+    """Divide for an accumulation that never happens."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(8):
+        loss = model(torch.rand(2, 3)).square().mean() / PARTS  # <-- named
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def clipped_after_each_backward_of_one_step(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(PARTS):
+        mean_of_parts(model(torch.rand(2, 3)).square()).backward()
+        clip(model)
+    optimizer.step()
+
+
+def clipped_after_each_backward(model):
+    train(model, mean_of_parts, keep, clip)
+
+
+def cleared_part(model):
+    """Clear the bias after each backward, and step with it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.rand(2, 3)).square().mean().backward()
+        model.bias.grad.zero_()  # <-- named
+        optimizer.step()
+
+
+WRONG = {
+    averaged_twice: "gradient-scaled-twice",
+    averaged_twice_by_a_factor: "gradient-scaled-twice",
+    averaged_twice_at_once: "gradient-scaled-twice",
+    divided_by_another_number: "accumulation-divisor",
+    clipped_after_each_backward: "clip-while-accumulating",
+    clipped_after_each_backward_of_one_step: "clip-while-accumulating",
+    stepped_after_each_backward: "accumulation-divisor",
+    cleared_part: "gradients-discarded",
+}
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+@pytest.mark.parametrize("work", WRONG)
+def test_mistake_is_a_hint_at_its_line(native, work, engine):
+    [(slug, line, confidence)] = found(work, engine=engine)
+    assert (slug, confidence) == (WRONG[work], "hint")
+    assert line.endswith("# <-- named")
+
+
+def averaged_in_the_loss(model):
+    train(model, mean_of_parts, keep)
+
+
+def averaged_in_the_gradient(model):
+    train(model, torch.mean, divide_again)
+
+
+def sum_over_samples(model):
+    train(model, sum_of_samples, keep)
+
+
+def averaged_over_samples_and_parts(model):
+    train(model, mean_of_parts, divide_by_number_of_samples)
+
+
+def clipped_before_the_step(model):
+    train(model, mean_of_parts, clip)
+
+
+def weighted_mean(model):
+    train(model, lambda values: 0.5 * values.mean(), keep)
+
+
+def bias_of_some_steps(model):
+    """Clear the bias in one of four steps, as a regularizer may."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(torch.rand(2, 3)).square().mean().backward()
+        if step == 2:
+            model.bias.grad.zero_()
+        optimizer.step()
+
+
+def scaled_and_unscaled(model):
+    """Scale the loss by hand, and divide the gradients by it once."""
+
+    def unscale(model):
+        for parameter in model.parameters():
+            parameter.grad.div_(128)
+
+    train(model, lambda values: values.mean() * 128, unscale)
+
+
+def half_of_a_mean(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        (model(torch.rand(2, 3)).square().mean() / 2).backward()
+        optimizer.step()
+
+
+CORRECT = [
+    half_of_a_mean,
+    averaged_in_the_loss, averaged_in_the_gradient, sum_over_samples, clipped_before_the_step,
+    averaged_over_samples_and_parts, weighted_mean, bias_of_some_steps, scaled_and_unscaled,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("work", CORRECT)
+def test_correct_accumulation_has_no_finding(work):
+    assert found(work) == []
