@@ -20,6 +20,7 @@ _NAMES_BY_MODULE = {
     "diagnose": "CulpritRun Finding",
     "diagnose.change": "Change",
     "diagnose.evidence.gradient_lives": "FailedFact",
+    "diagnose.evidence.memory_holders": "MemoryHolder MemoryHolders",
     "diagnose.evidence.tensor_values": "NotFiniteEntry NotFiniteLedger",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "

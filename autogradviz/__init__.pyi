@@ -41,6 +41,8 @@ from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
 from autogradviz.diagnose.change import Change as Change
 from autogradviz.diagnose.evidence.gradient_lives import FailedFact as FailedFact
+from autogradviz.diagnose.evidence.memory_holders import MemoryHolder as MemoryHolder
+from autogradviz.diagnose.evidence.memory_holders import MemoryHolders as MemoryHolders
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteEntry as NotFiniteEntry
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteLedger as NotFiniteLedger
 from autogradviz.distributed_runs import FirstDifference as FirstDifference

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.analysis.selective_checkpoints import SelectivePolicy
     from autogradviz.causes import Explanation
+    from autogradviz.diagnose.evidence.memory_holders import MemoryHolders
     from autogradviz.diagnose.evidence.tensor_values import NotFiniteLedger
     from autogradviz.diagnose.fact import Fact
     from autogradviz.event_log import Log
@@ -394,6 +395,39 @@ class Trace:
         from autogradviz.analysis.memory_by_kind import measure_memory
 
         return measure_memory(self.analysis, device=device, as_plain=True)
+
+    def memory_holders(self) -> MemoryHolders:
+        """Return the objects that kept memory alive, each with the bytes that only it kept.
+
+        Lists, attributes, closures, caches, exceptions, graphs, and cycles that Python's garbage
+        collector does not see. Parameters, gradients and the state of optimizers are left out.
+        They are read before backward 1, 2, 4, 8 and so on, when the recording ends, and when an
+        allocation fails. Of these moments, the one with the most memory is returned.
+
+        Returns:
+            The holders, with the statements that stored into them: ``print`` lists them.
+
+        Raises:
+            ValueError: if the recording was made without ``memory=True``, and no allocation failed.
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> history = []
+            >>> with autogradviz.record(model, memory=True) as recorded:
+            ...     for _ in range(4):
+            ...         history.append(model(x))
+            ...         history[-1].sum().backward()
+            >>> recorded.memory_holders().rows[0].path.endswith("list of 4")
+            True
+        """
+        from autogradviz.diagnose.evidence.facts import Evidence
+        from autogradviz.diagnose.evidence.memory_holders import memory_holders
+
+        found = memory_holders(Evidence(self.analysis))
+        if found is None:
+            message = "no holders of memory were recorded; record with record(model, memory=True)"
+            raise ValueError(message)
+        return found
 
     def transfers(self) -> list[Transfer]:
         """Return the copies between the host and accelerators by line, the largest first.

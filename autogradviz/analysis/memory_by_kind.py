@@ -22,6 +22,9 @@ Under a dispatch mode, PyTorch's engine adds two gradients out of place; else it
 nothing else refers to the memory of the first one. If that dies as soon as the operator has
 returned, nothing did, unless it is a view, which keeps its base. So the sum takes its place here,
 if the plain program is asked about.
+
+The same is true of nodes that fill a tensor of zeros with the gradient of what was picked from a
+larger tensor: that of ``index_select`` calls ``index_add`` under a mode, else ``index_add_``.
 """
 
 from __future__ import annotations
@@ -63,6 +66,10 @@ _LASTING: Final[tuple[tuple[str, MemoryKind], ...]] = (
     ("gradient", "gradients"),
     ("parameter", "parameters"),
 )
+_FILLING: Final = frozenset(
+    {"aten.index_add.default", "aten.scatter_add.default", "aten.scatter.src",
+     "aten.index_put.default"}
+)  # fmt: skip
 _SHOWN: Final = 8
 
 
@@ -412,17 +419,33 @@ def sums_in_place(analysis: Analysis) -> Iterator[tuple[int, int]]:
     }
     pairs = zip_longest(analysis.ops, analysis.ops[1:])
     for op, then in reversed([*pairs]):  # a sum of three is received; that of two is its operand
-        if op.overload != "aten.add.Tensor" or op.phase == "forward" or not op.outputs:
+        if op.phase == "forward" or not op.outputs or not op.inputs:
             continue
         operand, result = op.inputs[0], op.outputs[0].storage_id
         first = operand.storage_id
-        if first is None or result not in received or operand.tensor_id in views:
+        if op.overload == "aten.add.Tensor":
+            if result not in received or operand.tensor_id in views:
+                continue
+        elif not _fills_zeros(analysis, op):
+            continue
+        if first is None:
             continue
         end = died.get(first)
         is_last = end is not None and op.seq < end and (then is None or end < then.seq)
         if result is not None and end is not None and is_last:
             received.add(first)
             yield result, end
+
+
+def _fills_zeros(analysis: Analysis, op: Op) -> bool:
+    """Return whether an operator of a node of PyTorch fills a tensor of zeros, out of place."""
+    if op.overload not in _FILLING or op.backward_node_id is None:
+        return False
+    node = analysis.graph.nodes.get(op.backward_node_id)
+    storage_id = op.inputs[0].storage_id
+    zeros = None if storage_id is None else analysis.creators.get(storage_id)
+    made_here = zeros is not None and zeros.backward_node_id == op.backward_node_id
+    return made_here and node is not None and node.name[-1:].isdigit()  # no custom Function
 
 
 def _deaths(analysis: Analysis) -> dict[int, int]:

@@ -101,6 +101,8 @@ from autogradviz.events.hooks import HookRan as HookRan
 from autogradviz.events.hooks import HookRegistered as HookRegistered
 from autogradviz.events.memory import HeldAs as HeldAs
 from autogradviz.events.memory import MemoryHeld as MemoryHeld
+from autogradviz.events.memory import MemoryHolderFound as MemoryHolderFound
+from autogradviz.events.memory import MemoryHoldersRead as MemoryHoldersRead
 from autogradviz.events.memory import OptimizerAlive as OptimizerAlive
 from autogradviz.events.memory import OutOfMemory as OutOfMemory
 from autogradviz.events.memory import OutOfMemoryLeft as OutOfMemoryLeft

@@ -48,6 +48,7 @@ from autogradviz.recorder.out_of_memory.failures import (
     observe_allocation_failures,
 )
 from autogradviz.recorder.owners.find_owners import HeldGraphs
+from autogradviz.recorder.owners.memory_holders import MemoryHolders
 from autogradviz.recorder.placement_changes import observe_placements
 from autogradviz.recorder.raised_errors import describe, explained_error
 from autogradviz.recorder.saved_tensors.hooks import (
@@ -111,6 +112,8 @@ class HookPoints:
             session, self.tensors, self.modules, self._walk_before_backward,
             self.gradients.may_read,
         )  # fmt: skip
+        self.memory_holders = MemoryHolders(session, self.tensors)
+        self.failures.on_held = self.memory_holders.read
         self.live_memory: LiveMemory | None = None
         if session.with_memory:
             self.live_memory = LiveMemory(session, self.tensors, self.gradients.may_read)
@@ -127,6 +130,7 @@ class HookPoints:
         )  # fmt: skip
         self.backwards.on_error = self.failures.raised
         if self.live_memory is not None:
+            self.backwards.on_begin = self.memory_holders.before_backward
             self.backwards.on_end = self.live_memory.read_gradients
             self.steps.on_stepped = self.live_memory.read_state
         self.compilers = CompilerObserver(session, self.tensors, self.nodes)
@@ -212,6 +216,7 @@ class HookPoints:
             self.gradients.reads_devices = False
         if self.live_memory is not None:
             guarded("memory", self.live_memory.finish)
+            guarded("owners", self.memory_holders.read)
         if self.device_times is not None:
             guarded("device_time", self.device_times.finish)
         guarded("nodes", self._walk_recent)

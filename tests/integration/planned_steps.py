@@ -203,6 +203,21 @@ def gradient_sums() -> Any:
     return _train(model, optimizer, torch.rand(256, 8))
 
 
+def rows_and_columns() -> Any:
+    """Rows and entries that are picked: backward fills a tensor of zeros in place."""
+    weight = nn.Parameter(torch.rand(1024, 512))
+    some = torch.arange(0, 1024, 64)
+    for pick in (
+        lambda: weight.index_select(0, some),
+        lambda: weight.gather(0, some.expand(512, 16).t()),
+        lambda: weight.max(0).values,
+        lambda: weight[some, some // 2],
+    ):
+        pick().sum().backward()
+        weight.grad = None
+    return weight
+
+
 def gpt_checkpointed() -> Any:
     """Each block is checkpointed."""
     model = GPT(512, 128, 4, 4, run=partial(checkpoint, use_reentrant=False))
@@ -245,6 +260,6 @@ def gpt_bfloat16() -> Any:
 
 STEPS = [
     mlp_sgd, mlp_momentum, mlp_adamw, adamw_foreach, cnn, lstm, gru_cell, gpt, gpt_tied,
-    gpt_accumulated, wide_embedding, gradient_sums, gpt_checkpointed, gpt_reentrant,
-    gpt_selective, gpt_bfloat16,
+    gpt_accumulated, wide_embedding, gradient_sums, rows_and_columns, gpt_checkpointed,
+    gpt_reentrant, gpt_selective, gpt_bfloat16,
 ]  # fmt: skip

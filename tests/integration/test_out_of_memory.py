@@ -11,6 +11,7 @@ import torch
 
 import autogradviz
 from autogradviz import events
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.analysis.memory_at_failure import memory_at_failure, result_nbytes
 
 TOO_MANY = 1 << 60
@@ -104,6 +105,21 @@ def test_bytes_of_each_kind_are_those_of_the_tensors(engine):
     assert memory.nbytes("optimizer state") >= 2 * size
     assert memory.unaccounted is None
     assert memory.requested == TOO_MANY
+
+
+def test_what_keeps_memory_of_earlier_micro_batches_is_named(engine):
+    net, outputs = model(), []
+    with contextlib.suppress(RuntimeError), autogradviz.record(net, engine=engine) as trace:
+        for _ in range(3):
+            y = net(torch.rand(10 * SIZE, SIZE))
+            y.sum().backward()
+            outputs.append(y.detach())
+        allocate()
+    finding = trace.diagnose()[0]
+    assert finding.slug == "out-of-memory"
+    nbytes = format_bytes(2 * 4 * 10 * SIZE * SIZE)  # y has the third one too
+    assert f"{nbytes} of these were kept by list of 3 alone" in finding.explanation
+    assert "outputs.append(y.detach())" in finding.explanation
 
 
 def test_recording_without_ops_has_the_same_bytes(engine):

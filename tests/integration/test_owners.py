@@ -243,5 +243,5 @@ def test_owner_of_a_deep_graph_is_found_with_few_searches_of_the_heap(weight):
     assert [each.text for each in found.paths if each.root.startswith("global KEPT")] == [
         "list[0] > Tensor.grad_fn > AddBackward0 > 497 nodes > AddBackward0"
     ]
-    assert search._searches <= 5
+    assert search.searches <= 5
     search.clear()

@@ -56,6 +56,7 @@ PLAIN_NUMBERS = {
     "unverified_count", "strides", "storage_offset", "address", "wall_ns",
     "stream", "device_start_ns", "device_end_ns", "submitted_start_ns", "submitted_end_ns",
     "clock_start_ns", "clock_end_ns", "other_stream",
+    "reading", "held_nbytes", "entries", "count",
 }  # fmt: skip
 TEXT_IDS = {"compile_id", "failed_compile_id"}
 """PyTorch's own names of compilations, which are text and refer to no definition."""

@@ -125,6 +125,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "live",
         "log",
         "memory_by_kind",
+        "memory_holders",
         "not_finite",
         "phase_times",
         "plot_gradients",

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 import autogradviz
 from autogradviz.errors import StepNeedsValuesError
-from tests.allocated_peak import allocated_peak
+from tests.allocated_peak import allocated_peaks
 from tests.storage_count import live_bytes
 from tests.zoo.training import start
 
@@ -47,7 +47,7 @@ def _compare(name: str, variant: str, optimizer: str) -> dict:
     """Return bytes of saved tensors and of the peak: planned, and those of the training itself.
 
     The peak of the training is that of PyTorch's CPU allocator, which has the buffers inside of
-    kernels too.
+    kernels too; "tensors" is without these.
     """
 
     def training():
@@ -65,7 +65,9 @@ def _compare(name: str, variant: str, optimizer: str) -> dict:
         return row | {"failed": f"{type(error).__name__}: {error}"[:300]}
     with autogradviz.record(engine="python") as recorded:
         training()
+    measured = allocated_peaks(training)
     return row | {
         "saved": [plan.saved_bytes().saved, recorded.saved_bytes().saved],
-        "peak": [plan.memory_by_kind().peak.total, allocated_peak(training)],
+        "peak": [plan.memory_by_kind().peak.total, measured.allocated],
+        "tensors": measured.tensors,
     }

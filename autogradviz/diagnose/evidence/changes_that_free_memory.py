@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.change import Change
+from autogradviz.diagnose.evidence.memory_holders import holder_at_failure
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.writes import writes
 from autogradviz.events import GradAccumulated, ModuleEntered, OldGraphHeld
@@ -118,6 +119,9 @@ def _node_ran(step: StepMemory, saved: SavedTensor | None) -> bool:
 
 def kept_at(evidence: Evidence, step: StepMemory) -> SourceLocation | None:
     """Return the line that keeps tensors of earlier steps, else the one that computed most."""
+    holder = holder_at_failure(evidence, step.memory.failure.seq)
+    if holder is not None and holder.stored_at is not None:
+        return holder.stored_at
     for event in step.analysis.log.of(OldGraphHeld):
         for name in _names(f"{event.owner_root}.{event.owner_path}"):
             lines = [

@@ -15,6 +15,7 @@ from autogradviz.diagnose.blame.gradient_is_none import (
 from autogradviz.diagnose.evidence.changes_that_free_memory import find_changes
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.evidence.memory import StepMemory
+from autogradviz.diagnose.evidence.memory_holders import holder_at_failure
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
 from autogradviz.diagnose.evidence.tensor_values import (
     failed_op,
@@ -273,6 +274,7 @@ def _gradient_is_none(evidence: Evidence) -> Draft:
 
 
 _PLACES = 3  # of saved tensors that are named
+_LEAST_HELD = 0.02  # of the memory in use; a holder of less is not named
 _KINDS: tuple[tuple[HeldKind, str], ...] = (
     ("parameters", "parameters and buffers"),
     ("gradients", "gradients"),
@@ -362,6 +364,15 @@ def _explanation(
     old = sum(each.nbytes for each in step.old)
     if old:
         lines.append(f"{format_bytes(old)} of these are of earlier steps.")
+    holder = holder_at_failure(evidence, memory.failure.seq)
+    if holder is not None and holder.nbytes >= _LEAST_HELD * memory.total:
+        lines += [
+            f"{format_bytes(holder.nbytes)} of these were kept by {holder.path} alone "
+            f"({holder.root}), {format_bytes(holder.earlier_nbytes)} of them from before the last "
+            f"backward{', stored by this line:' if holder.stored_at is not None else '.'}",
+            holder.stored_at,
+        ]
+    elif old:
         lines.append(owner_of_old_graph(evidence.analysis))
     if memory.is_larger_than_device:
         lines.append("Nothing that could be freed makes room for it.")

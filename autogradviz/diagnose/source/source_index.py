@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_FILES_KEPT: Final = 400
 """Files whose syntax trees are kept from one diagnosis to the next."""
 
+_CONTAINERS: Final = frozenset({"dict", "list", "set", "deque", "ordereddict", "defaultdict"})
 _BEGINS: Final = re.compile(r"([A-Za-z_]\w*)\s*=[^=]")
 
 _read: dict[str, list[str]] = {}
@@ -119,6 +120,20 @@ def simple_statements(place: SourceLocation) -> list[ast.stmt]:
         and function.rpartition(".")[2] == place.function.replace("<module>", "").rpartition(".")[2]
         and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
     ]
+
+
+def assigns_content(place: SourceLocation) -> bool:
+    """Return whether a line assigns a value that is no constant and no new, empty container."""
+    values = [getattr(each, "value", None) for each in simple_statements(place)]
+    return any(each is not None and not _is_empty(each) for each in values)
+
+
+def _is_empty(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        name = last_name(value.func).lower()
+        return name in _CONTAINERS and (not value.args or name == "defaultdict")
+    inner = getattr(value, "elts", getattr(value, "keys", None))
+    return isinstance(value, ast.Constant) or inner == []
 
 
 @cache

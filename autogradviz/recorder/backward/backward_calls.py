@@ -75,6 +75,7 @@ class BackwardTable:
         """The ``GradientWatch``, if fingerprints begin when a gradient is not finite."""
         self.on_error: Callable[[BaseException], None] = _ignore
         """Called with each exception that leaves the engine."""
+        self.on_begin: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
         """Called when an outermost backward has returned."""
         self.failed_in: dict[int, tuple[int, int] | None] = {}
@@ -105,6 +106,8 @@ class BackwardTable:
                 )
             if not open_calls:
                 self._steps.backward_began()
+                if self.on_begin is not None:
+                    session.guarded("owners", self.on_begin)
             open_calls[call.backward_id] = call
             nodes = self._nodes
             # The objects created here stay: a collection would only cost time.

@@ -76,6 +76,8 @@ class AllocationFailures:
         self._last: tuple[int, str] | None = None  # the last exception: its address and message
         self._last_seq = 0  # its event
         self._last_op: int | None = None
+        self.on_held: Callable[[int], None] | None = None
+        """Called with the event of a failure, once what keeps memory alive can be read."""
         session.on_failed_op = self._op_failed
 
     def _op_failed(self, error: BaseException, op_seq: int, stack_id: int | None) -> None:
@@ -141,6 +143,8 @@ class AllocationFailures:
         if self._count <= _MOST or always:
             with DisableTorchFunction(), collector_waiting():
                 self._emit_held(alive)
+            self._gradients_due = True
+            self._emit_gradients()
 
     def _emit_held(self, alive: list[int]) -> None:
         """Record the live tensors, one for each storage, by what they are."""
@@ -152,8 +156,6 @@ class AllocationFailures:
             nbytes = sum(each.nbytes for each in state_of(optimizer))
             name = type(optimizer).__name__
             self._session.emit(OptimizerAlive, self._last_seq, name, ids, nbytes)
-        self._gradients_due = True
-        self._emit_gradients()
 
     def _emit_gradients(self) -> None:
         """Record the live gradients, as soon as no other thread may write any."""
@@ -161,6 +163,8 @@ class AllocationFailures:
             self._gradients_due = False
             with DisableTorchFunction():
                 self._emit_kind("gradient", live_gradients(), ())
+            if self.on_held is not None:
+                self._session.guarded("owners", self.on_held, self._last_seq)
 
     def _emit_kind(
         self, held_as: HeldAs, tensors: Iterable[torch.Tensor], more: Iterable[int]

@@ -139,31 +139,75 @@ def find_owners(
     return Search(paths, own.is_complete and found.is_complete)
 
 
-class _Search:
+class OwnerSearch:
+    """Finds the owners of objects, in Python and in C++. It holds all of them."""
+
+    def __init__(self, targets: list[Any], graph: GraphOwners) -> None:
+        """Begin with some objects, whose owners in C++ have been read."""
+        self.objects: list[Any] = targets
+        self.places = {id(each): place for place, each in enumerate(targets)}
+        self.roots = Roots()
+        self.graph = graph
+        self.of_recorder: set[int] = set()
+        """The addresses of objects to which objects of the recorder refer."""
+        self.searches = 0
+        """How often the heap was searched."""
+
+    def clear(self) -> None:
+        """Forget all objects."""
+        self.objects.clear()
+        self.graph.clear()
+
+    def owners_of(self, places: list[int]) -> Iterator[tuple[Any, Any, str | None]]:
+        """Yield each owner of some objects, what it owns, and the part of it that C++ knows."""
+        # First of all: what was yielded last is in a variable of the caller, which counts as one.
+        values = [self.objects[place] for place in places if self._may_have_owners(place)]
+        for place in places:
+            value = self.objects[place]
+            if _is_table_of_hooks(value):
+                self.graph.read_hooks()
+            for owner, label in self.graph.of(value):
+                yield owner, value, label
+        if values:
+            self.searches += 1
+            skip = {id(self.objects), id(self.graph.held), id(values)}
+            for owner, owned in referrers(values, skip, self.of_recorder):
+                if id(owner) not in self.roots.running:
+                    yield owner, owned, None
+
+    def add(self, value: Any) -> int:
+        """Add an object; return its place."""
+        place = self.places[id(value)] = len(self.objects)
+        self.objects.append(value)
+        return place
+
+    def _may_have_owners(self, place: int) -> bool:
+        """Return whether Python objects may own an object: most nodes are only in our lists."""
+        owned_by_us = sys.getrefcount(self.objects[place]) <= _OUR_REFERENCES
+        return not (owned_by_us and is_node(self.objects[place]))
+
+
+def _is_table_of_hooks(value: Any) -> bool:
+    """Return whether an object may be a container of hooks, which a node or tensor has in C++."""
+    return has_type(value, dict) and all(type(key) is int for key in list(dict.keys(value)))
+
+
+class _Search(OwnerSearch):
     def __init__(
         self, target: Any, deadline: float, most: int, graph: GraphOwners | None = None
     ) -> None:
+        super().__init__([target], GraphOwners(target, deadline) if graph is None else graph)
         self._deadline = deadline
         self._most = most
-        self._objects: list[Any] = [target]
-        self._places = {id(target): 0}
         self._owned = [0]  # by owner, what it owns
         self._labels = [""]
         self._paths: dict[str, Path] = {}
         self._cycle: Path | None = None
-        self._roots = Roots()
-        self._searches = 0  # of the heap
-        self._graph = GraphOwners(target, deadline) if graph is None else graph
-
-    def clear(self) -> None:
-        """Forget all objects."""
-        self._objects.clear()
-        self._graph.clear()
 
     def run(self) -> Search:
         """Search until the time or the owners end, or enough roots are found."""
-        level, is_complete = [0], self._graph.is_complete
-        while level and self._searches < _DEEPEST:
+        level, is_complete = [0], self.graph.is_complete
+        while level and self.searches < _DEEPEST:
             if sum(bool(p.steps) for p in self._paths.values()) >= self._most:
                 break
             if thread_time() > self._deadline or len(level) > _WIDEST:
@@ -177,51 +221,27 @@ class _Search:
     def _climb(self, level: list[int]) -> list[int]:
         """Return the new owners of some objects; add the paths of those that have a root."""
         for place in level:
-            root = self._roots.of(self._objects[place])
+            root = self.roots.of(self.objects[place])
             if root:
                 self._add_path(root, place)
         found, owned_by_any = [], set[int]()
-        for owner, owned, label in self._owners_of(level):
-            place = self._places[id(owned)]
+        for owner, owned, part in self.owners_of(level):
+            place = self.places[id(owned)]
             owned_by_any.add(place)
-            root = self._roots.of_owner(owner, label)
+            root = self.roots.of_owner(owner, owned)
             if root:
                 self._add_path(root, place)
-            elif id(owner) == id(self._objects[0]):
+            elif id(owner) == id(self.objects[0]):
+                label = label_of(owner, owned) if part is None else part
                 self._cycle = self._cycle or self._path(_CYCLE, place, label)
-            elif id(owner) not in self._places:
-                self._places[id(owner)] = len(self._objects)
-                found.append(len(self._objects))
-                self._objects.append(owner)
+            elif id(owner) not in self.places:
+                found.append(self.add(owner))
                 self._owned.append(place)
-                self._labels.append(label)
+                self._labels.append(label_of(owner, owned) if part is None else part)
         for place in level:
-            if place and place not in owned_by_any and self._is_dead_end(place):
+            if place and place not in owned_by_any and _is_table_of_hooks(self.objects[place]):
                 self._add_path("hooks of a node or tensor, in C++", place)
         return found
-
-    def _owners_of(self, places: list[int]) -> Iterator[tuple[Any, Any, str]]:
-        # First of all: what was yielded last is in a variable of the caller, which counts as one.
-        values = [self._objects[place] for place in places if self._may_have_owners(place)]
-        for place in places:
-            value = self._objects[place]
-            for owner, label in self._graph.of(value):
-                yield owner, value, label
-        if values:
-            self._searches += 1
-            skip = {id(self._objects), id(self._graph.held), id(values)}
-            for owner, owned in referrers(values, skip):
-                yield owner, owned, label_of(owner, owned)
-
-    def _may_have_owners(self, place: int) -> bool:
-        """Return whether Python objects may own an object: most nodes are only in our lists."""
-        owned_by_us = sys.getrefcount(self._objects[place]) <= _OUR_REFERENCES
-        return not (owned_by_us and is_node(self._objects[place]))
-
-    def _is_dead_end(self, place: int) -> bool:
-        """Return whether an object that nothing seems to own is a container of hooks."""
-        value = self._objects[place]
-        return has_type(value, dict) and all(type(key) is int for key in list(dict.keys(value)))
 
     def _add_path(self, root: str, place: int) -> None:
         if root not in self._paths:
@@ -231,10 +251,10 @@ class _Search:
         """Return the path from a root to the target; ``first`` is the part of the target itself."""
         steps = []
         if first:
-            target = self._objects[0]
+            target = self.objects[0]
             steps.append(Step(type_name(target), first, is_node(target)))
         while place:
-            owner = self._objects[place]
+            owner = self.objects[place]
             steps.append(Step(type_name(owner), self._labels[place], is_node(owner)))
             place = self._owned[place]
         return Path(root, tuple(steps))
@@ -302,6 +322,30 @@ def has_type(value: Any, kind: type) -> bool:
 def name_of_type(kind: type) -> str:
     """Return the qualified name of a class."""
     return type.__dict__["__qualname__"].__get__(kind)  # type: ignore[no-any-return]
+
+
+def module_of_type(kind: type) -> str:
+    """Return the name of the module that defines a class, "" if it is unknown."""
+    name = _TYPE_DICT.__get__(kind).get("__module__")
+    return name if type(name) is str else "builtins"
+
+
+def file_of_module(name: str) -> str:
+    """Return the file of an imported module, "" if it has none."""
+    module = sys.modules.get(name)
+    if not has_type(module, ModuleType):
+        return ""
+    found = _MODULE_DICT.__get__(module).get("__file__")
+    return found if type(found) is str else ""
+
+
+def file_of_type(kind: type) -> str:
+    """Return the file with the methods of a class, else that of its module; "" if it has none."""
+    for member in list(_TYPE_DICT.__get__(kind).values()):
+        filename = member.__code__.co_filename if type(member) is FunctionType else "<"
+        if not filename.startswith("<"):  # as those that ``dataclass`` writes
+            return filename
+    return file_of_module(module_of_type(kind))
 
 
 def instance_dict(value: Any) -> dict[str, Any] | None:
@@ -417,6 +461,10 @@ class Roots:
             if has_type(module, ModuleType) and not name.startswith(f"{_OWN}."):
                 self.module_dicts.setdefault(id(_MODULE_DICT.__get__(module)), name)
         self._locals: Final[dict[int, str]] = {}
+        self.files: Final[dict[int, tuple[str, int]]] = {}
+        """File and line of the running functions, by the address of the value of a variable."""
+        self.running: Final[set[int]] = set()
+        """The addresses of running frames: ``of`` has their variables."""
         self._read_threads()
 
     def _read_threads(self) -> None:
@@ -426,6 +474,7 @@ class Roots:
             where = "" if ident == threading.main_thread().ident else f", thread {thread}"
             frame: FrameType | None = top
             while frame is not None:
+                self.running.add(id(frame))
                 self._read_frame(frame, where)
                 frame = frame.f_back
             del top  # a frame in a variable of its own would keep our callers' variables alive
@@ -442,16 +491,17 @@ class Roots:
             self._locals.setdefault(
                 value_id, f"local {name} of {frame.f_code.co_name}(), line {frame.f_lineno}{where}"
             )
+            self.files.setdefault(value_id, (frame.f_code.co_filename, frame.f_lineno))
 
     def of(self, value: Any) -> str:
         """Return the root that refers to an object: "local loss of step()"; "" if nothing."""
         return self._locals.get(id(value), "")
 
-    def of_owner(self, owner: Any, label: str) -> str:
+    def of_owner(self, owner: Any, owned: Any) -> str:
         """Return the root that an owner is, with the part of it: "global losses"; "" if none."""
         name = self.module_dicts.get(id(owner)) or _name_of_globals(owner)
         if name is not None:
-            key = label.removeprefix("['").removesuffix("']")
+            key = label_of(owner, owned).removeprefix("['").removesuffix("']")
             return f"global {key} of module {name}"
         if has_type(owner, type):
             return f"class {name_of_type(owner)}"
@@ -466,22 +516,30 @@ def _name_of_globals(owner: Any) -> str | None:
     return name if type(name) is str else None
 
 
-def referrers(values: list[Any], skip: set[int]) -> Iterator[tuple[Any, Any]]:
+def referrers(
+    values: list[Any], skip: set[int], of_recorder: set[int] | None = None
+) -> Iterator[tuple[Any, Any]]:
     """Yield each object that refers to one or more of some others, with each of these.
 
     Args:
         values: the objects.
         skip: the addresses of containers that do not count.
+        of_recorder: gets the addresses of values to which objects of the recorder refer.
     """
     wanted = {id(each) for each in values}
     found = gc.get_referrers(*values)
     left_out = skip | {id(values), id(found)}
     for owner in found:
-        if id(owner) in left_out or _is_own(owner):
+        if id(owner) in left_out:
             continue
-        for owned in gc.get_referents(owner):
-            if id(owned) in wanted:
+        is_own = _is_own(owner)
+        for owned in gc.get_referents(owner) if not is_own or of_recorder is not None else ():
+            if id(owned) not in wanted:
+                continue
+            if not is_own:
                 yield owner, owned
+            elif of_recorder is not None:
+                of_recorder.add(id(owned))
 
 
 def _is_own(owner: Any) -> bool:

@@ -3,6 +3,10 @@
 A tensor owns its ``grad_fn``; a node owns the next nodes and the tensors that it saved; an
 ``AccumulateGrad`` owns its leaf, and the reducer of ``DistributedDataParallel`` those nodes.
 
+NOTE [ Hooks of a node ]
+A node has its hooks in dictionaries, of which only C++ knows. To register one more, it passes the
+dictionary to a function in Python: if that raises, nothing is registered, and the dictionary known.
+
 NOTE [ Deep graphs ]
 Reading a node creates its Python object, which stays with the node. A chain of 50,000 such nodes
 overflows the C stack when it is freed. So graphs are read from the oldest root to the newest, each
@@ -12,8 +16,10 @@ then at most twice as long.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import defaultdict
+from contextlib import contextmanager, suppress
 from operator import methodcaller
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final
@@ -21,11 +27,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.recorder.torch_internals.nodes import slots_of
-from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.recorder.torch_internals.patches import patched
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
 from autogradviz.support.objects import live_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _Base: Any = torch._C.TensorBase  # its attributes are read through their descriptors
 _GRAD_FN: Final[Any] = _Base.grad_fn
@@ -73,6 +80,7 @@ class GraphOwners:
         self._places: dict[int, int] = {}
         self._owners: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._deadline = deadline
+        self._has_hooks = False
         with DisableTorchFunction():
             self._read(target)
 
@@ -80,6 +88,17 @@ class GraphOwners:
         """Yield the owners in C++ of a tensor or node, and the attribute by which each owns it."""
         for place, label in self._owners.get(id(value), ()):
             yield self.held[place], label
+
+    def read_hooks(self) -> None:
+        """Read the dictionaries of hooks of all nodes; see NOTE [ Hooks of a node ]."""
+        if self._has_hooks:
+            return
+        self._has_hooks = True
+        nodes = [(place, each) for place, each in enumerate(self.held) if is_node(each)]
+        with _hooks_of_nodes() as hooks_of:
+            for place, node in nodes:
+                for hooks in hooks_of(node):
+                    self._own(place, hooks, " (hooks)")
 
     def oldest_node(self, first: int, end: int) -> Any:
         """Return the node with the smallest sequence number in a range, None if there is none."""
@@ -177,10 +196,13 @@ class GraphOwners:
         if variable is not None:
             self._own(place, variable, ".variable")
         for name, label in slots_of(type(node)):
-            for tensor in _saved(node, name):
-                if self._own(place, tensor, f" (saved {label})"):
-                    self._read_tensor(self._add(tensor))
-                below = node_of(tensor)
+            for value in _saved(node, name):
+                is_new = self._own(place, value, f" (saved {label})")
+                if not issubclass(type(value), torch.Tensor):
+                    continue  # of hooks
+                if is_new:
+                    self._read_tensor(self._add(value))
+                below = node_of(value)
                 if below is not None:
                     found.append(below)
         return found
@@ -213,14 +235,60 @@ def _leaf_of(node: Any) -> Any:
 
 
 def _saved(node: Any, name: str) -> list[Any]:
-    """Return the tensors in a slot of a node that no hooks packed."""
+    """Return the tensors in a slot of a node, the objects packed into it, and the unpack hooks."""
     try:
         raw = getattr(node, name)
     except RuntimeError:  # the graph was freed
         return []
     slots = raw if isinstance(raw, (tuple, list)) else (raw,)
-    found = [each.data for each in slots if each is not None and each.unpack_hook is None]
-    return [each for each in found if isinstance(each, torch.Tensor)]
+    slots = [each for each in slots if each is not None]
+    found = [value for each in slots for value in (each.data, *_unwrapped(each.unpack_hook))]
+    return [each for each in found if issubclass(type(each), torch.Tensor) or gc.is_tracked(each)]
+
+
+def _unwrapped(hook: Any) -> list[Any]:
+    """Return a hook, or what one of the recorder's own refers to: the program's."""
+    is_own = type(hook).__module__.startswith("autogradviz.")
+    return gc.get_referents(hook) if is_own else [hook]
+
+
+class _NotRegistered(Exception):  # noqa: N818 - it is caught here
+    """Raised instead of registering a hook; ``hooks`` is the dictionary of the node."""
+
+    def __init__(self, hooks: Any) -> None:
+        super().__init__()
+        self.hooks = hooks
+
+
+class _NoHook:
+    """Stands for a hook that is not registered."""
+
+    __slots__ = ()
+
+
+@contextmanager
+def _hooks_of_nodes() -> Iterator[Callable[[Any], list[Any]]]:
+    """Provide a function that returns the dictionaries of hooks of a node."""
+    original = current("autograd.function.Function._register_hook")
+    no_hook = _NoHook()
+
+    def register(hooks: Any, hook: Any) -> Any:
+        if hook is no_hook:
+            raise _NotRegistered(hooks)
+        return original(hooks, hook)  # on another thread
+
+    def hooks_of(node: Any) -> list[Any]:
+        found = []
+        for name in ("register_hook", "register_prehook"):
+            with suppress(AttributeError):  # not every node has both
+                try:
+                    getattr(node, name)(no_hook)
+                except _NotRegistered as stopped:
+                    found.append(stopped.hooks)
+        return [each for each in found if each]
+
+    with patched(torch.autograd.function.Function, _register_hook=staticmethod(register)):
+        yield hooks_of
 
 
 def live_tensors() -> list[Any]:
