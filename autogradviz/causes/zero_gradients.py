@@ -19,7 +19,13 @@ from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.gradients import zeroed_gradients
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import describe_tensor, join_names
-from autogradviz.events import GradAccumulated, LeafGradientRead, NormRead, OutputNormRead
+from autogradviz.events import (
+    GradAccumulated,
+    LeafGradientRead,
+    NormRead,
+    OutputNormRead,
+    ParameterNormRead,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +35,13 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _FIX: Final = "# let the factor depend on what is trained, or start it from other values than zero"
+_FIX_OF_PARAMETER: Final = (
+    "# start one factor from other values: torch.nn.init.kaiming_uniform_(parameter, a=5**0.5)"
+)
+_RECORD_NORMS: Final = "# run again with `autogradviz run --norms`, or record(model, norms=True)"
+_ADDENDS: Final = {"addmm": 0, "baddbmm": 0, "addmv": 0, "addbmm": 0, "convolution": 2}
+"""Operators that multiply their inputs, but for the one at this position."""
+_PRODUCTS: Final = frozenset({"mm", "bmm", "mv", "mul", "matmul", "linear", "einsum", *_ADDENDS})
 
 
 def find_zero_gradients(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -49,7 +62,7 @@ def find_zero_gradients(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact
     if groups or not search.is_everything:
         return
     if not any(cut.kind == "zero" for cut in gradient_cuts(evidence)):
-        yield from _of_all(graph, zero)
+        yield from _of_all(graph, zero, search.zero_factors())
 
 
 class _Zeros:
@@ -134,9 +147,35 @@ class _Zeros:
         graph = self._graph
         return max(graph.views(index)[position], graph.producers(index)[position])
 
+    @cached_property
+    def _zero_parameters(self) -> set[int]:
+        """The parameters that were zero at the end, and whose gradients are."""
+        norms = self._evidence.analysis.log.fields(ParameterNormRead, "tensor_id", "norm")
+        return {tensor_id for tensor_id, norm in norms if norm == 0} & self.leaves
+
+    def _parameter(self, index: int, position: int) -> int | None:
+        """Return the parameter that an input of an op is, or is a view of."""
+        graph = self._graph
+        return graph.parameter_memory.get(graph.inputs_memory[index][position])
+
+    def zero_factors(self) -> dict[int, int]:
+        """Return the parameters that are zero and multiplied, by the first forward op of each."""
+        graph = self._graph
+        found: dict[int, int] = {}
+        for index, name in enumerate(graph.op_names) if self._zero_parameters else ():
+            if name not in _PRODUCTS or graph.phases[index] != "forward":
+                continue
+            for position in graph.value_inputs(index):
+                parameter = self._parameter(index, position)
+                if parameter in self._zero_parameters and position != _ADDENDS.get(name):
+                    found.setdefault(parameter, index)
+        return found
+
     def _norm(self, index: int, position: int) -> float | None:
         """Return the norm of an input of an op; None if it was not read or is not finite."""
         graph = self._graph
+        if self._parameter(index, position) in self._zero_parameters:
+            return 0.0
         made = self._made(index, position)
         if made == NO_OP:
             return None
@@ -163,19 +202,24 @@ class _Zeros:
             return graph.parameter_memory[key] in self.leaves
         return graph.parameters_behind(index, (position,)) <= self.leaves
 
+    def _made_before_parameter(self, index: int, position: int) -> int:
+        """Return the op that made an input; none if it is a parameter, which ops only change."""
+        is_parameter = self._parameter(index, position) is not None
+        return NO_OP if is_parameter else self._made(index, position)
+
     def origin(self, index: int, position: int) -> SourceLocation | None:
         """Return the line that made a factor zero, or that uses one from before the recording."""
         graph, analysis = self._graph, self._evidence.analysis
         node = graph.backward_nodes[index]
         place = graph.op_of_node.get(node, NO_OP) if node is not None else NO_OP
         known: set[int] = set()
-        at = self._made(index, position)
+        at = self._made_before_parameter(index, position)
         while at != NO_OP and at not in known:
             known.add(at)
             if graph.phases[at] == "forward" and analysis.user_stack(graph.stacks[at]):
                 place = at
             inputs = [p for p in graph.value_inputs(at) if self._norm(at, p) == 0]
-            at = next((self._made(at, p) for p in inputs), NO_OP)
+            at = next((self._made_before_parameter(at, p) for p in inputs), NO_OP)
         return analysis.location(graph.stacks[place]) if place != NO_OP else None
 
 
@@ -192,6 +236,7 @@ def _of_factor(
     used = graph.op_of_node.get(node, NO_OP) if node is not None else NO_OP
     user = graph.analysis.location(graph.stacks[used]) if used != NO_OP else None
     names = join_names([graph.parameters[each] for each in sorted(leaves)])
+    parameter = graph.parameter_memory.get(graph.inputs_memory[index][position])
     return Fact(
         slug="gradient-all-zero",
         mechanism="value",
@@ -200,7 +245,9 @@ def _of_factor(
         f"{'gets' if len(leaves) == 1 else 'get'} a gradient of exactly zero: {names}",
         weight=weight("zero factor", share),
         explanation=[
-            "This line gives a tensor of zeros, or uses one:",
+            "This line gives a tensor of zeros, or uses one:"
+            if parameter is None
+            else f"{graph.parameters[parameter]} is zero, and a factor here:",
             place,
             f"The gradient is multiplied with it ({describe_tensor(factor)}), here:"
             if user not in {None, place}
@@ -214,12 +261,15 @@ def _of_factor(
         others=(user,) if user is not None and user != place else (),
         events=tuple(graph.op_seqs[each] for each, _, _ in found[:2]),
         nodes=(node,) if node is not None else (),
-        fix=_FIX,
+        fix=_FIX if parameter is None else _FIX_OF_PARAMETER,
     )
 
 
-def _of_all(graph: CausalGraph, leaves: set[int]) -> Iterator[Fact]:
-    """Yield the fact that all gradients are zero, at the loss of the last backward."""
+def _of_all(graph: CausalGraph, leaves: set[int], factors: dict[int, int]) -> Iterator[Fact]:
+    """Yield the fact that all gradients are zero.
+
+    At the first product with a parameter that is zero, or else at the loss of the last backward.
+    """
     last = max(max(graph.got_gradient[each]) for each in leaves)
     start = graph.backwards.get(last)
     if start is None:
@@ -227,20 +277,27 @@ def _of_all(graph: CausalGraph, leaves: set[int]) -> Iterator[Fact]:
     roots = [graph.op_of_node[each] for each in start.root_ids if each in graph.op_of_node]
     place = graph.analysis.location(graph.stacks[roots[0]] if roots else start.stack_id)
     share = graph.share(leaves)
+    effect = f"all {plural(len(leaves), 'parameter')} that got a gradient got exactly zero"
+    explanation = [
+        "Each gradient of the backward from this loss is zero:",
+        place,
+        "Its paths to the parameters are whole, so a factor on each of them is zero.",
+    ]
+    if factors:
+        names = join_names([graph.parameters[each] for each in sorted(factors)])
+        effect += f": {names} {'is' if len(factors) == 1 else 'are'} zero, and a factor"
+        first = min(factors.values())
+        explanation += ["A parameter that is zero is a factor here:"]
+        explanation += [graph.analysis.location(graph.stacks[first])]
     yield Fact(
         slug="gradient-all-zero",
         mechanism="value",
-        culprit=place,
-        effect=f"all {plural(len(leaves), 'parameter')} that got a gradient got exactly zero",
+        culprit=graph.analysis.location(graph.stacks[first]) if factors else place,
+        effect=effect,
         weight=weight("zero gradients"),
-        explanation=[
-            "Each gradient of the backward from this loss is zero:",
-            place,
-            "Its paths to the parameters are whole, so a factor on each of them is zero. "
-            "`record(norms=True)` records which.",
-        ],
+        explanation=explanation,
         parameters=tuple(sorted(leaves)),
         share=share,
         events=(start.seq,),
-        fix="# record(model, norms=True) names the factor",
+        fix=_FIX_OF_PARAMETER if factors else f"{_RECORD_NORMS}, which names the factor",
     )

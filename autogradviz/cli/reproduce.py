@@ -42,6 +42,9 @@ def _reproduce(options: argparse.Namespace) -> None:
     trace = load(options.trace)
     warn_incomplete(trace, options.trace, options)
     found = trace.reproduce(source=options.source, seconds=options.seconds)
+    if not found.text:
+        sys.stdout.write(f"{found}\n")
+        raise SystemExit(NEGATIVE)
     if found.same:
         found.save(path)
         sys.stdout.write(f"{path} ({found.statements} statements); run it with: python {path}\n")

@@ -202,7 +202,10 @@ class GradientFound(Event):
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterNormRead(Event):
-    """The norm of a leaf was read at the end of the recording of one of several ranks."""
+    """The norm of a leaf was read at the end of the recording.
+
+    Only of one of several ranks, or if each gradient that was read is zero.
+    """
 
     tensor_id: TensorId
     norm: float | None  # L2, summed in float64; None if NaN or infinite

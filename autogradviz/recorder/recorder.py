@@ -170,8 +170,9 @@ class Recorder:
             session.guarded("ranks", self.ranks.end_step)
             self.hook_points.finish(error)
             guarded("failures", session.report_failures)
-            if self.ranks.has_rank:
-                session.guarded("leaves", self.hook_points.gradients.read_parameters)
+            gradients = self.hook_points.gradients
+            if self.ranks.has_rank or gradients.read_only_zeros():
+                session.guarded("leaves", gradients.read_parameters)
             if retention is None:
                 guarded("file", session.flush, ())
             else:

@@ -111,6 +111,8 @@ class GradientTable:
         self._ordinary_nbytes = engine.ordinary_nbytes
         self._norm = engine.norm
         self._read_number = engine.read_number
+        self._read_gradients = 0
+        self._read_zeros = 0
         self._last_reached = NO_ID  # the last leaf of those whose norms were read
 
     def engine_called(self) -> None:
@@ -307,6 +309,9 @@ class GradientTable:
     def _emit_read(
         self, backward_id: int, tensor_id: int, place: Place, layout: int, norm: float | None
     ) -> None:
+        if place == "gradient":
+            self._read_gradients += 1
+            self._read_zeros += norm == 0
         if layout == NO_LAYOUT:
             thread = self._session.threads.local.state.number
             self._emit_norm(thread, None, backward_id, tensor_id, place, norm)
@@ -331,8 +336,16 @@ class GradientTable:
                     self._found.add(tensor_id)
                     self._session.emit(GradientFound, tensor_id)
 
+    def read_only_zeros(self) -> bool:
+        """Return whether gradients were read, and each was zero."""
+        return 0 < self._read_gradients == self._read_zeros
+
     def read_parameters(self) -> None:
-        """Record the norms of the leaves, by which the replicas of several ranks are compared."""
+        """Record the norms of the leaves.
+
+        The replicas of several ranks are compared by them. If all gradients are zero, a parameter
+        that is zero itself may be why.
+        """
         leaves = ((each, self._leaves.get(each)) for each in sorted(self._leaves.live_ids))
         read = 0
         with DisableTorchFunction(), below_autograd():
