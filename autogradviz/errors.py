@@ -214,10 +214,13 @@ class OpsNotRecordedError(AutogradvizError, ValueError):
 
 
 class NothingToReproduceError(AutogradvizError, ValueError):
-    """The recording has no exception and no finding, or lacks the arguments of operators.
+    """The recording lacks the arguments of operators, or there is no program to save.
 
     Example:
-        >>> trace.reproduce()
+        >>> import contextlib
+        >>> with contextlib.suppress(RuntimeError), autogradviz.record(ops=False) as without:
+        ...     torch.rand(3).sum().backward()
+        >>> without.reproduce()
         Traceback (most recent call last):
         autogradviz.errors.NothingToReproduceError: ...
     """

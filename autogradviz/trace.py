@@ -702,8 +702,8 @@ class Trace:
             seconds: the time for all runs.
 
         Raises:
-            NothingToReproduceError: if the recording has no exception and no finding, or lacks the
-                arguments of operators, as a redacted one does.
+            NothingToReproduceError: if the recording lacks the arguments of operators, as a
+                redacted one does.
 
         Example:
             >>> import contextlib

@@ -57,6 +57,7 @@ html_title = "autogradviz"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = ["enlarge_pictures.js"]
+html_search_scorer = str(DOCS / "search_scores.js")
 html_favicon = "static/favicon.svg"
 html_logo = "static/logo.svg"
 html_copy_source = False

@@ -168,7 +168,6 @@ class _Answers:
         """Return the parameter of a name, which may lack the name of the model."""
         if name in self._names:
             return self._names[name]
-        ends = {f".{name}".lower(), f".{name.partition('.')[2] or name}".lower()}
         lower = {full.lower(): t for full, t in self._names.items()}
         if name.lower() in lower:
             return lower[name.lower()]
@@ -176,10 +175,21 @@ class _Answers:
         if inside in self._names:  # of the model that was passed to record()
             return self._names[inside]
         found = {t for full, t in self._names.items() if full.endswith(f".{name}")}
-        found = found or {t for full, t in lower.items() if full.endswith(tuple(ends))}
+        found = found or {t for full, t in lower.items() if full.endswith(f".{name}".lower())}
+        found = found or self._named_inside(inside)
         trained = found & self._graph.parameters.keys()
         chosen = trained if len(found) > 1 else found  # of a model and its copies, the trained one
         return next(iter(chosen)) if len(chosen) == 1 else None
+
+    def _named_inside(self, name: str) -> set[int]:
+        """Return the parameters that have a name in their models, whatever those are called.
+
+        Parameters of the model that was passed to ``record()`` have no name of a model.
+        """
+        started = self._analysis.log.of(RecordingStarted)
+        if not name or (started and started[0].model_name is not None):
+            return set()
+        return {t for full, t in self._names.items() if full.partition(".")[2] == name}
 
     def _node(self, name: str) -> int:
         """Return the node of a number or name; of several, the last."""
@@ -265,8 +275,9 @@ class _Answers:
         if not chosen or wanted is None:
             chosen = self._effective_on(tensor_id)
         missing = ""
-        if question in {ZERO, NOT_FINITE} and "fingerprints" not in self._options:
-            missing = "record(fingerprints=True) records which op gave the first such value"
+        option = "norms" if question == ZERO else "fingerprints"
+        if question in {ZERO, NOT_FINITE} and self._options.isdisjoint({option, "fingerprints"}):
+            missing = f"record({option}=True) records which op gave the first such value"
         return self._chain(
             name, question, [first, *self._use(tensor_id)], chosen, missing, tensor_id
         )

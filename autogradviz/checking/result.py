@@ -249,7 +249,8 @@ class CheckResult:
             return tuple(_verdict(item) for item in self.wrong)
         right, unknown = self.counts["right"], self.counts["cannot tell"]
         if not right:
-            return ("Cannot tell whether the gradients are right: nothing could be checked.",)
+            why = next((_reason(item) for item in self.unknown), "no relation applies")
+            return (f"Cannot tell whether the gradients are right, nothing was checked: {why}",)
         rest = f"; of {unknown:,} check cannot tell" if unknown else ""
         checked = plural(right + unknown, "thing")
         return (
@@ -269,7 +270,10 @@ class CheckResult:
     def _summary(self) -> list[str]:
         """Return the counts, and the items of which ``check`` cannot tell."""
         lines = [", ".join(f"{count:,} {answer}" for answer, count in self.counts.items())]
-        lines += [f"cannot tell: {_with_place(item)}" for item in self.unknown]
+        subjects: dict[str, list[str]] = {}
+        for item in self.unknown:
+            subjects.setdefault(_reason(item), []).append(item.subject)
+        lines += [f"cannot tell: {', '.join(own)}: {why}" for why, own in subjects.items()]
         return lines + [_with_finding(proof) for proof in self.proofs]
 
     def _repr_html_(self) -> str:
@@ -286,9 +290,9 @@ def _verdict(item: CheckItem) -> str:
     return f"A gradient is wrong: {place}{item.reason}{reached}"
 
 
-def _with_place(item: CheckItem) -> str:
+def _reason(item: CheckItem) -> str:
     place = f"{item.location}: " if item.location is not None else ""
-    return f"{item.subject}: {place}{item.reason}"
+    return f"{place}{item.reason}"
 
 
 def _with_finding(proof: Proof) -> str:

@@ -58,11 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     own, program = run.split(sys.argv[1:] if arguments is None else arguments)
     if program:  # its exceptions and streams are its own
-        return run.record_program(_build_parser().parse_args(own), program)
+        return run.record_program(_parse(own), program)
     _escape_unencodable_output()
     if own and (message := _unknown_command(own[0])) is not None:
         return _report_error(message)
-    options = _build_parser().parse_args(own or ["--help"])
+    options = _parse(own or ["--help"])
     try:
         options.run(options)
         sys.stdout.flush()
@@ -99,17 +99,26 @@ def _unknown_command(word: str) -> str | None:
 class _Parser(argparse.ArgumentParser):
     """A parser that answers an unknown option with the one that may be meant."""
 
+    command = ""
+    """The command whose options these may be."""
+
     def error(self, message: str) -> NoReturn:
         """Print a message, and exit."""
         actions = [own for own in self._actions if isinstance(own, argparse._SubParsersAction)]  # noqa: SLF001
-        commands = [each for own in actions for each in own.choices.values()]
+        commands = [own.choices[self.command] for own in actions if self.command in own.choices]
         known = {option for each in commands for option in each._option_string_actions}  # noqa: SLF001
         words = message.partition("unrecognized arguments: ")[2].split()
-        near = [each for word in words for each in difflib.get_close_matches(word, known, n=1)]
+        near = [each for word in words for each in difflib.get_close_matches(word, known, 1, 0.7)]
         super().error(f"{message}; did you mean {' or '.join(near)}?" if near else message)
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _build_parser()
+    parser.command = arguments[0]
+    return parser.parse_args(arguments)
+
+
+def _build_parser() -> _Parser:
     parser = _Parser(prog="autogradviz", description=autogradviz.__doc__)
     version = f"autogradviz {__version__}"
     parser.add_argument("--version", action="version", version=version)

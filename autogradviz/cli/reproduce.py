@@ -32,6 +32,9 @@ def _reproduce(trace: Trace, options: argparse.Namespace) -> None:
     path = choose_output(options, ".repro.py")
     check_overwrites_own_file(path, HEAD.encode())  # before the search, which takes a while
     found = trace.reproduce(source=options.source, seconds=options.seconds)
+    if not found.text:
+        sys.stdout.write(f"{found}\n")
+        raise SystemExit(NEGATIVE)
     if found.same:
         found.save(path)
         sys.stdout.write(f"{path} ({found.statements} statements); run it with: python {path}\n")

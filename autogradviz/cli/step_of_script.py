@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import runpy
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autogradviz.cli.exit_codes import FAILED
 from autogradviz.errors import ProgramNotFoundError, UnknownTargetError
 
 if TYPE_CHECKING:
@@ -36,9 +38,28 @@ def split_step(argument: str) -> tuple[str, str]:
 
 
 def run_script(script: str) -> dict[str, Any]:
-    """Run a script as a module that is imported, and return its variables."""
+    """Run a script as a module that is imported, and return its variables.
+
+    An exception of the script is printed with its own traceback, and ends this process.
+
+    Raises:
+        ProgramNotFoundError: if the script exits.
+    """
     sys.path.insert(0, str(Path(script).resolve().parent))
-    return runpy.run_path(script, run_name=Path(script).stem)
+    try:
+        return runpy.run_path(script, run_name=Path(script).stem)
+    except SystemExit:
+        message = (
+            f"{script} exits when it is imported; put what it does, apart from definitions, below: "
+            'if __name__ == "__main__":'
+        )
+        raise ProgramNotFoundError(message) from None
+    except Exception as error:  # noqa: BLE001 - of the script
+        place = error.__traceback__
+        while place is not None and place.tb_frame.f_code.co_filename != script:
+            place = place.tb_next
+        traceback.print_exception(error.with_traceback(place))
+        raise SystemExit(FAILED) from None
 
 
 def read_name(names: dict[str, Any], name: str, script: str, advice: str = "") -> Any:

@@ -56,9 +56,9 @@ def _watch(options: argparse.Namespace) -> None:
             sys.stdout.write(f"{path} does not exist yet; waiting for it.\n")
         sys.stdout.write("Press Ctrl-C to stop.\n")
         sys.stdout.flush()
-        if not options.no_browser:
-            webbrowser.open(server.url)
         try:
+            if not options.no_browser:
+                webbrowser.open(server.url)
             threading.Event().wait()
         except KeyboardInterrupt:
             sys.stdout.write("\n")

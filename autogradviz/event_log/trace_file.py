@@ -32,12 +32,14 @@ from autogradviz.event_log.read_files import (
 )
 from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.step_totals import step_totals
+from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import EVENT_TYPES, Event, RankSeen, RecordingEnded, field_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from autogradviz.event_log.uncompressed_rows import Rows
+    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.log import Segment
 
 _DAMAGED: Final = "the file is cut off or damaged"
 
@@ -49,6 +51,9 @@ COMMON: Final = ("kind", *field_names(Event))
 
 _MARK: Final = b"\xff\xff\xff\xff"
 """The first bytes of each message of an Arrow stream."""
+
+SMALL: Final = 1_000
+"""Events of a segment from which it is written as a message of its own."""
 
 MANY: Final = 500_000
 """Number of events from which importing pandas makes saving faster, and totals are not computed."""
@@ -122,8 +127,7 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
     yield writer.head
     if len(log) > MANY:
         import_pandas()
-    for segment in log.segments:
-        yield from map(writer.add, segment.messages(writer.encoder))
+    yield from map(writer.add, _segment_messages(log, writer.encoder))
     for batch in to_batches(_recent(log)):
         yield writer.add(writer.encoder.encode(batch))
     summary = b""
@@ -133,6 +137,31 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
         totals = step_totals(log) if len(log) <= MANY else None
         summary = summary_footer(replace(found, totals=totals))
     yield writer.end(summary)
+
+
+def _segment_messages(log: Log, encoder: Encoder) -> Iterator[bytes | memoryview]:
+    """Yield the messages of the segments; small ones of a recording are joined before.
+
+    A flight recorder leaves one for each step that it dropped, with the definitions that are still
+    used; a message of each would take most of the time and of the file.
+    """
+    small: list[Segment] = []
+    for segment in log.segments:
+        if isinstance(segment, Batch) or sum(segment.counts.values()) >= SMALL:
+            yield from _joined_messages(small, encoder)
+            small = []
+            yield from segment.messages(encoder)
+        else:
+            small.append(segment)
+    yield from _joined_messages(small, encoder)
+
+
+def _joined_messages(segments: Sequence[Segment], encoder: Encoder) -> Iterator[bytes]:
+    rows = {kind: Rows(kind) for kind in EVENT_TYPES}
+    for kind, columns in Segments(segments).columns(EVENT_TYPES).items():
+        rows[kind] = Rows(kind, list(chain.from_iterable(zip(*columns, strict=True))))
+        rows[kind].sort()
+    yield from map(encoder.encode, to_batches(rows))
 
 
 def batches(log: Log) -> Iterator[pa.RecordBatch]:

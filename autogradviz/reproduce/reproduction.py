@@ -39,6 +39,8 @@ SECONDS: Final = 30.0
 HEAD: Final = "# Written by autogradviz"
 """The beginning of a program, by which a file is recognized."""
 
+NOTHING: Final = "nothing to reproduce: the recording has no exception and no finding"
+
 _MOST_REPAIRS: Final = 20
 
 _NUMBER: Final = re.compile(r"-?\d[\d.e+-]*|\b(?:inf|nan)\b")
@@ -49,14 +51,15 @@ class Reproduction:
     """A program that repeats what went wrong in a recording.
 
     Attributes:
-        text: the program; it needs only PyTorch.
+        text: the program; it needs only PyTorch. "" if the recording has no exception and no
+            finding.
         same: whether it raises an exception of the same type and message, numbers aside, or gives
             the same finding.
         expected: the exception of the recording, or the slug of its finding.
         got: the same of the program, "" if nothing happened.
         statements: the number of its statements, without imports.
         missing: parts of the recording that the program does not repeat.
-        torch_version: the version of PyTorch with which it ran.
+        torch_version: the version of PyTorch with which it ran, "" if it did not run.
 
     Example:
         >>> import contextlib
@@ -86,13 +89,18 @@ class Reproduction:
 
         Raises:
             OutputExistsError: if another non-empty file exists.
+            NothingToReproduceError: if there is no program.
         """
+        if not self.text:
+            raise NothingToReproduceError(NOTHING)
         write_over_own(path, self.text, HEAD, overwrite=False)
 
     def __str__(self) -> str:
-        return self.text
+        return self.text or NOTHING
 
     def __repr__(self) -> str:
+        if not self.text:
+            return f"<Reproduction: {NOTHING}>"
         verdict = "the same" if self.same else "not the same"
         return f"<Reproduction of {self.statements} statements, {verdict}>"
 
@@ -111,13 +119,11 @@ def reproduce(
         runner: a process that is running already, which has a time of its own.
 
     Raises:
-        NothingToReproduceError: if the recording has no exception, no finding, or no arguments of
-            operators.
+        NothingToReproduceError: if the recording has no arguments of operators.
     """
     error = analysis.error
     if error is None and not findings:
-        message = "the recording has no exception and no finding"
-        raise NothingToReproduceError(message)
+        return Reproduction("", False, "", "", 0, (NOTHING,), "")
     texts = analysis.log.column(ArgumentsSeen, "arguments")
     if not any(text.startswith("{") for text in texts):
         message = "the arguments of operators are not recorded, or were removed from the recording"

@@ -117,7 +117,7 @@ def _sql_of(name: str) -> str:
 
         near = difflib.get_close_matches(name, names, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        message = f"no query {name!r}{meant} `autogradviz sql` lists all"
+        message = f"no query {name!r}{meant}; `autogradviz sql TRACE` lists all"
         raise UnknownTargetError(message)
     return _blocks()[name].sql
 

@@ -91,7 +91,9 @@ class CompiledRegionView:
         return None
 
     def _repr_svg_(self) -> str:
-        return self.svg()
+        from autogradviz.render.svg.primitives import fit_into_cell
+
+        return fit_into_cell(self.svg())
 
     def __repr__(self) -> str:
         region = self._region

@@ -97,7 +97,9 @@ class FlameGraphView:
         return plot_flame_graph(self._root, self._kind, self._title)
 
     def _repr_svg_(self) -> str:
-        return self.svg()
+        from autogradviz.render.svg.primitives import fit_into_cell
+
+        return fit_into_cell(self.svg())
 
     def __repr__(self) -> str:
         from autogradviz.render.svg.flame_graph import format_value

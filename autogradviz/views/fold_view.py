@@ -107,7 +107,9 @@ class FoldView:
         return None
 
     def _repr_svg_(self) -> str | None:
-        return self.svg() if self._fold else None
+        from autogradviz.render.svg.primitives import fit_into_cell
+
+        return fit_into_cell(self.svg()) if self._fold else None
 
     def __repr__(self) -> str:
         nbytes = self._fold.peak_nbytes if self._fold else 0

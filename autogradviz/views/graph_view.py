@@ -115,7 +115,9 @@ class GraphView:
         return to_dot(self._scene)
 
     def _repr_svg_(self) -> str:
-        return self.svg()
+        from autogradviz.render.svg.primitives import fit_into_cell
+
+        return fit_into_cell(self.svg())
 
     def __repr__(self) -> str:
         summary = self._scene.summary

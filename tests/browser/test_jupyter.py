@@ -69,6 +69,19 @@ second = TraceWidget(recordings.failing(), height=420)
 ipywidgets.HBox([first, second], layout={"width": "100%"})
 """
 
+SHOW_PICTURES = """
+import autogradviz, torch
+layers = [torch.nn.Linear(8, 8, dtype=torch.float32) for _ in range(12)]
+with autogradviz.record() as trace:
+    sum(layer(torch.ones(2, 8)).exp().sum() for layer in layers).backward()
+from IPython.display import display
+display(trace.graph(), trace.graph(depth=0), trace.fold())
+"""
+
+CUT_PICTURES = """() => [...document.querySelectorAll('.jp-RenderedSVG, .jp-RenderedImage')]
+  .map((box) => box.querySelector('svg, img').getBoundingClientRect().right
+    - box.closest('.jp-OutputArea-child').getBoundingClientRect().right)"""
+
 IDLE = """() => {
   const panel = window.jupyterapp?.shell?.currentWidget;
   return panel?.sessionContext?.session?.kernel?.status === 'idle';
@@ -408,3 +421,10 @@ def test_notebook_reopened_without_its_kernel_shows_the_picture(
         assert "Loading widget" not in words
         again.screenshot(path=picture(f"{server.app}-reopened-{theme}"))
         again.close()
+
+
+def test_pictures_are_as_wide_as_the_cell_at_most(run, picture, server):
+    page = run("pictures.ipynb", SHOW_PICTURES)
+    page.wait_for_function(f"({CUT_PICTURES})().length === 3")
+    page.screenshot(path=picture(f"{server.app}-pictures"), full_page=True)
+    assert [over for over in page.evaluate(CUT_PICTURES) if over > 0] == []

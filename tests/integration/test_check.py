@@ -660,3 +660,12 @@ def test_step_that_runs_backward_need_not_return_its_loss():
         model(torch.ones(1, 2)).sum().backward()
 
     assert autogradviz.check(step, model, relations=["repeatable"]).ok
+
+
+def test_a_step_that_raises_is_reported_once():
+    model = nn.Linear(2, 1)
+    result = autogradviz.check(lambda: model(torch.ones(3, 5)).sum(), model)
+    (verdict,) = result.verdict
+    assert "nothing was checked: the step raised RuntimeError: mat1 and mat2" in verdict
+    reasons = [line for line in str(result).splitlines() if line.startswith("cannot tell")]
+    assert len(reasons) == len({item.reason for item in result.unknown}) < len(result.unknown)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 import torch
-from interpreters import run_forked
+from interpreters import run_forked, run_new
 from torch import nn
 
 import autogradviz
@@ -56,14 +61,47 @@ def test_run_names_the_line_of_a_mistake_and_a_fix_at_once(script, tmp_path):
     assert title < culprit < fix <= title + LINES
 
 
-@pytest.mark.parametrize("name", ["check", "plan", "reproduce", "mcp"])
+COMPILED = """
+import torch
+step = torch.compile(lambda x: x.sin().exp().sum(), backend="aot_eager")
+step(torch.ones(3, requires_grad=True)).backward()
+"""
+
+
+@pytest.mark.parametrize("name", ["check", "plan", "reproduce", "mcp", "run"])
 def test_example_of_a_command_that_needs_pytorch_runs(name, tmp_path):
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
     (tmp_path / "fails.py").write_text(FAILS, encoding="utf-8")
     autogradviz_in(tmp_path, "run", "-o", "step.agv", "fails.py")
     done = autogradviz_in(tmp_path, *shlex.split(EXAMPLES[name])[1:])
     assert done.returncode == 0, done.stderr
-    assert done.stdout or name == "mcp"
+    assert done.stdout or done.stderr or name == "mcp"
+
+
+def test_example_of_a_command_that_reads_logs_of_a_compiler_runs(tmp_path):
+    (tmp_path / "train.py").write_text(COMPILED, encoding="utf-8")
+    run_new("train.py", cwd=tmp_path, env={**os.environ, "TORCH_TRACE": str(tmp_path / "logs")})
+    example = shlex.split(EXAMPLES["import-compile-trace"])[1:]
+    done = autogradviz_in(tmp_path, *example)
+    assert done.returncode == 0, done.stderr
+    (written,) = tmp_path.glob("*.agv")
+    assert "sin" in autogradviz.load(written).compiled_graph().svg()
+
+
+def test_example_of_the_command_that_follows_a_recording_runs(tmp_path):
+    example = shlex.split(EXAMPLES["watch"])[1:]
+    environment = {**os.environ, "BROWSER": "true"}  # the program that is to be a browser
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "autogradviz", *example],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        with urllib.request.urlopen(watching.stdout.readline().strip()) as page:
+            assert b"<html" in page.read()
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.communicate()
+    assert watching.returncode == 0
 
 
 class Block(nn.Module):

@@ -9,6 +9,7 @@ import random
 import weakref
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 from interpreters import Forked
@@ -756,3 +757,14 @@ def test_training_loop_has_no_undefined_ids(monkeypatch):
         for step in range(60):
             step_with_new_objects(step, kept)
     assert undefined(trace.log) == []
+
+
+def test_file_of_a_long_recording_has_fewer_batches_than_steps(tmp_path):
+    with autogradviz.record(keep_steps=2) as trace:
+        run(40)
+    trace.save(tmp_path / "long.agv")
+    with pa.memory_map(str(tmp_path / "long.agv")) as file:
+        assert pa.ipc.open_file(file).num_record_batches < 10
+    loaded = autogradviz.load(tmp_path / "long.agv")
+    for kind in EVENT_TYPES:
+        assert loaded.log.rows(kind) == trace.log.rows(kind), kind

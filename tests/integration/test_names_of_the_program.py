@@ -100,6 +100,24 @@ def test_why_takes_names_with_that_of_a_variable_for_the_model(recorded):
     assert trace.why("model.2").steps[1:] == trace.why("2").steps[1:]
 
 
+def test_why_takes_no_other_parameter_than_the_one_named(recorded):
+    trace, model, *_ = recorded
+    for name in ("encoder.weight", "encoder.0.bias.weight", "model.1.weight"):
+        with pytest.raises(UnknownTargetError, match="no parameter, module, variable or node"):
+            trace.why(name)
+    with autogradviz.record(model[0]) as one:
+        model[0](torch.rand(4, 2)).sum().backward()
+    with pytest.raises(UnknownTargetError, match="did you mean weight"):
+        one.why("encoder.0.weight")
+
+
+def test_why_takes_names_in_a_model_whatever_that_is_called():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
+    with autogradviz.record() as trace:
+        model(torch.rand(4, 2)).sum().backward()
+    assert trace.why("network.0.weight") == trace.why("model.0.weight")
+
+
 def test_why_takes_variables(recorded):
     trace, *_ = recorded
     found = trace.why("hidden")

@@ -394,8 +394,12 @@ def test_redacted_trace_cannot_be_reproduced():
 def test_trace_without_an_exception_or_a_finding_has_nothing_to_show():
     with autogradviz.record() as trace:
         torch.rand(3, requires_grad=True).sum().backward()
+    nothing = trace.reproduce()
+    assert not nothing.same
+    assert str(nothing) == "nothing to reproduce: the recording has no exception and no finding"
+    assert str(nothing) in repr(nothing)
     with pytest.raises(autogradviz.NothingToReproduceError):
-        trace.reproduce()
+        nothing.save("bug.py")
 
 
 @pytest.mark.parametrize("engine", ["auto", "python"])

@@ -152,6 +152,33 @@ def test_without_norms_of_ops_only_gradients_that_are_all_zero_are_named():
     assert found(trained(dead_relu(), squared)) == []
 
 
+def test_parameters_that_are_zero_and_multiplied_are_named_without_norms_of_ops():
+    [(line, title)] = found(trained(LowRank(), squared))
+    assert line == "hidden = x @ self.down"
+    assert title == (
+        "all 2 parameters that got a gradient got exactly zero: down, up are zero, and a factor"
+    )
+    biased = nn.Linear(4, 2)
+    nn.init.zeros_(biased.bias)
+    [(_, title)] = found(trained(biased, of_empty_mask))
+    assert title == "all 2 parameters that got a gradient got exactly zero"
+
+
+@pytest.mark.parametrize("norms", [False, True])
+def test_a_step_of_the_optimizer_is_not_what_makes_a_parameter_zero(norms):
+    model = LowRank()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with autogradviz.record(model, norms=norms) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            squared(model).backward()
+            optimizer.step()
+    [(line, title), *more] = found(trace)
+    assert line == "hidden = x @ self.down"
+    assert "2 parameters" in title or "down" in title
+    assert {each for each, _ in more} <= {"return x + hidden @ self.up"}
+
+
 @pytest.mark.parametrize("norms", [False, True])
 def test_gradients_that_were_cleared_in_place_are_not_zero_gradients(norms):
     model = nn.Linear(4, 2)

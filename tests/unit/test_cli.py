@@ -601,11 +601,34 @@ def test_example_of_a_command_runs(folder, name, capsys):
 
 
 @pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("def step(:\n", '  File "wrong.py", line 1'),
+        ("import torch\nnothing.there\n", "Traceback (most recent call last):"),
+    ],
+)
+def test_script_that_fails_is_answered_with_its_own_traceback(folder, capsys, text, first):
+    (folder / "wrong.py").write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "wrong.py:step"])
+    assert ended.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(first)
+    assert "step_of_script" not in printed
+    assert "runpy" not in printed
+
+
+@pytest.mark.parametrize(
     ("arguments", "answer"),
     [
         (
             ["run", "--step", "3", "train.py"],
             "unrecognized arguments: --step; did you mean --steps?",
+        ),
+        (["html", "step.agv", "--theme", "blue"], "unrecognized arguments: --theme blue\n"),
+        (
+            ["check", "exits.py:step"],
+            "put what it does, apart from definitions, below: if __name__",
         ),
         (["check", "train.py"], "train.py names no function; write train.py:FUNCTION"),
         (["check", "train.py:stp"], "train.py has no 'stp'; did you mean 'step'?"),
@@ -614,6 +637,7 @@ def test_example_of_a_command_runs(folder, name, capsys):
 )
 def test_wrong_words_are_answered_with_the_right_ones(folder, capsys, arguments, answer):
     (folder / "train.py").write_text("def step():\n    pass\n")
+    (folder / "exits.py").write_text("import sys\ndef step():\n    pass\nsys.exit(3)\n")
     with contextlib.suppress(SystemExit):
         assert main(arguments) == 2
     assert answer in capsys.readouterr().err

@@ -16,7 +16,7 @@ from autogradviz.render import graphviz
 from autogradviz.render.graphviz import render_dot_svg, to_dot
 from autogradviz.render.svg import document
 from autogradviz.render.svg.document import render_svg
-from autogradviz.render.svg.primitives import polyline
+from autogradviz.render.svg.primitives import fit_into_cell, polyline
 from autogradviz.scene.build_scene import build_scene
 
 HOSTILE = "</title><script>alert(1)</script>\"'&\x00\ud800"
@@ -165,3 +165,13 @@ def test_dot_refuses_large_graphs_with_the_reason(monkeypatch):
     monkeypatch.setattr(graphviz, "MAX_DOT_NODES", 3)
     with pytest.raises(GraphTooLargeError, match="minutes and gigabytes"):
         to_dot(residual())
+
+
+def test_wide_picture_fits_into_the_cell_of_a_notebook_and_others_stay():
+    narrow = render_svg(residual())
+    assert fit_into_cell(narrow) == narrow
+    wide = re.sub('width="[0-9.]+"', 'width="2000"', narrow, count=1)
+    start, fitted = fit_into_cell(wide).split("\n", 1)
+    assert 'width="100%" viewBox=' in start
+    assert "height=" not in start
+    assert fitted == wide.split("\n", 1)[1]

@@ -16,6 +16,7 @@ import argparse
 import html
 import importlib
 import json
+import multiprocessing
 import os
 import statistics
 import sys
@@ -229,8 +230,9 @@ def _zoo(name: str) -> dict:
 
 
 def _record(name: str, options) -> dict:
-    if name in MODELS:
-        return record(name, options.output)
+    if name in MODELS:  # in a process of its own: what earlier models left is no memory of this one
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            return pool.apply(record, (name, options.output))
     if not options.mirror:
         raise AbsentError(PROGRAMS[name].repository)
     return record_program(name, Path(options.mirror), options.output, timed=options.update)

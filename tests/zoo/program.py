@@ -148,7 +148,8 @@ def execute(program: Program, options: Mapping[str, Any] | None):
                 _train(program)
         except SystemExit:
             watch.end()
-        except Exception:
+        except Exception as error:
+            vars(error).pop("__notes__", None)  # the recording adds its finding as a note
             failure = traceback.format_exc()
         else:
             watch.end()

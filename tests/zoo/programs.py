@@ -282,6 +282,7 @@ PROGRAMS: dict[str, Program] = {
     "examples-transformer": _LANGUAGE_MODEL(
         arguments=(*_LANGUAGE_SIZES, "--model=Transformer", "--use-optimizer", "--lr=1e-3"),
     ),
+    "examples-regression": _EXAMPLES(script="regression/main.py"),
     "examples-actor-critic": _EXAMPLES(script="reinforcement_learning/actor_critic.py"),
     "examples-reinforce": _EXAMPLES(script="reinforcement_learning/reinforce.py"),
     "examples-sine-waves": _EXAMPLES(
@@ -359,8 +360,12 @@ PROGRAMS: dict[str, Program] = {
     ),
     **{
         f"gan-{name}": _GAN(script=f"implementations/{name}/{name}.py")
-        for name in ("gan", "dcgan", "wgan_gp", "acgan", "infogan", "aae", "began", "lsgan")
+        for name in ("gan", "dcgan", "wgan_gp", "acgan", "infogan", "aae", "began", "lsgan",
+                     "softmax_gan", "relativistic_gan", "cgan", "wgan_div", "sgan")
     },
+    "tutorial-logistic-regression": _TUTORIAL(
+        script="tutorials/01-basics/logistic_regression/main.py",
+    ),
     "tutorial-language-model": _TUTORIAL(
         script="tutorials/02-intermediate/language_model/main.py",
         also=("tutorials/02-intermediate/language_model/data_utils.py",), prepare=_write_corpus,
@@ -373,6 +378,8 @@ PROGRAMS: dict[str, Program] = {
     ),
     "minimalrl-ppo-lstm": _MINIMALRL(script="ppo-lstm.py"),
     "minimalrl-actor-critic": _MINIMALRL(script="actor_critic.py"),
+    "minimalrl-ppo": _MINIMALRL(script="ppo.py"),
+    "minimalrl-reinforce": _MINIMALRL(script="REINFORCE.py"),
     "awd-lstm": Program(
         repository="salesforce/awd-lstm-lm", commit="1d466ec5875675ca6b6f0caacbb741240a29da9e",
         license="BSD-3-Clause", script="main.py",

@@ -19,7 +19,7 @@ from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import RequiresGradChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, Op, SourceLocation
     from autogradviz.diagnose.blame.state_writers import RecomputeWindow
@@ -252,11 +252,20 @@ class NumberReads:
         line = find_conversion_to_numbers(op.location) if op.location is not None else None
         if line is not None and op.name in CREATING:
             return self._by_line.get(line) or End("fresh", op, line)
-        stack = self._evidence.analysis.user_stack
-        used = stack(op.stack_id)[::-1]
+        used = self._evidence.analysis.user_stack(op.stack_id)
+        return self.before(op.seq, used)
+
+    def before(self, seq: int, stack: Sequence[SourceLocation]) -> End | None:
+        """Return the last operation that read numbers which a statement may use.
+
+        Args:
+            seq: the event of the statement.
+            stack: the user's lines, that of the statement first.
+        """
+        used = stack[::-1]
         for end in reversed(self._by_line.values()):
-            made = stack(end.op.stack_id)[::-1]
-            if end.op.seq < op.seq and reaches(self._evidence, made, used):
+            made = self._evidence.analysis.user_stack(end.op.stack_id)[::-1]
+            if end.op.seq < seq and reaches(self._evidence, made, used):
                 return end if end.kind == "number" else replace(end, guessed=True)
         return None
 

@@ -91,7 +91,8 @@ FIXES: Final[dict[EndKind, str]] = {
     "constant": "# compute the loss from the output of the model",
     "fresh": "# build it from the tensors: torch.stack([a, b]), not torch.tensor([a, b])",
     "zero": "y = x + (torch.round(x) - x).detach()  # passes the gradient straight through",
-    "numbers": "# use the tensor itself: torch.stack([a, b]), not torch.tensor([a, b])",
+    "numbers": "# use the tensor itself, without .item() and torch.tensor();\n"
+    "# several of them: torch.stack([a, b])",
     "leaf": "# use the tensor itself, not a new Parameter or leaf made from it",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Hook, Node, Op, SourceLocation
+    from autogradviz.analysis.types import RaisedError
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
@@ -113,14 +115,23 @@ def _carried(evidence: Evidence, freed: Node) -> CarriedGraph | None:
 # Backward was called on a tensor without a graph. Find the operator at which the graph ended.
 
 
+_NO_BACKWARD: Final = "object has no attribute 'backward'"
+_OF_NUMBER: Final = re.compile(r"'(?:float|int|bool|complex|numpy\.\w+)' object")
+
+
 @rule(
     "graph-lost",
     mechanism="cut",
-    when=ErrorMessage("does not require grad and does not have a grad_fn"),
+    when=ErrorMessage(("does not require grad and does not have a grad_fn", _NO_BACKWARD)),
     group="operation refused",
 )
 def graph_lost(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the operator after which the loss had no graph."""
+    error = evidence.analysis.error
+    if error is not None and _NO_BACKWARD in error.message:
+        if _OF_NUMBER.match(error.message):
+            yield from _of_number(evidence, error)
+        return
     started = evidence.analysis.log.of(BackwardStarted)
     if not started:
         return
@@ -206,6 +217,30 @@ def _ended(evidence: Evidence, ends: list[End]) -> Draft:
         # A single end is the cause; of several, the log does not show which one was intended.
         confidence="likely" if others or end.guessed or end.kind == "fresh" else "certain",
         evidence=(end.op, evidence.analysis.error),
+    )
+
+
+def _of_number(evidence: Evidence, error: RaisedError) -> Iterator[Draft]:
+    """Yield a draft if backward was called on a Python number that was read from a tensor."""
+    stack = [place for place in evidence.error_stack() if place.filename in evidence.user_files]
+    end = NumberReads(evidence).before(error.seq, stack)
+    if end is None:
+        return
+    read = f"It was read from a tensor with a graph, by {end.name}:"
+    yield Draft(
+        title=f"The loss is a number, which has no backward: it was read by {end.name}",
+        culprit=end.culprit,
+        victim=error.location,
+        explanation=[
+            "Backward was called on a number:",
+            error.location,
+            read,
+            end.culprit,
+            end.reason,
+        ],
+        fix=end.fix,
+        confidence="likely",
+        evidence=(end.op, error),
     )
 
 

@@ -261,7 +261,7 @@ def _of_earlier_step(
             "retain_graph=True keeps the graph of an earlier step, not the weights that its "
             "gradient needs.",
         ],
-        fix=carried.fix,
+        fix=f"{carried.fix}\n# then backward() needs no retain_graph=True",
         confidence="certain" if carried.sure else "likely",
         evidence=(saved, write, carried.reuse.after, node),
         region_id=node.region_id,

@@ -12,6 +12,21 @@ FONT: Final = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,
 MONO: Final = "ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 CORNER: Final = 6.0
+NARROW: Final = 900.0
+"""Pixels that the cell of a notebook has, about."""
+_SIZE: Final = re.compile(r'width="([\d.]+)" height="[\d.]+"')
+
+
+def fit_into_cell(picture: str) -> str:
+    """Return a picture that is as wide as the cell of a notebook, if it would be wider.
+
+    Notebooks show it in an image element, which takes the width of the file: with none there, the
+    image is as wide as the page allows, and as high as the view box says.
+    """
+    size = _SIZE.search(picture, 0, picture.find(">"))
+    if size is None or float(size[1]) <= NARROW:
+        return picture
+    return f'{picture[: size.start()]}width="100%"{picture[size.end() :]}'
 
 
 def escape(text: str) -> str:
