@@ -25,7 +25,7 @@ from autogradviz.experiments.program import (
     Program,
     given_optimizers,
 )
-from autogradviz.recording.record_context import check_model
+from autogradviz.recording.record_context import check_model, check_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -97,6 +97,7 @@ def check(
         >>> result["certificate"].outcome
         'holds'
     """
+    check_step(step, "check()")
     check_model(model, "check()")
     wanted = tuple(relations)
     unknown = [name for name in wanted if name not in _CHECKS]

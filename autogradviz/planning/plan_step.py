@@ -17,7 +17,7 @@ from autogradviz.planning.fake_tensors import FakeCopies, PlanMode, fake_model, 
 from autogradviz.planning.known_values import KnownValues
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recording.lifecycle import Recording
-from autogradviz.recording.record_context import check_model
+from autogradviz.recording.record_context import check_model, check_step
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import add_note
 
@@ -81,6 +81,7 @@ def plan(
         >>> planned.memory_by_kind().peak.nbytes["gradients"]
         40000400000
     """
+    check_step(step, "plan()")
     check_model(model, "plan()")
     mode = new_fake_mode()
     recording = Recording(RecordingOptions(memory=True, fake_mode=mode, engine="python"), model)

@@ -166,3 +166,10 @@ def check_model(model: object, caller: str) -> None:
     if not isinstance(model, torch.nn.Module):
         message = f"{caller} takes an nn.Module, not {type(model).__name__}; leave it out"
         raise TypeError(message)
+
+
+def check_step(step: object, caller: str) -> None:
+    """Raise ``TypeError`` if a step cannot be called."""
+    if not callable(step):
+        message = f"{caller} takes a function that runs a step, not {type(step).__name__}"
+        raise TypeError(message)

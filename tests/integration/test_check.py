@@ -669,3 +669,9 @@ def test_a_step_that_raises_is_reported_once():
     assert "nothing was checked: the step raised RuntimeError: mat1 and mat2" in verdict
     reasons = [line for line in str(result).splitlines() if line.startswith("cannot tell")]
     assert len(reasons) == len({item.reason for item in result.unknown}) < len(result.unknown)
+
+
+@pytest.mark.parametrize("run", [autogradviz.check, autogradviz.plan])
+def test_what_is_no_step_is_refused(run):
+    with pytest.raises(TypeError, match="takes a function that runs a step, not int"):
+        run(3)
