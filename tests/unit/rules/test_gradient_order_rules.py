@@ -7,6 +7,7 @@ from make_log import (
     accumulated,
     backward,
     backward_ended,
+    fact,
     finished,
     leaf,
     node,
@@ -23,6 +24,7 @@ from autogradviz.diagnose.rules.optimizer_steps import (
     gradients_not_cleared,
     scaler_without_scale,
 )
+from autogradviz.events import OptimizerStepped
 
 GRADIENT, NEW = 50, 51  # of leaf 1
 SGD = ("torch/optim/sgd.py:9", "t.py:6")
@@ -115,7 +117,7 @@ def test_gradients_that_are_cleared_give_no_finding(program):
     assert not_cleared(program) == []
 
 
-# --- clip-after-step, clip-before-unscale -------------------------------------------------------
+# --- clip-after-step, clip-before-unscale, clip-while-accumulating ------------------------------
 
 
 def wrongly_clipped(*facts):
@@ -126,6 +128,20 @@ def test_clipping_after_the_step_is_reported():
     (finding,) = wrongly_clipped(gradient(1, added=False), step(), clip())
     assert (finding.slug, finding.confidence) == ("clip-after-step", "hint")
     assert lines(finding) == ("t.py:7", "t.py:6")
+
+
+def stepped():
+    return [step(), fact(OptimizerStepped, optimizer_name="SGD", tensor_ids=(1,), gradient_count=1)]
+
+
+def test_clipping_between_the_backwards_of_a_step_is_reported():
+    (finding,) = wrongly_clipped(
+        gradient(1, added=False), clip(), gradient(2, new=NEW), stepped(), zeros(),
+        gradient(3, new=NEW), clip(), gradient(4, new=NEW), stepped(),
+    )  # fmt: skip
+    assert (finding.slug, finding.confidence) == ("clip-while-accumulating", "hint")
+    assert lines(finding) == ("t.py:7", "t.py:5")
+    assert wrongly_clipped(gradient(1, added=False), clip(), stepped()) == []
 
 
 def test_clipping_of_scaled_gradients_is_reported():
