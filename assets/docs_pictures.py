@@ -90,14 +90,13 @@ def draw_guide(page: Path, browser_page: Page) -> None:
         for kind in kinds:
             kind.svg = keep  # type: ignore[method-assign, assignment]
         try:
-            results = list(run_page(page, folder))
+            # ``run_examples.py`` compares what they print; here the process has more objects alive.
+            for _ in run_page(page, folder):
+                pass
         finally:
             for kind, original in zip(kinds, originals, strict=True):
                 kind.svg = original  # type: ignore[method-assign, assignment]
-        assert all(result.is_as_expected for result in results), (
-            f"{page.name} prints something else: "
-            f"{[result for result in results if not result.is_as_expected]}"
-        )
+        assert views or any(folder.glob("*.html")), f"{page.name} writes no picture"
         with changed_directory(folder):  # lines are named relative to it
             for path, view in views.items():
                 draw_graph(view, PICTURES / path)
