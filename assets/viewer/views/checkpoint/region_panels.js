@@ -18,7 +18,7 @@ import { stateChanges } from "./state_changes.js";
 /** @typedef {import("../../types.js").SceneRegion} Region */
 
 const OUTCOMES = /** @type {Record<string, string>} */ ({
-  completed: "completed",
+  completed: "ran to its end",
   early_stop: "stopped early: backward had all its tensors",
   error: "raised an exception",
 });
@@ -44,7 +44,7 @@ export function describeRegion(region) {
         ["options", region.options && h("code", "", region.options)],
         ["saves", plural(region.saved, "tensor")],
         ["recomputed", `${region.recomputes}×`],
-        ["last outcome", OUTCOMES[region.outcome] ?? region.outcome],
+        ["last recomputation", OUTCOMES[region.outcome] ?? region.outcome],
       ]),
     ),
     section("Symbols", "", h("div", "agv-diff-symbols", propertyList(symbols))),
@@ -148,8 +148,8 @@ export function allRegions(store) {
     element.style.width = `${share <= 1 ? 100 * share : 0}%`;
     return element;
   };
-  const cells = (/** @type {[string, number, number, number, number]} */ values) => {
-    const [name, freed, time, held, recomputes] = values;
+  const cells = (/** @type {[string, number, number, number, number, number]} */ values) => {
+    const [name, freed, time, held, recomputes, recomputed] = values;
     return [
       h("td", "agv-strong", name),
       h("td", "agv-right agv-saved", formatBytes(freed), bar("agv-saved", freed / most.freed)),
@@ -159,7 +159,7 @@ export function allRegions(store) {
         recomputes ? formatDuration(time) : "not reached",
         bar("agv-recompute", time / most.time),
       ),
-      h("td", "agv-right", time ? `${formatBytes(freed / (time / 1e6))}/ms` : ""),
+      h("td", "agv-right", time ? `${formatBytes(recomputed / (time / 1e6))}/ms` : ""),
       h("td", "agv-right", formatBytes(held)),
       h("td", "agv-right", `${formatCount(recomputes)}×`),
     ];
@@ -172,7 +172,14 @@ export function allRegions(store) {
         class: index === store.region ? "agv-selected" : "",
         onclick: () => store.set("region", index),
       },
-      ...cells([module || each.function, freed_nbytes, recompute_ns, held_nbytes, recomputes]),
+      ...cells([
+        module || each.function,
+        freed_nbytes,
+        recompute_ns,
+        held_nbytes,
+        recomputes,
+        freed_nbytes,
+      ]),
     );
   });
   if (regions.every(({ parent }) => parent < 0)) {
@@ -184,6 +191,7 @@ export function allRegions(store) {
       sum((each) => each.recompute_ns),
       sum((each) => each.held_nbytes),
       sum((each) => each.recomputes),
+      sum((each) => (each.recomputes ? each.freed_nbytes : 0)),
     ]);
     rows.unshift(h("tr", "agv-regions-total", ...total));
   }

@@ -58,13 +58,13 @@ export function makeAnswer(store, fold, ribbons, light) {
       ...rest.map((text) => h("p", "agv-text", text)),
     ),
     section(
-      "Held at the peak, by kind",
+      store.scene.folds.length > 1 ? "Kept for this loss, by kind" : "Held at the peak, by kind",
       formatBytes(fold.peak_nbytes),
       h("div", "agv-fold-bar", ...segments),
       ...entries,
     ),
     h("section", "agv-section agv-fold-card"),
-    section("Lines that keep most", "", ...largest(store, ribbons)),
+    section("Tensors that keep most", "", ...largest(store, ribbons)),
     section("This recording", "", ...facts(store, fold)),
   ];
 }
@@ -90,6 +90,7 @@ function largest(store, ribbons) {
       ribbon,
     };
     lines.set(key, line);
+    if (line.ribbon.name !== ribbon.name) line.text = ribbon.label || line.text; // several tensors
     line.nbytes += ribbon.nbytes;
   }
   const rows = [...lines.values()].sort((a, b) => b.nbytes - a.nbytes).slice(0, 5);
