@@ -186,11 +186,14 @@ function phaseTile({ label, time_ns, steps }) {
   const [before, after] = time_ns.map((ns, at) => ns / steps[at]);
   const percent = before ? Math.round((100 * (after - before)) / before) : 0;
   const few = Math.min(...steps) < MANY_STEPS;
-  const note = few
-    ? `${steps[0] === 1 && steps[1] === 1 ? "one step each" : steps.join(" and ") + " steps"}: may be noise`
-    : percent
-      ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} % per step`
-      : "same";
+  const one = before && after ? "" : before ? "only before" : "only after";
+  const note = one
+    ? one
+    : few
+      ? `${steps[0] === 1 && steps[1] === 1 ? "one step each" : steps.join(" and ") + " steps"}: may be noise`
+      : percent
+        ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} % per step`
+        : "same";
   return h(
     "div",
     "agv-phase-tile",
