@@ -187,13 +187,10 @@ function phaseTile({ label, time_ns, steps }) {
   const percent = before ? Math.round((100 * (after - before)) / before) : 0;
   const few = Math.min(...steps) < MANY_STEPS;
   const one = before && after ? "" : before ? "only before" : "only after";
-  const note = one
-    ? one
-    : few
-      ? `${steps[0] === 1 && steps[1] === 1 ? "one step each" : steps.join(" and ") + " steps"}: may be noise`
-      : percent
-        ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} % per step`
-        : "same";
+  const change = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} % per step` : "same";
+  const counted =
+    steps[0] === 1 && steps[1] === 1 ? "one step each" : `${steps.join(" and ")} steps`;
+  const note = one || (few ? `${counted}: may be noise` : change);
   return h(
     "div",
     "agv-phase-tile",
