@@ -11,6 +11,7 @@ from torch import nn
 
 import autogradviz
 from autogradviz.events import MemoryHoldersRead
+from autogradviz.recorder.owners import memory_holders
 from autogradviz.recorder.owners.memory_holders import find_holders
 
 KEPT = []
@@ -160,3 +161,12 @@ def test_recordings_without_memory_have_no_holders():
         torch.ones(4, requires_grad=True).sum().backward()
     with pytest.raises(ValueError, match="memory=True"):
         trace.memory_holders()
+
+
+def test_storage_to_which_nothing_leads_is_not_counted():
+    search = object.__new__(memory_holders._References)
+    search.objects = [None, object(), object(), object()]
+    search._storages = {2: (8, [1]), 3: (5, [1])}
+    search._above, search._first = [0, -1, -1, 0], {3: 0}
+    search._add_weights()
+    assert search._weights == [5, 0, 0, 5]

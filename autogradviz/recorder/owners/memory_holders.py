@@ -255,15 +255,17 @@ class _References(OwnerSearch):
         self._above = immediate_dominators(below, owners)
 
     def _add_weights(self) -> None:
-        """Sum the bytes below each object, from the storages upwards."""
+        """Sum the bytes below each object, from the storages upwards.
+
+        Nothing leads from the root to what only the recorder has.
+        """
         self._weights = [0] * len(self.objects)
         for storage, (nbytes, _) in self._storages.items():
-            place = storage
-            while True:
+            place = storage if storage in self._first else _ROOT
+            while place != _ROOT:
                 self._weights[place] += nbytes
-                if place == _ROOT:
-                    break
                 place = self._above[place]
+            self._weights[_ROOT] += nbytes if storage in self._first else 0
 
     # --- holders ------------------------------------------------------------------------------
 
