@@ -1,0 +1,17 @@
+"""The tests of holders of memory, in a process that has no objects of other tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_holders_of_memory():
+    file = Path(__file__).with_name("test_memory_holders.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(file)],
+        env={**os.environ, "AUTOGRADVIZ_TEST_HOLDERS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4_000:]
+    assert " passed" in done.stdout
