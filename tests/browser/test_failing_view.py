@@ -75,7 +75,7 @@ def test_rows_around_a_failure_keep_their_forward_ops_although_other_rows_are_wi
     page.set_viewport_size({"width": 1280, "height": 760})
     stage.settle()
     texts = {each["text"] for each in drawn_texts(page, ".agv-canvas")}
-    assert {"bmm", "softmax", "BmmBackward0", "qkv.weight, bias"} <= texts
+    assert {"Bmm", "Softmax", "Backward0", "qkv.weight, bias"} <= texts
 
 
 @pytest.mark.parametrize("make", [gated, failing_transformer, recordings.failing])

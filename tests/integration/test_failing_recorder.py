@@ -47,7 +47,7 @@ GUARDED = {
     "saved tensors",
     "selective checkpoint", "state", "steps", "tensors",
 }  # fmt: skip
-AT_THE_END = {"error", "failures", "file", "remove", "threads"}
+AT_THE_END = {"modules", "error", "failures", "file", "remove", "threads"}
 """The hook points that end a recording, which ``test_faults_at_hook_points.py`` reaches."""
 
 EVERY = 0
