@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
@@ -219,18 +219,9 @@ class _Zeros:
         return analysis.location(graph.stacks[place]) if place != NO_OP else None
 
 
-def _of_factor(
-    graph: CausalGraph,
-    place: SourceLocation,
-    found: list[tuple[int, int, set[int]]],
-) -> Fact:
-    leaves = set().union(*(each for _, _, each in found))
-    index, position, _ = found[0]
+def _of_line(graph: CausalGraph, place: SourceLocation, leaves: set[int], **fields: Any) -> Fact:
+    """Return the fact of a line that makes the gradients of some parameters zero."""
     share = graph.share(leaves)
-    factor = graph.analysis.tensors[graph.inputs[index][position]]
-    node = graph.backward_nodes[index]
-    used = graph.op_of_node.get(node, NO_OP) if node is not None else NO_OP
-    user = graph.analysis.location(graph.stacks[used]) if used != NO_OP else None
     names = join_names([graph.parameters[each] for each in sorted(leaves)])
     return Fact(
         slug="gradient-all-zero",
@@ -239,6 +230,27 @@ def _of_factor(
         effect=f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) "
         f"{'gets' if len(leaves) == 1 else 'get'} a gradient of exactly zero: {names}",
         weight=weight("zero factor", share),
+        parameters=tuple(sorted(leaves)),
+        share=share,
+        **fields,
+    )
+
+
+def _of_factor(
+    graph: CausalGraph,
+    place: SourceLocation,
+    found: list[tuple[int, int, set[int]]],
+) -> Fact:
+    leaves = set().union(*(each for _, _, each in found))
+    index, position, _ = found[0]
+    factor = graph.analysis.tensors[graph.inputs[index][position]]
+    node = graph.backward_nodes[index]
+    used = graph.op_of_node.get(node, NO_OP) if node is not None else NO_OP
+    user = graph.analysis.location(graph.stacks[used]) if used != NO_OP else None
+    return _of_line(
+        graph,
+        place,
+        leaves,
         explanation=[
             "This line gives a tensor of zeros, or uses one:",
             place,
@@ -249,8 +261,6 @@ def _of_factor(
             "The path of the gradient is whole. The factor depends on no parameter that changes, "
             "so it stays zero for these inputs.",
         ],
-        parameters=tuple(sorted(leaves)),
-        share=share,
         others=(user,) if user is not None and user != place else (),
         events=tuple(graph.op_seqs[each] for each, _, _ in found[:2]),
         nodes=(node,) if node is not None else (),
@@ -259,23 +269,16 @@ def _of_factor(
 
 
 def _of_product(graph: CausalGraph, place: SourceLocation, leaves: set[int]) -> Fact:
-    share = graph.share(leaves)
-    names = join_names([graph.parameters[each] for each in sorted(leaves)])
-    return Fact(
-        slug="gradient-all-zero",
-        mechanism="value",
-        culprit=place,
-        effect=f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) "
-        f"get a gradient of exactly zero: {names}",
-        weight=weight("zero factor", share),
+    return _of_line(
+        graph,
+        place,
+        leaves,
         explanation=[
             "This line multiplies parameters whose entries are all zero by each other:",
             place,
             "The gradient of each factor is multiplied by the other one, so both gradients are "
             "zero, and no step changes the factors.",
         ],
-        parameters=tuple(sorted(leaves)),
-        share=share,
         events=tuple(max(graph.got_gradient[each]) for each in sorted(leaves)[:2]),
         fix="# start one of the factors from other values than zero: torch.nn.init.normal_(...)",
     )

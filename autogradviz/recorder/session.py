@@ -311,14 +311,14 @@ class Session:
             raise error
         try:
             message = f"{type(error).__name__}: {error}".splitlines()[0]
-        except Exception as other:
+        except Exception as other:  # the text of the user's exception, or no memory
             if signal_behind(other) is not None:
                 raise
             message = type(error).__name__
         try:
             if self.failures.add(hook_point, message):
                 self.emit(RecorderFailed, hook_point, message)
-        except Exception as other:
+        except Exception as other:  # no memory, or no frame is left for a call
             self._unreported.add(hook_point)
             if signal_behind(other) is not None:
                 raise
