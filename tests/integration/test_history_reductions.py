@@ -45,7 +45,7 @@ def test_the_correct_program_is_not_accused(path):
 def test_the_first_finding_names_the_line(path, request):
     module = load(path)
     if not module.FOUND:
-        request.applymarker(pytest.mark.xfail(reason="not found yet", strict=False))
+        request.applymarker(pytest.mark.xfail(reason="not found yet", strict=True))
     _, trace = recorded(module.run)
     first = trace.diagnose()[0]
     assert (first.culprit.filename, first.culprit.lineno) == (str(path), culprit(path))
