@@ -127,13 +127,17 @@ class ProgramRecording(OpenEndedRecording):
     def _begin_recording(self) -> None:
         while True:
             try:
-                self.begin(outermost_frame(), on_step=self._progress.step_ended)
+                self.begin(outermost_frame(), on_step=self._step_ended)
             except OutputExistsError:  # another process took the name
                 if not self._file.rename():
                     raise
                 self.options = replace(self.options, path=self._file.path)
             else:
                 return
+
+    def _step_ended(self, events: int) -> None:
+        steps = 0 if self._recording is None else self._recording.optimizer_steps
+        self._progress.step_ended(events, steps)
 
     def resume(self, trace: Trace | None, error: BaseException | None) -> None:
         """Begin a new recording after the program's own one.
@@ -206,18 +210,18 @@ class ProgramRecording(OpenEndedRecording):
         elif is_printed:
             self._messages.append("no trace was written: PyTorch ran no operator")
 
-    def _result(self, trace: Trace, found: list[Finding]) -> str:
+    def _result(self, trace: Trace, findings: list[Finding]) -> str:
         """Return one line: how many steps ran, and what was found in those of the trace."""
-        found_steps = TrainingSteps(trace.log)
-        kept, first = len(found_steps.ended), found_steps[0].number if found_steps else 0
-        steps = self._progress.steps if first else kept
+        found = TrainingSteps(trace.log)
+        kept = sum(bool(step.optimizers) for step in found.ended)  # by several optimizers each
+        steps = self._progress.steps if found and found[0].number else kept
         ran = plural(steps, "optimizer step") if steps else "no optimizer step"
         where = "" if self._rank is None else f" on rank {self._rank.rank}"
         part = f" in the last {kept:,}" if 0 < kept < steps else ""
-        if not found:
+        if not findings:
             return f"{ran}{where}, nothing found{part}"
-        slugs = ", ".join(dict.fromkeys(finding.slug for finding in found))
-        return f"{ran}{where}, {plural(len(found), 'finding')}{part}: {slugs}"
+        slugs = ", ".join(dict.fromkeys(finding.slug for finding in findings))
+        return f"{ran}{where}, {plural(len(findings), 'finding')}{part}: {slugs}"
 
     def _exchange(
         self, rank: Rank, ranks: RankReport, found: list[Finding], label: str, *, writes: bool

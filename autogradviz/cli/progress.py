@@ -21,18 +21,27 @@ class Progress:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self.steps = 0
-        """Steps that have ended."""
+        """Steps that an optimizer ended."""
+        self._ended = 0  # steps, of which those before the first optimizer steps are backwards
         self._updated_at = 0.0
         self._is_displayed = False
 
-    def step_ended(self, events: int) -> None:
-        """Count a step; ``events`` is the number of events so far."""
-        self.steps += 1
+    def step_ended(self, events: int, steps: int) -> None:
+        """Count a step.
+
+        Args:
+            events: the number of events so far.
+            steps: the number of steps that an optimizer ended so far.
+        """
+        self._ended += 1
+        self.steps = steps
         if self._quiet or not is_open():
             return
-        line = f"autogradviz: {plural(self.steps, 'optimizer step')}, {plural(events, 'event')}"
+        count = self.steps or self._ended
+        ran = plural(count, "optimizer step" if self.steps else "backward")
+        line = f"autogradviz: {ran}, {plural(events, 'event')}"
         if not sys.stderr.isatty():
-            if set(str(self.steps)[1:]) <= {"0"} and str(self.steps)[0] == "1":
+            if set(str(count)[1:]) <= {"0"} and str(count)[0] == "1":
                 write_stderr(f"{line}\n")
         elif monotonic() >= self._updated_at + REFRESH_S:
             write_stderr(f"{_ERASE}{line}")

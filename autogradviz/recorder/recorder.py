@@ -272,6 +272,11 @@ class Recorder:
         session.log.sort()
         return session.log
 
+    @property
+    def optimizer_steps(self) -> int:
+        """How many steps an optimizer ended; those before its first one may be single backwards."""
+        return self.hook_points.steps.optimizer_count
+
     def add_step_listener(self, listener: Callable[[int], None]) -> None:
         """Call a function after each step with the number of events so far."""
         self.hook_points.steps.listeners.append(listener)

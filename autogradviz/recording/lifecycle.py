@@ -85,6 +85,11 @@ class Recording:
         """Whether it can be finished now: no other dispatch mode was entered after it began."""
         return self._recorder is not None and self._recorder.can_stop()
 
+    @property
+    def optimizer_steps(self) -> int:
+        """How many steps an optimizer ended so far; 0 if it does not record."""
+        return 0 if self._recorder is None else self._recorder.optimizer_steps
+
     def begin(self, outermost: int, on_step: Callable[[int], None] | None = None) -> Trace:
         """Begin to record.
 

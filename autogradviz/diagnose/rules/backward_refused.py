@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -135,17 +136,19 @@ def graph_lost(evidence: Evidence) -> Iterator[Draft]:
     started = evidence.analysis.log.of(BackwardStarted)
     if not started:
         return
-    ends = _path_ends(evidence, started[-1])
+    search = CutSearch(evidence)
+    ends = _path_ends(evidence, search, started[-1])
+    if not ends:
+        drafts = list(_frozen(evidence))
+        ends = [] if drafts else _of_detaches(evidence, search)
+        yield from drafts or ([] if ends else [_without_leaf(evidence, search)])
     if ends:
         yield _ended(evidence, ends)
-    else:
-        yield from _frozen(evidence)
 
 
-def _path_ends(evidence: Evidence, started: BackwardStarted) -> list[End]:
+def _path_ends(evidence: Evidence, search: CutSearch, started: BackwardStarted) -> list[End]:
     """Return the ends of the gradient paths to the roots, the last one first."""
     analysis, graph = evidence.analysis, evidence.causal_graph
-    search = CutSearch(evidence)
     cuts = search.of_loss(started)
     ops = {index: analysis.op_at(graph.op_seqs[index]) for cut in cuts for index in cut.ops}
     ends = [End(cut.kind, op, cut.location) for cut in cuts if (op := ops[max(cut.ops)])]
@@ -180,6 +183,48 @@ def _of_sources(evidence: Evidence, search: CutSearch, *, is_known: bool) -> lis
     return [
         End("constant" if only and _is_constant(op) else "fresh", op, op.location) for op in created
     ]
+
+
+def _of_detaches(evidence: Evidence, search: CutSearch) -> list[End]:
+    """Return the detaches behind a loss, of tensors that no op with a node had read before.
+
+    Whether such a tensor requires a gradient is not recorded.
+    """
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    found = []
+    for index in search.passed:
+        op = analysis.op_at(graph.op_seqs[index])
+        if op is None or op.name != "detach" or op.phase != "forward":
+            continue
+        made = max(graph.producers(index), default=NO_OP)
+        if made == NO_OP or graph.stacks[made] != graph.stacks[index]:  # torch.tensor calls it
+            found.append(End("detach", op, op.location, guessed=True))
+    return sorted(found, key=lambda end: -end.op.seq)
+
+
+def _without_leaf(evidence: Evidence, search: CutSearch) -> Draft:
+    """Return the draft of a loss that no tensor with a gradient is known behind."""
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    ops = [analysis.op_at(graph.op_seqs[i]) for i in search.sources if i != NO_OP]
+    made = [op for op in ops if op is not None and not _initial(evidence, op)]
+    only = made if NO_OP not in search.sources else []
+    op = max(only, key=lambda op: op.seq, default=None)
+    return Draft(
+        title="The loss has no graph: no tensor behind it requires a gradient",
+        culprit=op if op is not None else evidence.raised_at(),
+        victim=evidence.raised_at(),
+        explanation=[
+            "Backward was called on a tensor that autograd does not track:",
+            evidence.raised_at(),
+            "It is computed from tensors that are created here:" if only else "",
+            *dict.fromkeys(op.location for op in only),
+            "A gradient needs a tensor with requires_grad=True, such as a parameter of a model, on "
+            "the way to the loss.",
+        ],
+        fix="# compute the loss from what is trained, or: tensor.requires_grad_()",
+        confidence="likely",
+        evidence=(op, analysis.error),
+    )
 
 
 def _is_constant(op: Op) -> bool:
@@ -274,6 +319,47 @@ def _frozen(evidence: Evidence) -> Iterator[Draft]:
         fix="# freeze some parameters only, or none: parameter.requires_grad_(True)",
         confidence="likely",
         evidence=(*frozen[-1:], evidence.analysis.error),
+    )
+
+
+# --- backward without an argument, of a tensor with several elements ------------------------------
+
+
+@rule(
+    "loss-not-scalar",
+    mechanism="refuse",
+    when=ErrorMessage("grad can be implicitly created only for"),
+    group="operation refused",
+)
+def loss_not_scalar(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the last result with several elements that no other op read."""
+    error = evidence.analysis.error
+    read: set[int] = set()
+    found = None
+    for op in reversed(evidence.analysis.ops):
+        if op.phase != "forward" or error is None or op.seq > error.seq:
+            continue
+        shapes = [each.shape for each in op.outputs if each.tensor_id not in read]
+        if op.location is not None and any(math.prod(shape) != 1 for shape in shapes):
+            found = op
+            break
+        read |= {each.tensor_id for each in op.inputs}
+    if found is None:
+        return
+    shape = next(each.shape for each in found.outputs)
+    yield Draft(
+        title=f"Backward needs one number, and the loss has the shape {shape}",
+        culprit=found,
+        victim=evidence.raised_at(),
+        explanation=[
+            "Without an argument, backward starts at a loss of one element:",
+            evidence.raised_at(),
+            "This line computed the last tensor that nothing else reads, which has more:",
+            found,
+        ],
+        fix="loss.mean().backward()  # or .sum(), or without reduction=\"none\"",
+        confidence="likely",
+        evidence=(found, error),
     )
 
 

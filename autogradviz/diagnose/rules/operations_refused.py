@@ -235,7 +235,9 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         culprit=next(iter(suspects), error.location),
         victim=error.location,
         explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
-        fix="# give the operands the shapes, dtypes and graphs that the operator takes",
+        fix="# give the operands the shapes, dtypes and graphs that the operator takes"
+        if origins
+        else '# trace.why("error") lists what this line depends on',
         confidence="hint",
         evidence=(error,),
     )

@@ -69,6 +69,7 @@ class StepTable:
         self._left: tuple[int, int] | None = None
         self._is_optimized: bool | None = None
         self.count = 0
+        self.optimizer_count = 0  # of those that an optimizer ended
         self.on_stepped: Callable[[Optimizer], None] | None = None
         """Called with each optimizer that has stepped."""
         self.listeners: list[Callable[[int], None]] = []
@@ -174,6 +175,7 @@ class StepTable:
             end_seq = self._session.event_count + 1  # after the event that records it
         self._session.emit(StepEnded, self.count, end_seq, *self._session.take_step())
         self.count += 1
+        self.optimizer_count += self._by_optimizer
         for listener in self.listeners:
             listener(end_seq)
 

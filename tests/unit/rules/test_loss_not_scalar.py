@@ -1,0 +1,24 @@
+"""The rule about a loss with more than one element."""
+
+from __future__ import annotations
+
+from make_log import op, raised
+from run_rule import lines, run_rule
+
+from autogradviz.diagnose.rules.backward_refused import loss_not_scalar
+
+MESSAGE = "grad can be implicitly created only for scalar outputs"
+
+
+def test_the_line_that_made_the_loss_is_the_culprit():
+    (finding,) = run_rule(
+        loss_not_scalar,
+        op("linear", (1,), at="t.py:3"),
+        op("mse_loss", (2,), at="t.py:4"),
+        raised("RuntimeError", MESSAGE, at="t.py:5"),
+    )
+    assert lines(finding) == ("t.py:4", "t.py:5")
+
+
+def test_a_recording_without_ops_has_no_finding():
+    assert not run_rule(loss_not_scalar, raised("RuntimeError", MESSAGE, at="t.py:4"))
