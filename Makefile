@@ -148,9 +148,9 @@ docs-serve: docs ## build the documentation site and serve it on http://127.0.0.
 docs-examples: $(VENV)/.documenting ## run the examples of the guides and store their outputs
 	$(BIN)/python docs/run_examples.py --update
 
-pictures: $(VENV)/.developing $(VENV)/.documenting programs ## draw the pictures of the documentation
-	$(BIN)/python assets/pictures.py
-	$(BIN)/python assets/docs_pictures.py
+pictures: $(VENV)/.developing $(VENV)/.documenting programs ## draw the pictures of the documentation, or with FINDING=name of one finding
+	$(if $(FINDING),,$(BIN)/python assets/pictures.py)
+	$(BIN)/python assets/docs_pictures.py $(FINDING)
 	$(BIN)/python docs/generate_findings.py
 
 bench: native programs $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md

@@ -1,4 +1,7 @@
-"""Draw the pictures of the guides and of the findings: part of ``make pictures``."""
+"""Draw the pictures of the guides and of the findings: part of ``make pictures``.
+
+With names of findings as arguments, only their pictures are drawn; that needs no browser.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ from run_rank_examples import start_all  # noqa: E402
 from autogradviz import FlameGraphView, GraphView, load  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from playwright.sync_api import Page
 
 PICTURES = DOCS / "pictures"
@@ -48,12 +53,13 @@ ROWS = {"audit": "scale = features"}
 """The first row of a list with this text is chosen in that view."""
 
 
-def draw_findings() -> None:
-    """Draw the graph of each finding's example, and store the text of the finding."""
+def draw_findings(slugs: Sequence[str] = ()) -> None:
+    """Draw the graph of each finding's example, or of some, and store the text of the finding."""
     folder = PICTURES / "findings"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for slug, trace in findings():
+    if not slugs:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for slug, trace in findings(slugs):
         (folder / f"{slug}.txt").write_text(finding_text(trace), encoding="utf-8")
         if trace.analysis.graph.nodes:
             draw_graph(trace.graph(), folder / f"{slug}.svg")
@@ -122,14 +128,21 @@ def shoot(page: Page, report: Path, view: str) -> None:
 
 
 def main() -> None:
-    """Draw everything."""
+    """Draw everything, or the findings that the arguments name."""
     PICTURES.mkdir(exist_ok=True)
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    with tempfile.TemporaryDirectory() as empty, sync_playwright() as playwright:
-        os.environ["AUTOGRADVIZ_NATIVE_BUILD"] = "0"
+    os.environ["AUTOGRADVIZ_NATIVE_BUILD"] = "0"
+    os.environ["COLUMNS"] = "80"
+    with tempfile.TemporaryDirectory() as empty:
         os.environ["AUTOGRADVIZ_CACHE"] = empty  # pictures do not depend on the native engine
-        os.environ["COLUMNS"] = "80"
-        draw_findings()
+        draw_findings(sys.argv[1:])
+        if not sys.argv[1:]:
+            draw_rest(browser)
+
+
+def draw_rest(browser: str | None) -> None:
+    """Print the findings of runs, and draw the pictures of the guides."""
+    with sync_playwright() as playwright:
         print_run_findings()
         chromium = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
         page = chromium.new_page(viewport={"width": 1280, "height": 700})

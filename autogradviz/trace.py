@@ -712,7 +712,7 @@ class Trace:
             ...     _ = y.mul_(2)
             ...     y.sum().backward()
             >>> failing.reproduce()
-            <Reproduction of ... statements, the same>
+            <Reproduction: ... statements; running it shows the same; print() it>
         """
         from autogradviz.reproduce.reproduction import reproduce
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from compare_outputs import is_same_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from autogradviz import Finding, Run, Trace
     from autogradviz.explanations.read_pages import Page
@@ -162,12 +162,12 @@ def _text(finding: Finding) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def findings() -> Iterator[tuple[str, Trace]]:
-    """Yield the slug of each finding with the trace of its example."""
+def findings(slugs: Collection[str] = ()) -> Iterator[tuple[str, Trace]]:
+    """Yield the slug of each finding, or of some, with the trace of its example."""
     from autogradviz.explanations.read_pages import pages
 
     for page in pages("findings"):
-        if page.on_accelerator:
+        if page.on_accelerator or (slugs and page.slug not in slugs):
             continue
         # Lines are named relative to the working directory, also by the caller's diagnosis.
         with project_folder() as folder, changed_directory(folder):

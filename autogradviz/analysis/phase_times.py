@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import format_duration
 from autogradviz.events import RecordingEnded
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ class PhaseTimes:
     recomputation_ns: int
     optimizer_ns: int
     recorder_ns: int
+
+    def __repr__(self) -> str:
+        times = {"forward": self.forward_ns, "backward": self.backward_ns,
+                 "of it recomputation": self.recomputation_ns, "optimizer": self.optimizer_ns,
+                 "recorder": self.recorder_ns}  # fmt: skip
+        return f"<{', '.join(f'{k} {format_duration(t)}' for k, t in times.items() if t)}>"
 
 
 def measure_phases(analysis: Analysis) -> PhaseTimes:

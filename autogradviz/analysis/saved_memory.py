@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.formatting import source_line
+from autogradviz.analysis.formatting import format_bytes, plural, source_line
 from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ class SavedBytes:
     offloaded: int
     older: int = 0
     older_steps: int = 0
+
+    def __repr__(self) -> str:
+        sizes = {"saved": self.saved, "recomputed": self.recomputed, "at the peak": self.at_peak,
+                 "held at the end": self.held, "offloaded": self.offloaded,
+                 "of older steps": self.older}  # fmt: skip
+        parts = [f"{format_bytes(size)} {what}" for what, size in sizes.items() if size]
+        return f"<{', '.join([plural(self.storages, 'saved storage'), *parts])}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

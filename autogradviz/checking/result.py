@@ -136,7 +136,7 @@ class CheckEntry:
         return "\n".join([first, *(f"{'':19s}{line}" for line in self.details)])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CheckResult:
     """The relations that were tried on a training step; true if none fails.
 
@@ -233,6 +233,8 @@ class CheckResult:
         lines += self._summary()
         lines += [f"not restored: {each}" for each in self.not_restored]
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     @property
     def verdict(self) -> tuple[str, ...]:

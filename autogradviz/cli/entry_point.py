@@ -109,7 +109,11 @@ class _Parser(argparse.ArgumentParser):
         known = {option for each in commands for option in each._option_string_actions}  # noqa: SLF001
         words = message.partition("unrecognized arguments: ")[2].split()
         near = [each for word in words for each in difflib.get_close_matches(word, known, 1, 0.7)]
-        super().error(f"{message}; did you mean {' or '.join(near)}?" if near else message)
+        if near:
+            message += f"; did you mean {' or '.join(near)}?"
+        elif self.command == "run" and words:
+            message += "; options of the program go after its name"
+        argparse.ArgumentParser.error(commands[0] if commands else self, message)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -13,6 +13,7 @@ from autogradviz.cli.output_path import TraceFile
 from autogradviz.cli.print_shared_findings import RankReport
 from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress
+from autogradviz.cli.run_as_main import has_started
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
 from autogradviz.events import NodeSeen, OpCalled
@@ -176,6 +177,8 @@ class ProgramRecording(OpenEndedRecording):
             return
         if self.trace is None:
             why = f"only {self._steps} steps were made" if self._steps else "torch was not used"
+            if isinstance(error, SyntaxError) and not has_started(error):
+                why = "the program did not start"
             self._messages.append(f"nothing was recorded: {why}")
             return
         if self._inner_recordings:

@@ -138,6 +138,9 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
     Exceptions of the program pass through, and Python prints them as if it ran the program.
     """
     program = read_program(arguments)
+    if program.name.endswith(".agv") and not program.module:
+        print_error(f"{program.name} is a trace; open it with: autogradviz html {program.name}")
+        return FAILED
     try:
         program, conditions = _read_break_options(options.break_on, program)
         recording = ProgramRecording(options, program, conditions)

@@ -86,6 +86,16 @@ EXECUTE_CODE: Final = _execute.__code__
 """Code of the frame that calls the program."""
 
 
+def has_started(error: BaseException) -> bool:
+    """Return whether a line of the program ran before an exception that left ``run_as_main``."""
+    part = error.__traceback__
+    while part is not None:
+        if part.tb_frame.f_code is EXECUTE_CODE:
+            return True
+        part = part.tb_next
+    return False
+
+
 def _put_first_on_path(program: Program) -> None:
     if getattr(sys.flags, "safe_path", False):  # Python 3.11 and newer, with -P
         return

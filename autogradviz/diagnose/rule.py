@@ -93,8 +93,12 @@ class ErrorMessage:
             return False
         if self.without and self.without in error.message:
             return False
-        fragments = (self.fragment,) if isinstance(self.fragment, str) else self.fragment
-        return any(fragment in error.message for fragment in fragments)
+        return any(fragment in error.message for fragment in self.fragments)
+
+    @property
+    def fragments(self) -> tuple[str, ...]:
+        """The strings of which one has to occur."""
+        return (self.fragment,) if isinstance(self.fragment, str) else self.fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +369,26 @@ def all_rules() -> tuple[Rule, ...]:
         with failures_reported(plugin.origin):
             rules = _with_rules_of(plugin.value, plugin.origin, rules)
     return rules
+
+
+def rules_about(message: str) -> list[Rule]:
+    """Return the rules for exceptions with a message, or part of one, in order.
+
+    Args:
+        message: what PyTorch raised; at least as long as the part that a rule looks for, or a part
+            of that.
+    """
+    text = " ".join(message.split()).lower()
+
+    def applies(condition: Condition) -> bool:
+        if isinstance(condition, AnyOf):
+            return any(map(applies, condition.conditions))
+        if not isinstance(condition, ErrorMessage):
+            return False
+        fragments = [each.lower() for each in condition.fragments if " " in each]
+        return any(each in text or text in each for each in fragments)
+
+    return [rule for rule in all_rules() if applies(rule.when)]
 
 
 _SLUG: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")

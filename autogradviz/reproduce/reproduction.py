@@ -101,8 +101,8 @@ class Reproduction:
     def __repr__(self) -> str:
         if not self.text:
             return f"<Reproduction: {NOTHING}>"
-        verdict = "the same" if self.same else "not the same"
-        return f"<Reproduction of {self.statements} statements, {verdict}>"
+        verdict = "shows the same" if self.same else "does not show the same"
+        return f"<Reproduction: {self.statements} statements; running it {verdict}; print() it>"
 
 
 def reproduce(

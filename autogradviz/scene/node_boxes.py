@@ -505,7 +505,7 @@ KINDS: Final = tuple(
     SceneSavedKind(name=name, title=title, light=light, dark=dark)
     for name, title, light, dark in (
         ("activation", "inputs and outputs of nonlinearities", "#1b8367", "#3fb893"),
-        ("attention", "attention maps and masks", "#5b5bd6", "#8d8df0"),
+        ("attention", "softmax results, attention and masks", "#5b5bd6", "#8d8df0"),
         ("linear", "inputs of linear operators", "#6f9fb8", "#7fb2cc"),
         ("product", "factors of matrix products", "#3d8fd6", "#62aef0"),
         ("convolution", "inputs of convolutions", "#2f9e9e", "#4fc3c3"),

@@ -318,6 +318,33 @@ def test_run_ends_with_what_it_found_and_where_the_trace_is(tmp_path, run):
     assert place.startswith("autogradviz: train.agv (")
 
 
+def test_run_counts_steps_of_optimizers_and_not_backwards_before_the_first(tmp_path, run):
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for number in range(1, 9):\n"
+        "    optimizer.zero_grad()\n"
+        "    model(torch.ones(1, 2)).sum().backward()\n"
+        "    if number % 4 == 0:\n"
+        "        optimizer.step()\n"
+    )
+    *_, result, _ = run("train.py", cwd=tmp_path).stderr.splitlines()
+    assert result == "autogradviz: 2 optimizer steps, 1 finding: gradients-discarded"
+
+
+def test_program_that_does_not_start_is_reported_and_a_trace_is_not_run(tmp_path):
+    (tmp_path / "wrong.py").write_text("import torch\nx = (1\n")
+    done = run_in_new("wrong.py", cwd=tmp_path)
+    assert done.stderr.endswith("autogradviz: nothing was recorded: the program did not start\n")
+    (tmp_path / "train.agv").touch()
+    done = run_in_new("train.agv", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "autogradviz: train.agv is a trace; open it with: autogradviz html train.agv\n"
+    )
+
+
 def test_quiet_run_without_finding_prints_nothing_and_writes_its_trace(tmp_path, run):
     (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
     assert run("-q", "trains.py", cwd=tmp_path).stderr == ""

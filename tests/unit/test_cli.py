@@ -429,6 +429,20 @@ def test_explain_without_a_name_lists_all_pages(capsys):
     assert findings == sorted(findings)
 
 
+@pytest.mark.parametrize(
+    ("message", "first"),
+    [
+        ("grad can be implicitly created only for scalar outputs", "[loss-not-scalar]"),
+        ("element 0 of tensors does not require grad and does not have a grad_fn", "[graph-lost]"),
+        ("modified by an inplace operation", "saved-tensor-mutated "),
+        ("Trying to backward through the graph a second time", "graph-freed "),
+    ],
+)
+def test_explain_finds_the_pages_about_a_message_of_pytorch(message, first, capsys):
+    assert main(["explain", *message.split()]) == 0
+    assert first in capsys.readouterr().out
+
+
 def test_explain_suggests_names_similar_to_an_unknown_name(capsys):
     assert main(["explain", "graph-list"]) == 2
     assert "did you mean graph-lost" in capsys.readouterr().err

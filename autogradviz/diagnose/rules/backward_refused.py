@@ -357,7 +357,7 @@ def loss_not_scalar(evidence: Evidence) -> Iterator[Draft]:
             "This line computed the last tensor that nothing else reads, which has more:",
             found,
         ],
-        fix="loss.mean().backward()  # or .sum(), or without reduction=\"none\"",
+        fix='loss.mean().backward()  # or .sum(), or without reduction="none"',
         confidence="likely",
         evidence=(found, error),
     )
