@@ -16,7 +16,7 @@ from autogradviz.cli.progress import Progress
 from autogradviz.cli.run_as_main import has_started
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
-from autogradviz.events import NodeSeen, OpCalled
+from autogradviz.events import BackwardStarted, NodeSeen, OpCalled
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
@@ -219,12 +219,17 @@ class ProgramRecording(OpenEndedRecording):
         kept = sum(bool(step.optimizers) for step in found.ended)  # by several optimizers each
         steps = self._progress.steps if found and found[0].number else kept
         ran = plural(steps, "optimizer step") if steps else "no optimizer step"
+        if not steps and not trace.log.of(BackwardStarted):
+            ran = "no backward"
         where = "" if self._rank is None else f" on rank {self._rank.rank}"
         part = f" in the last {kept:,}" if 0 < kept < steps else ""
         if not findings:
             return f"{ran}{where}, nothing found{part}"
+        hints = sum(finding.confidence == "hint" for finding in findings)
+        counts = {"finding": len(findings) - hints, "hint": hints}
+        count = " and ".join(plural(number, word) for word, number in counts.items() if number)
         slugs = ", ".join(dict.fromkeys(finding.slug for finding in findings))
-        return f"{ran}{where}, {plural(len(findings), 'finding')}{part}: {slugs}"
+        return f"{ran}{where}, {count}{part}: {slugs}"
 
     def _exchange(
         self, rank: Rank, ranks: RankReport, found: list[Finding], label: str, *, writes: bool

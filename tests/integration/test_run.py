@@ -330,7 +330,7 @@ def test_run_counts_steps_of_optimizers_and_not_backwards_before_the_first(tmp_p
         "        optimizer.step()\n"
     )
     *_, result, _ = run("train.py", cwd=tmp_path).stderr.splitlines()
-    assert result == "autogradviz: 2 optimizer steps, 1 finding: gradients-discarded"
+    assert result == "autogradviz: 2 optimizer steps, 1 hint: gradients-discarded"
 
 
 def test_program_that_does_not_start_is_reported_and_a_trace_is_not_run(tmp_path):
@@ -362,7 +362,7 @@ def test_program_without_operators_writes_no_trace(tmp_path, run):
     (tmp_path / "imports.py").write_text("import torch")
     done = run("imports.py", cwd=tmp_path)
     assert done.stderr == (
-        "autogradviz: no optimizer step, nothing found\n"
+        "autogradviz: no backward, nothing found\n"
         "autogradviz: no trace was written: PyTorch ran no operator\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["imports.py"]
@@ -576,7 +576,7 @@ def test_interrupted_script_ends_as_without_autogradviz(tmp_path):
         ends.append((child.returncode, own_lines(errors)))
     first, *_, result, place = errors.splitlines()
     assert first == "autogradviz: interrupted; writing w.agv ..."
-    assert result == "autogradviz: no optimizer step, nothing found"
+    assert result == "autogradviz: no backward, nothing found"
     assert place.startswith("autogradviz: w.agv (")
     assert ends[0] == ends[1]
     assert event_log.load(tmp_path / "w.agv").problem is None

@@ -222,7 +222,8 @@ def _missing_gradient(cause: _Cause, concerned: dict[int, str], *, is_awaited: b
         culprit=cause.culprit,
         victim=cause.victim,
         explanation=[
-            f"{join_names(names)}: requires a gradient and got none from backward.",
+            f"{join_names(names)}: {'require' if len(names) > 1 else 'requires'} a gradient and got "
+            "none from backward.",
             *cause.lines,
             *((_AWAITED,) if is_awaited else ()),
         ],
