@@ -222,8 +222,7 @@ def _missing_gradient(cause: _Cause, concerned: dict[int, str], *, is_awaited: b
         culprit=cause.culprit,
         victim=cause.victim,
         explanation=[
-            f"{join_names(names)}: {'require' if len(names) > 1 else 'requires'} a gradient and got "
-            "none from backward.",
+            f"{join_names(names)}: a gradient is required, and backward computed none.",
             *cause.lines,
             *((_AWAITED,) if is_awaited else ()),
         ],
