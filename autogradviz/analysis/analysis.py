@@ -129,6 +129,10 @@ class Analysis:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack."""
         return self._stacks.in_optimizer(stack_id)
 
+    def is_below_optimizer(self, stack_id: int | None) -> bool:
+        """Return whether ``torch.optim`` is in a stack: the optimizer calls a closure too."""
+        return self._stacks.is_below_optimizer(stack_id)
+
     def op_at(self, seq: int) -> Op | None:
         """Return the operator call of an event number, None if the event is none."""
         return self._op_by_seq.get(seq)

@@ -80,6 +80,14 @@ def build_ops(
     return tuple(ops)
 
 
+def is_view(op: Op) -> bool:
+    """Return whether an op writes nothing and returns only views of its inputs."""
+    if op.written or not op.outputs:
+        return False
+    given = {tensor.storage_id for tensor in op.inputs} - {None}
+    return given.issuperset([tensor.storage_id for tensor in op.outputs])
+
+
 def find_creators(log: Log, ops: tuple[Op, ...]) -> dict[int, Op]:
     """Return the op that created each storage: the first to output it without it as an input.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.errors import MemorySnapshotError
+from autogradviz.event_log.saved_bytes import alive_at_peak
 from autogradviz.events import ParameterSeen, StorageAddressSeen
 
 if TYPE_CHECKING:
@@ -519,16 +520,8 @@ def _fullest_device(allocations: list[Allocation], moment: Moment) -> tuple[int,
 
 def _at_peak(allocations: list[Allocation]) -> list[Allocation]:
     """Return the allocations of a device that are in use when their sum is highest."""
-    changes = [(each.first, each.nbytes) for each in allocations]
-    changes += [(each.end, -each.nbytes) for each in allocations if each.end is not None]
-    used, highest, peak = 0, -1, -1
-    for index, nbytes in sorted(changes):  # an entry that ends one and begins another: end first
-        used += nbytes
-        if nbytes > 0 and used > highest:
-            highest, peak = used, index
-    return [
-        each for each in allocations if each.first <= peak and (each.end is None or each.end > peak)
-    ]
+    spans = [(each.first, each.end, each.nbytes) for each in allocations]
+    return [allocations[place] for place in alive_at_peak(spans)]
 
 
 def _user_line(frames: list[dict[str, Any]]) -> str:

@@ -18,6 +18,7 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     accumulations,
     gradient_storages,
     gradients_in_use,
+    leaves_without_optimizer,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -357,8 +358,6 @@ def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
 def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unused]:
     analysis = evidence.analysis
     tensors, log = analysis.tensors, analysis.log
-    held = evidence.causal_graph.held
-    held_storages = storages(tensors[tensor_id] for tensor_id in held)
     hooked = {
         event.tensor_id
         for event in log.of(HookRegistered)
@@ -369,10 +368,10 @@ def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unus
     parameters |= _made_in_each_step(evidence, got)
     candidates = {
         tensor_id: before[-1]
-        for tensor_id in sorted(parameters & got.keys())
-        if tensor_id not in held | hooked
-        and tensors[tensor_id].storage_id not in held_storages | {None}
-        and (before := [event for event in got[tensor_id] if event.seq < steps[-1].seq])
+        for tensor_id in sorted(parameters.intersection(leaves_without_optimizer(evidence)))
+        if tensor_id not in hooked
+        and tensors[tensor_id].storage_id is not None
+        and (before := [event for event in got.get(tensor_id, ()) if event.seq < steps[-1].seq])
     }
     if not candidates:
         return
