@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import format_bytes, short_path
+from autogradviz.compiled_graphs.source_lines import is_installed
 from autogradviz.errors import MemorySnapshotError
 from autogradviz.event_log.saved_bytes import alive_at_peak
 from autogradviz.events import ParameterSeen, StorageAddressSeen
@@ -352,7 +353,6 @@ def _text(owner: Owner) -> str:
 
 Moment: TypeAlias = Literal["peak", "end"]
 
-_PACKAGE: Final = str(Path(__file__).parents[1])
 _ROLES: Final = ("saved", "parameter", "gradient", "")
 _SHOWN: Final = 12
 
@@ -527,8 +527,8 @@ def _at_peak(allocations: list[Allocation]) -> list[Allocation]:
 def _user_line(frames: list[dict[str, Any]]) -> str:
     """Return the innermost line outside of PyTorch and the recorder, "" if there is none."""
     for frame in frames:
-        filename = str(frame.get("filename", "")).replace("\\", "/")
+        filename = str(frame.get("filename", ""))
         is_python = filename.endswith(".py") or filename.startswith("<ipython")
-        if is_python and "/torch/" not in filename and not filename.startswith(_PACKAGE):
+        if is_python and not is_installed(filename):
             return f"{filename}:{frame.get('line', 0)}"
     return ""

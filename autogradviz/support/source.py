@@ -1,13 +1,17 @@
-"""Source lines and their parse trees."""
+"""Source lines and their parse trees, and which files are a library."""
 
 from __future__ import annotations
 
 import ast
 import linecache
+import os
 import stat
 import sys
+import sysconfig
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.support.process import collector_waiting
 
@@ -69,6 +73,34 @@ def _is_readable(filename: str) -> bool:
         except (OSError, ValueError):
             continue
     return True  # a loader may have its text
+
+
+# --- files of libraries ---------------------------------------------------------------------------
+
+
+_OWN: Final = str(Path(__file__).parents[1]) + os.sep
+_DEMO: Final = _OWN + "demo" + os.sep
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    torch = find_spec("torch")  # without importing it
+    folders = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    folders += [] if torch is None or torch.origin is None else [str(Path(torch.origin).parent)]
+    return (_OWN, *(folder + os.sep for folder in folders))
+
+
+def is_library(filename: str) -> bool:
+    """Return whether a file belongs to PyTorch, the standard library or autogradviz itself."""
+    if filename.startswith("<frozen "):
+        return True
+    if not filename.startswith(_library_folders()) or filename.startswith(_DEMO):
+        return False
+    # Other packages are installed below the standard library's folder; they count as user code.
+    return any(
+        filename.startswith(folder) and "-packages" not in filename[len(folder) :]
+        for folder in _library_folders()
+    )
 
 
 # --- text that UTF-8 can encode -------------------------------------------------------------------
