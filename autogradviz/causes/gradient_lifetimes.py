@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_lives import (
     accumulations,
     gradient_lives,
+    gradients_of_backwards,
     gradients_of_steps,
     is_in_closure,
     leaves_in_use,
@@ -21,7 +21,6 @@ from autogradviz.diagnose.evidence.gradient_lives import (
 )
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names, short_location
-from autogradviz.events import GradAccumulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.evidence.gradient_lives import GradientPart
-    from autogradviz.events import OptimizerStepped
+    from autogradviz.events import GradAccumulated, OptimizerStepped
 
 _FOR_NOTHING: Final = 2  # backwards of which no gradient is used: a batch may be skipped on purpose
 
@@ -111,7 +110,8 @@ class _Lives:
         dropped: dict[int, set[int]] = defaultdict(set)
         for leaf, part, _ in parts:
             dropped[part.backward_id].add(leaf)
-        for_nothing = [each for each in dropped if self._reached[each] <= dropped[each]]
+        reached = gradients_of_backwards(self._evidence)
+        for_nothing = [each for each in dropped if reached[each].keys() <= dropped[each]]
         never_used = not used_lines and len(dropped) >= _FOR_NOTHING
         step = next((s for s in self.steps if s.seq > parts[0][1].seq), self.steps[-1])
         stepped = analysis.location(step.stack_id)
@@ -152,16 +152,6 @@ class _Lives:
             events=(parts[0][1].seq, step.seq),
             fix="# call zero_grad() after step(), or before the first backward of the step",
         )
-
-    @cached_property
-    def _reached(self) -> dict[int, set[int]]:
-        """The leaves that each backward gave a gradient."""
-        found: dict[int, set[int]] = defaultdict(set)
-        for backward_id, leaf in self._evidence.analysis.log.fields(
-            GradAccumulated, "backward_id", "tensor_id"
-        ):
-            found[backward_id].add(leaf)
-        return found
 
     def _zeroed_at(self, leaf: int, part: GradientPart) -> SourceLocation | None:
         """Return the line that zeroed a gradient in place, None if it was removed."""
@@ -383,14 +373,14 @@ class _Lives:
             step, got = steps[0]
             leaves = [leaf for leaf in graph.updated_in(step) if leaf in gradients]
             later = [p for leaf in leaves for p in gradients[leaf] if p.seq > step.seq]
-            if step.gradient_count != 0 or got or not later:
+            if not steps[0].is_empty or got or not later:
                 continue
             first = min(later, key=lambda part: part.seq)
             stepped, line = analysis.location(step.stack_id), self._line(first.backward_id)
             if stepped is None:
                 continue
             share = graph.share(leaves)
-            empty, every = sum(s.step.gradient_count == 0 for s in steps), len(steps)
+            empty, every = sum(each.is_empty for each in steps), len(steps)
             yield Fact(
                 mechanism="order",
                 culprit=stepped,

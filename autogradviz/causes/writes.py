@@ -13,9 +13,9 @@ from autogradviz.causes.weights import LEAST_FINDING, weight
 from autogradviz.diagnose.evidence.custom_functions import backward_line
 from autogradviz.diagnose.evidence.unpacks import reads_of_saves
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.source.import_graph import is_installed
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import NO_ID, BackwardStarted, GradientFactsChecked
+from autogradviz.support.source import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,8 @@ from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from autogradviz.compiled_graphs.source_lines import NO_LINE, Line, is_installed
+from autogradviz.compiled_graphs.source_lines import NO_LINE, Line
+from autogradviz.support.source import is_library_anywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -158,7 +159,11 @@ class _Reader:
         if found:
             file = found["file"]
             self._line = Line(
-                file, int(found["line"]), found["function"], found["code"], is_installed(file)
+                file,
+                int(found["line"]),
+                found["function"],
+                found["code"],
+                is_library_anywhere(file),
             )
 
     def _read_call(self, found: re.Match[str]) -> None:

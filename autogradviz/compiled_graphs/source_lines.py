@@ -6,16 +6,9 @@ import re
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from autogradviz.support.source import is_library
+from autogradviz.support.source import is_library_anywhere
 
 _FRAME: Final = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$')
-
-
-_INSTALLED: Final = re.compile(
-    r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|"
-    r"[/\\]lib[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)"
-)
-"""Files of PyTorch and of the standard library, also where another machine has them."""
 
 
 class Line(NamedTuple):
@@ -31,11 +24,6 @@ class Line(NamedTuple):
 NO_LINE: Final = Line("", 0, "", "", library=True)
 
 
-def is_installed(filename: str) -> bool:
-    """Return whether a file of this or another machine belongs to a library."""
-    return is_library(filename) or _INSTALLED.search(filename) is not None
-
-
 @lru_cache(maxsize=4_096)
 def innermost_user_line(stack: str | None) -> Line:
     """Return the innermost line of user code in a stack, or its innermost line without one."""
@@ -48,7 +36,7 @@ def innermost_user_line(stack: str | None) -> Line:
         filename, lineno, function = frame.groups()
         following = lines[number + 1] if number + 1 < len(lines) else ""
         source = "" if _FRAME.match(following) else following.strip()
-        library = is_installed(filename)
+        library = is_library_anywhere(filename)
         if not library or found.library:
             found = Line(filename, int(lineno), function, source, library)
     return found
@@ -58,7 +46,7 @@ def line_of_frames(frames: Any) -> Line:
     """Return the innermost line of user code among ``traceback.FrameSummary`` objects."""
     found = NO_LINE
     for frame in frames or ():
-        library = is_installed(frame.filename)
+        library = is_library_anywhere(frame.filename)
         if not library or found.library:
             found = Line(frame.filename, frame.lineno or 0, frame.name, frame.line or "", library)
     return found

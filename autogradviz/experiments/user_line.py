@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 from autogradviz.recorder.user_code_frames import is_user_code
+from autogradviz.support.source import is_installed, with_callers
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container
 
     from autogradviz.analysis.types import SourceLocation
 
@@ -22,18 +23,10 @@ def user_line() -> SourceLocation | None:
 
 def user_line_below(function: str) -> tuple[SourceLocation | None, bool]:
     """Return that line, and whether a function of this name is one of its callers."""
-    frames = running_frames()
+    frames = with_callers(sys._getframe())  # noqa: SLF001
     frame = next((each for each in frames if is_user_code(each.f_code)), None)
     below = bool(function) and any(each.f_code.co_name == function for each in frames)
     return None if frame is None else line_of_frame(frame), frame is not None and below
-
-
-def running_frames() -> Iterator[Any]:
-    """Yield the frames that run now, innermost first."""
-    frame: Any = sys._getframe(1)  # noqa: SLF001
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def line_of_frame(frame: Any) -> SourceLocation:
@@ -47,10 +40,10 @@ def runs_line(filename: str, lines: Container[int]) -> bool:
 
     Lines of installed packages that the line calls do not count.
     """
-    for frame in running_frames():
+    for frame in with_callers(sys._getframe()):  # noqa: SLF001
         if is_at(frame, filename, lines):
             return True
-        if is_user_code(frame.f_code) and "site-packages" not in frame.f_code.co_filename:
+        if is_user_code(frame.f_code) and not is_installed(frame.f_code.co_filename):
             return False
     return False
 

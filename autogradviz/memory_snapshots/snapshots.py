@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import format_bytes, short_path
-from autogradviz.compiled_graphs.source_lines import is_installed
 from autogradviz.errors import MemorySnapshotError
 from autogradviz.event_log.saved_bytes import alive_at_peak
 from autogradviz.events import ParameterSeen, StorageAddressSeen
+from autogradviz.support.source import is_library_anywhere
 
 if TYPE_CHECKING:
     import os
@@ -529,6 +529,6 @@ def _user_line(frames: list[dict[str, Any]]) -> str:
     for frame in frames:
         filename = str(frame.get("filename", ""))
         is_python = filename.endswith(".py") or filename.startswith("<ipython")
-        if is_python and not is_installed(filename):
+        if is_python and not is_library_anywhere(filename):
             return f"{filename}:{frame.get('line', 0)}"
     return ""

@@ -1,10 +1,11 @@
-"""Source lines and their parse trees, and which files are a library."""
+"""Source lines and their parse trees; libraries, installed packages and frames."""
 
 from __future__ import annotations
 
 import ast
 import linecache
 import os
+import re
 import stat
 import sys
 import sysconfig
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.support.process import collector_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
 
 # --- parse Python source with the garbage collector paused ----------------------------------------
@@ -75,8 +77,25 @@ def _is_readable(filename: str) -> bool:
     return True  # a loader may have its text
 
 
-# --- files of libraries ---------------------------------------------------------------------------
+# --- frames ---------------------------------------------------------------------------------------
 
+
+def with_callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and its callers, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+# --- files of libraries and of installed packages -------------------------------------------------
+
+
+_PACKAGES: Final = re.compile(r"(?s).*[/\\](?:site|dist)-packages[/\\]")
+_ELSEWHERE: Final = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|"
+    r"[/\\]lib[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)"
+)
+"""Files of PyTorch and of the standard library where another machine has them."""
 
 _OWN: Final = str(Path(__file__).parents[1]) + os.sep
 _DEMO: Final = _OWN + "demo" + os.sep
@@ -101,6 +120,22 @@ def is_library(filename: str) -> bool:
         filename.startswith(folder) and "-packages" not in filename[len(folder) :]
         for folder in _library_folders()
     )
+
+
+def is_library_anywhere(filename: str) -> bool:
+    """Return whether a file of this or another machine belongs to a library."""
+    return is_library(filename) or _ELSEWHERE.search(filename) is not None
+
+
+def path_in_packages(filename: str) -> str | None:
+    """Return the path of a file in its folder of installed packages, None for other files."""
+    folder = _PACKAGES.match(filename)
+    return None if folder is None else filename[folder.end() :]
+
+
+def is_installed(filename: str) -> bool:
+    """Return whether a file is in a folder of installed packages."""
+    return path_in_packages(filename) is not None
 
 
 # --- text that UTF-8 can encode -------------------------------------------------------------------

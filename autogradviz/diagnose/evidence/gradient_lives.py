@@ -80,6 +80,11 @@ class StepGradients(NamedTuple):
     step: OptimizerStepped
     got: dict[int, GradAccumulated]  # the last one of each tensor that got any
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the step found no gradient."""
+        return self.step.gradient_count == 0
+
 
 @once_per_recording
 def gradients_of_steps(evidence: Evidence) -> list[list[StepGradients]]:
@@ -314,6 +319,15 @@ def accumulations(evidence: Evidence) -> dict[int, list[GradAccumulated]]:
     found: dict[int, list[GradAccumulated]] = defaultdict(list)
     for event in sorted(evidence.analysis.log.of(GradAccumulated), key=_seq):
         found[event.tensor_id].append(event)
+    return found
+
+
+@once_per_recording
+def gradients_of_backwards(evidence: Evidence) -> dict[int, dict[int, GradAccumulated]]:
+    """Return the last gradient that each backward gave each leaf."""
+    found: dict[int, dict[int, GradAccumulated]] = defaultdict(dict)
+    for event in evidence.analysis.log.of(GradAccumulated):
+        found[event.backward_id][event.tensor_id] = event
     return found
 
 

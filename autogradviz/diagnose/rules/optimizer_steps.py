@@ -16,6 +16,7 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     clipping_stacks,
     gradient_lives,
     gradient_storages,
+    gradients_of_backwards,
     gradients_of_steps,
     is_in_closure,
     leaves_in_use,
@@ -60,7 +61,7 @@ _MAKE_ZERO: Final = frozenset({"lift_fresh", "detach_"})
 )
 def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for a line whose calls of ``clip_grad_norm_`` all found no gradients."""
-    if not evidence.analysis.log.of(GradAccumulated):
+    if not accumulations(evidence):
         return
     by_line: dict[SourceLocation | None, list[Op]] = defaultdict(list)
     clips = clipping_stacks(evidence)
@@ -351,12 +352,9 @@ def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
 
 def _windows(evidence: Evidence, steps: list[OptimizerStepped]) -> list[list[_Backward]]:
     """Return the backwards before each step that reached any leaf."""
-    log = evidence.analysis.log
-    reached: dict[int, dict[int, GradAccumulated]] = defaultdict(dict)
-    for event in log.of(GradAccumulated):
-        reached[event.backward_id][event.tensor_id] = event
-    backwards = [_Backward(e, reached[e.backward_id]) for e in log.of(BackwardStarted)]
-    backwards = [backward for backward in backwards if backward.reached]
+    reached = gradients_of_backwards(evidence)
+    started = evidence.analysis.log.of(BackwardStarted)
+    backwards = [_Backward(e, reached[e.backward_id]) for e in started if e.backward_id in reached]
     seqs = [backward.started.seq for backward in backwards]
     ends = [bisect_left(seqs, step.seq) for step in steps]
     return [backwards[i:j] for i, j in pairwise([0, *ends])]
@@ -506,11 +504,12 @@ def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
     is reported instead.
     """
     forgotten = bool(evidence.analysis.log.of(NoOptimizerFound))
-    for events in evidence.causal_graph.steps_of_optimizers:
+    for steps in gradients_of_steps(evidence):
+        events = [each.step for each in steps]
         frozen = _frozen(evidence, events)
         if frozen:
             yield _frozen_draft(evidence, events, frozen)
-        elif not forgotten and _never_reached(evidence, events):
+        elif not forgotten and _never_reached(evidence, steps):
             yield _idle_draft(evidence, events)
 
 
@@ -519,12 +518,13 @@ def _all_lost(evidence: Evidence, steps: list[StepGradients]) -> list[_Lost]:
     tensors = evidence.analysis.tensors
     written = storages(tensors[tensor_id] for tensor_id in steps[0].step.tensor_ids)
     found = []
-    for event, got in steps:
+    for each_step in steps:
+        event, got = each_step
         if not got:
             continue
         last = max(got.values(), key=_seq)
         zeroed = None
-        if event.gradient_count == 0:
+        if each_step.is_empty:
             first = min(each.seq for each in got.values())
             if any(evidence.writes_between(each, first, event.seq) for each in written):
                 return []  # updated in hooks, or in a closure
@@ -606,17 +606,17 @@ def _of_all(some: int, count: int) -> str:
     return f"{some} of its {count} tensors"
 
 
-def _never_reached(evidence: Evidence, events: list[OptimizerStepped]) -> bool:
+def _never_reached(evidence: Evidence, steps: list[StepGradients]) -> bool:
     """Return whether backwards ran, and none computed gradients for the tensors of an optimizer."""
     analysis = evidence.analysis
-    if len(events) < _IDLE_STEPS or any(event.gradient_count != 0 for event in events):
+    if len(steps) < _IDLE_STEPS or not all(each.is_empty for each in steps):
         return False
-    got, tensor_ids = accumulations(evidence), events[0].tensor_ids
-    memory = storages(analysis.tensors[tensor_id] for tensor_id in tensor_ids)
+    first, last, got = steps[0].step, steps[-1].step, accumulations(evidence)
+    memory = storages(analysis.tensors[tensor_id] for tensor_id in first.tensor_ids)
     return (
-        any(event.seq < events[-1].seq for found in got.values() for event in found)
-        and not any(tensor_id in got for tensor_id in tensor_ids)
-        and not any(evidence.writes_between(each, events[0].seq, 1 << 62) for each in memory)
+        any(event.seq < last.seq for found in got.values() for event in found)
+        and not any(tensor_id in got for tensor_id in first.tensor_ids)
+        and not any(evidence.writes_between(each, first.seq, 1 << 62) for each in memory)
     )
 
 

@@ -18,6 +18,7 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     accumulations,
     gradient_storages,
     gradients_in_use,
+    gradients_of_steps,
     leaves_without_optimizer,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
@@ -421,7 +422,7 @@ def _made_in_each_step(evidence: Evidence, got: dict[int, list[GradAccumulated]]
 
 def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepped]) -> Draft:
     names = list(dict.fromkeys(each.name for each in unused))
-    idle = all(event.gradient_count == 0 for event in steps)
+    idle = all(each.is_empty for found in gradients_of_steps(evidence) for each in found)
     hidden = _hidden(evidence, unused)
     created, replaced = (None, None) if hidden is not None else _lines(evidence, unused, steps)
     one = len(unused) == 1
