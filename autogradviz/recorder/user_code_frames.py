@@ -46,7 +46,7 @@ def is_generated(filename: str) -> bool:
 
 def is_library(filename: str) -> bool:
     """Return whether a file belongs to a library, or a compiler wrote its code."""
-    return is_generated(filename) or is_library_file(filename)
+    return is_library_file(filename) or is_generated(filename)
 
 
 def is_user_code(code: CodeType) -> bool:

@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 import sysconfig
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -109,6 +109,7 @@ def _library_folders() -> tuple[str, ...]:
     return (_OWN, *(folder + os.sep for folder in folders))
 
 
+@lru_cache(maxsize=4_096)  # a recording asks for each of its frames
 def is_library(filename: str) -> bool:
     """Return whether a file belongs to PyTorch, the standard library or autogradviz itself."""
     if filename.startswith("<frozen "):
