@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.checkpoint_regions import build_regions
 from autogradviz.analysis.compiled_regions import (
@@ -24,7 +24,7 @@ from autogradviz.analysis.graph import GraphInputs, build_graph
 from autogradviz.analysis.memory_curve import build_memory
 from autogradviz.analysis.module_call_of_sequence_number import CallIntervals, read_call_intervals
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
-from autogradviz.analysis.ops import build_ops, find_creators
+from autogradviz.analysis.ops import build_ops, find_creators, read_arguments
 from autogradviz.analysis.saved_memory import SavedMemory
 from autogradviz.analysis.saved_tensors import (
     build_histories,
@@ -68,6 +68,8 @@ from autogradviz.events import (
 from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autogradviz.analysis.compiled_region_types import (
         CompiledRegion,
         GraphBreak,
@@ -129,9 +131,18 @@ class Analysis:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack."""
         return self._stacks.in_optimizer(stack_id)
 
+    def is_below_optimizer(self, stack_id: int | None) -> bool:
+        """Return whether ``torch.optim`` is in a stack: the optimizer calls a closure too."""
+        return self._stacks.is_below_optimizer(stack_id)
+
     def op_at(self, seq: int) -> Op | None:
         """Return the operator call of an event number, None if the event is none."""
         return self._op_by_seq.get(seq)
+
+    @cached_property
+    def arguments_of(self) -> Callable[[int], dict[str, Any]]:
+        """Returns the arguments of an op that are no tensors, by its event; {} if unknown."""
+        return read_arguments(self.log)
 
     def history(self, storage_id: int | None) -> TensorHistory | None:
         """Return the history of one storage; None if it was never saved or cloned."""

@@ -187,13 +187,6 @@ class CausalGraph:
         """Return the op that returned each input of an op as a view, ``NO_OP`` for none."""
         return self._dependencies[1].get(index) or (NO_OP,) * len(self.inputs[index])
 
-    def is_view(self, index: int) -> bool:
-        """Return whether an op writes nothing and returns views of its inputs."""
-        if self.written[index] or not self.outputs[index]:
-            return False
-        keys = self.inputs_memory[index]
-        return all(self.memory(each) in keys for each in self.outputs[index])
-
     def reads_values(self, index: int) -> bool:
         """Return whether an op reads the values of its inputs, and not only their shapes."""
         return not reads_only_shapes(self.op_names[index])
@@ -449,6 +442,14 @@ class CausalGraph:
     def steps(self) -> list[OptimizerStepped]:
         """The steps of all optimizers, oldest first."""
         return sorted(self.analysis.log.of(OptimizerStepped), key=_seq)
+
+    @cached_property
+    def steps_of_optimizers(self) -> list[list[OptimizerStepped]]:
+        """The steps of each optimizer, oldest first: the steps with the same tensors."""
+        found: dict[tuple[int, ...], list[OptimizerStepped]] = {}
+        for event in self.steps:
+            found.setdefault(tuple(sorted(event.tensor_ids)), []).append(event)
+        return list(found.values())
 
     @cached_property
     def held(self) -> set[int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
-from autogradviz.events import OpCalled, RegionEntered, TensorSeen
+from autogradviz.events import ArgumentsSeen, OpCalled, RegionEntered, TensorSeen
 from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
@@ -78,6 +80,36 @@ def build_ops(
         column("stack_id"),
     )
     return tuple(ops)
+
+
+def argument_texts(log: Log) -> dict[int | None, str]:
+    """Return the recorded arguments of ops that are no tensors, by id; redacted ones are none."""
+    rows = log.fields(ArgumentsSeen, "arguments_id", "arguments")
+    return {number: text for number, text in rows if text.startswith("{")}
+
+
+def read_arguments(log: Log) -> Callable[[int], dict[str, Any]]:
+    """Return a function that has the arguments of an op that are no tensors, by its event."""
+    texts = argument_texts(log)
+    ids = dict(log.fields(OpCalled, "seq", "arguments_id"))
+
+    @cache
+    def values(number: int | None) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(texts.get(number, "{}"))
+        except ValueError:  # a damaged file
+            return {}
+        return found
+
+    return lambda seq: values(ids.get(seq))
+
+
+def is_view(op: Op) -> bool:
+    """Return whether an op writes nothing and returns only views of its inputs."""
+    if op.written or not op.outputs:
+        return False
+    given = {tensor.storage_id for tensor in op.inputs} - {None}
+    return given.issuperset([tensor.storage_id for tensor in op.outputs])
 
 
 def find_creators(log: Log, ops: tuple[Op, ...]) -> dict[int, Op]:

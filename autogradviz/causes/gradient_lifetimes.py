@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -11,13 +10,17 @@ from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_lives import (
+    accumulations,
     gradient_lives,
+    gradients_of_backwards,
+    gradients_of_steps,
+    is_in_closure,
     leaves_in_use,
+    next_uses,
     zeroed_gradients,
 )
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import join_names, short_location
-from autogradviz.events import GradAccumulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +29,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.evidence.gradient_lives import GradientPart
-    from autogradviz.events import OptimizerStepped
+    from autogradviz.events import GradAccumulated, OptimizerStepped
 
-_OPTIMIZERS: Final = "/torch/optim/"
 _FOR_NOTHING: Final = 2  # backwards of which no gradient is used: a batch may be skipped on purpose
 
 
@@ -49,17 +51,9 @@ class _Lives:
     def __init__(self, graph: CausalGraph, evidence: Evidence) -> None:
         self._graph = graph
         self._evidence = evidence
+        self._line = evidence.backward_line
         self.steps, self._starts = graph.steps, graph.backwards
         self._by_leaf = gradient_lives(evidence) if self.steps else {}
-
-    def _line(self, backward_id: int) -> SourceLocation | None:
-        start = self._starts.get(backward_id)
-        return self._evidence.analysis.location(start.stack_id) if start is not None else None
-
-    def _is_in_closure(self, backward_id: int) -> bool:
-        """Return whether an optimizer called a backward, whose gradients it then uses."""
-        stack = self._evidence.analysis.stack(self._starts[backward_id].stack_id)
-        return any(_OPTIMIZERS in frame.filename.replace("\\", "/") for frame in stack)
 
     # --- facts ----------------------------------------------------------------------------------
 
@@ -74,7 +68,7 @@ class _Lives:
                 continue
             for part, cause in life.dropped:
                 line = self._line(part.backward_id)
-                if line is not None and not self._is_in_closure(part.backward_id):
+                if line is not None and not is_in_closure(self._evidence, part.backward_id):
                     stack = self._stack_after(part, cause)
                     groups[line, stack].append((leaf, part))
         merged: dict[SourceLocation, list[tuple[int, GradientPart, int | None]]] = defaultdict(list)
@@ -116,7 +110,8 @@ class _Lives:
         dropped: dict[int, set[int]] = defaultdict(set)
         for leaf, part, _ in parts:
             dropped[part.backward_id].add(leaf)
-        for_nothing = [each for each in dropped if self._reached[each] <= dropped[each]]
+        reached = gradients_of_backwards(self._evidence)
+        for_nothing = [each for each in dropped if reached[each].keys() <= dropped[each]]
         never_used = not used_lines and len(dropped) >= _FOR_NOTHING
         step = next((s for s in self.steps if s.seq > parts[0][1].seq), self.steps[-1])
         stepped = analysis.location(step.stack_id)
@@ -158,16 +153,6 @@ class _Lives:
             fix="# call zero_grad() after step(), or before the first backward of the step",
         )
 
-    @cached_property
-    def _reached(self) -> dict[int, set[int]]:
-        """The leaves that each backward gave a gradient."""
-        found: dict[int, set[int]] = defaultdict(set)
-        for backward_id, leaf in self._evidence.analysis.log.fields(
-            GradAccumulated, "backward_id", "tensor_id"
-        ):
-            found[backward_id].add(leaf)
-        return found
-
     def _zeroed_at(self, leaf: int, part: GradientPart) -> SourceLocation | None:
         """Return the line that zeroed a gradient in place, None if it was removed."""
         until = next((s.seq for s in self._starts.values() if s.seq > part.seq), 1 << 62)
@@ -184,10 +169,11 @@ class _Lives:
 
     def stale(self) -> Iterator[Fact]:
         """Yield a fact for each step whose gradients the next backward adds to."""
-        groups: dict[SourceLocation | None, list[tuple[int, GradientPart]]] = defaultdict(list)
-        for leaf, life in self._by_leaf.items():
-            for part in life.stale:
-                groups[self._line(part.backward_id)].append((leaf, part))
+        groups: dict[SourceLocation | None, list[tuple[int, GradAccumulated]]] = defaultdict(list)
+        for leaf in self._by_leaf:
+            for used, part, _, is_sum in next_uses(self._evidence).get(leaf, ()):
+                if is_sum and self._steps_between(used.seq - 1, part.seq):
+                    groups[self._line(part.backward_id)].append((leaf, part))
         graph, analysis = self._graph, self._evidence.analysis
         for line, parts in groups.items():
             leaves = {leaf for leaf, _ in parts}
@@ -235,7 +221,7 @@ class _Lives:
             twice = len(set(roots)) < len(roots)
             share = graph.share(leaves)
             what = "the same loss twice" if twice else f"{len(lines)} losses"
-            several = len({event.tensor_ids for event in self.steps}) > 1
+            several = len(graph.steps_of_optimizers) > 1
             yield Fact(
                 mechanism="mix",
                 culprit=lines[-1],
@@ -381,26 +367,20 @@ class _Lives:
 
     def without_gradient(self) -> Iterator[Fact]:
         """Yield a fact for each optimizer line whose first step had no gradient."""
-        seen: set[tuple[int, ...]] = set()
         graph, analysis = self._graph, self._evidence.analysis
-        for step in self.steps:
-            if step.tensor_ids in seen:
-                continue
-            seen.add(step.tensor_ids)
-            leaves = [leaf for leaf in graph.updated_in(step) if leaf in self._by_leaf]
-            later = [p for leaf in leaves for p in self._parts(leaf) if p.seq > step.seq]
-            earlier = [p for leaf in leaves for p in self._parts(leaf) if p.seq < step.seq]
-            if step.gradient_count != 0 or earlier or not later:
+        gradients = accumulations(self._evidence)
+        for steps in gradients_of_steps(self._evidence):
+            step, got = steps[0]
+            leaves = [leaf for leaf in graph.updated_in(step) if leaf in gradients]
+            later = [p for leaf in leaves for p in gradients[leaf] if p.seq > step.seq]
+            if not steps[0].is_empty or got or not later:
                 continue
             first = min(later, key=lambda part: part.seq)
             stepped, line = analysis.location(step.stack_id), self._line(first.backward_id)
             if stepped is None:
                 continue
             share = graph.share(leaves)
-            empty = sum(
-                s.gradient_count == 0 for s in self.steps if s.tensor_ids == step.tensor_ids
-            )
-            every = sum(s.tensor_ids == step.tensor_ids for s in self.steps)
+            empty, every = sum(each.is_empty for each in steps), len(steps)
             yield Fact(
                 mechanism="order",
                 culprit=stepped,
@@ -423,11 +403,3 @@ class _Lives:
                 events=(step.seq, first.seq),
                 fix="loss.backward()\noptimizer.step()",
             )
-
-    def _parts(self, leaf: int) -> list[GradientPart]:
-        life = self._by_leaf[leaf]
-        return (
-            [p for window in life.windows for p in window]
-            + [p for p, _ in life.dropped]
-            + (life.open)
-        )

@@ -13,10 +13,10 @@ from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import FIXES, REASONS, End, Flow
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.import_graph import is_installed
 from autogradviz.diagnose.source.source_index import assigned_names
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import BackwardStarted
+from autogradviz.support.source import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
+from autogradviz.diagnose.evidence.gradient_lives import leaves_without_optimizer
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
@@ -36,14 +37,11 @@ def find_owners(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
 def _without_optimizer(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield a fact for each line that made leaves with gradients that no optimizer has."""
     analysis = evidence.analysis
-    steps, held = graph.steps, graph.held
+    steps = graph.steps
     if not steps:
         return
-    held_memory = {graph.memory(each) for each in held}
     groups: dict[SourceLocation, list[int]] = defaultdict(list)
-    for leaf in graph.got_gradient:
-        if leaf in held or graph.memory(leaf) in held_memory:
-            continue
+    for leaf in leaves_without_optimizer(evidence):
         storage_id = analysis.tensors[leaf].storage_id
         creator = None if storage_id is None else analysis.creators.get(storage_id)
         made = None if creator is None else _made_at(evidence, creator.stack_id, leaf)

@@ -15,6 +15,7 @@ from autogradviz.causes.answer_cards import card
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.weights import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.gradient_lives import leaves_without_optimizer
 from autogradviz.diagnose.evidence.memory import find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.finding import Finding
@@ -248,8 +249,8 @@ class _Answers:
             return NOT_FINITE
         if norm == 0:
             return ZERO
-        held = self._graph.held
-        return NO_OPTIMIZER if held and tensor_id not in held else HOW
+        lost = self._graph.held and tensor_id in leaves_without_optimizer(self._evidence)
+        return NO_OPTIMIZER if lost else HOW
 
     def _of_parameter(self, tensor_id: int, question: str | None) -> Explanation:
         name = self._analysis.parameters[tensor_id][0]

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
+from autogradviz.analysis.ops import is_view
 from autogradviz.causes.weights import LEAST_FINDING, weight
 from autogradviz.diagnose.evidence.custom_functions import backward_line
 from autogradviz.diagnose.evidence.unpacks import reads_of_saves
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.source.import_graph import is_installed
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import NO_ID, BackwardStarted, GradientFactsChecked
+from autogradviz.support.source import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +201,8 @@ def _creators_and_readers(
     memory = graph.memory
     for index, (given, made) in enumerate(zip(graph.inputs, graph.outputs, strict=True)):
         read = [key for key in map(memory, given) if key in keys]
-        if read and index in needed and graph.reads_values(index) and not graph.is_view(index):
+        used = read and index in needed and graph.reads_values(index)
+        if used and not is_view(graph.analysis.ops[index]):
             overwritten = {memory(each) for each in graph.written[index]}
             for key in read:
                 if key not in overwritten:

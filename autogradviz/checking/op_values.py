@@ -8,7 +8,6 @@ although all that it took is not, and a wrong gradient depends on it.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.analysis.align_ops import is_allocation
-from autogradviz.experiments.user_line import line_of_frame
+from autogradviz.experiments.user_line import user_line_below
 from autogradviz.recorder.ops.values import below_autograd
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
@@ -24,7 +23,6 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_sequence_nr,
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
-from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.kept_tensors import tensors_in
 
@@ -153,14 +151,14 @@ class OpValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         kept = [] if alias or is_allocation(name) else results
         sketches = tuple(sketch(r) for r in kept if r.dtype in TOLERANCES and r.numel())
-        line, in_engine = _user_line()
+        line, is_in_engine = user_line_below(_ENGINE)
         created = get_sequence_nr() - 1
         forward = None
         if node is None:
             self._lines.setdefault(created, line)
         else:
             forward = self._lines.get(node._sequence_nr())  # noqa: SLF001
-            line = in_engine or forward or line
+            line = (line if is_in_engine else None) or forward or line
         random = torch.Tag.nondeterministic_seeded in func.tags
         sketches = sketches if given or random else ()  # a compiler computes with constants
         self.ops.append(OpValue(name, node is not None, line, writers, sketches, random, forward))
@@ -178,32 +176,6 @@ def _plain(values: Iterable[Any]) -> list[torch.Tensor]:
 
 def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-def _user_line() -> tuple[SourceLocation | None, SourceLocation | None]:
-    """Return the innermost user line, and the innermost one that the engine called."""
-    frame: Any = sys._getframe(3)  # noqa: SLF001
-    first = within = None
-    while frame is not None:
-        code = frame.f_code
-        if first is None and is_user_code(code):
-            first = line_of_frame(frame)
-        if code.co_name == _ENGINE:
-            within = first
-            if first is not None:
-                return first, within
-        elif first is not None and not _in_engine(frame):
-            return first, None
-        frame = frame.f_back
-    return first, None
-
-
-def _in_engine(frame: Any) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name == _ENGINE:
-            return True
-        frame = frame.f_back
-    return False
 
 
 @dataclass(frozen=True, slots=True)

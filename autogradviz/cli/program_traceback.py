@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import autogradviz
 from autogradviz.cli.run_as_main import EXECUTE_CODE, run_as_main
+from autogradviz.support.source import with_callers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,10 +81,8 @@ def install_excepthook(error: BaseException, callback: Callable[[], None]) -> No
 
 def outermost_frame() -> int:
     """Return the ``id`` of the frame that called the program, 0 while it does not run."""
-    frame = sys._getframe(1)  # noqa: SLF001 - the documented way
-    while frame is not None and frame.f_code is not EXECUTE_CODE:
-        frame = frame.f_back  # type: ignore[assignment]
-    return 0 if frame is None else id(frame)
+    frames = with_callers(sys._getframe())  # noqa: SLF001 - the documented way
+    return next((id(each) for each in frames if each.f_code is EXECUTE_CODE), 0)
 
 
 def is_success(error: BaseException) -> bool:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from math import isfinite, log2, prod, sqrt
 from pathlib import PurePath
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.compiled_save_places import uncompiled_name
 from autogradviz.comparison.result import Difference
 from autogradviz.events import (
     NO_ID,
-    ArgumentsSeen,
     BackwardStarted,
     LeafGradientRead,
     NodeStarted,
     NormRead,
-    OpCalled,
     RankSeen,
 )
 
@@ -393,33 +390,24 @@ def _reduction(analysis: Analysis) -> str:
         return ""
     if losses[-1].name in {"mean", "sum"}:
         return losses[-1].name
-    arguments = {e.arguments_id: e.arguments for e in analysis.log.of(ArgumentsSeen)}
-    ids = {e.seq: e.arguments_id for e in analysis.log.of(OpCalled)}
-    number = ids.get(losses[-1].seq)
-    known: dict[str, int] = json.loads("{}" if number is None else arguments.get(number, "{}"))
+    known = analysis.arguments_of(losses[-1].seq)
     return {1: "mean", 2: "sum"}.get(known.get("reduction", 1), "")
 
 
 def _scalings(analysis: Analysis) -> dict[tuple[str, float], str]:
     """Return the first line of each multiplication or division by a constant."""
-    arguments = {e.arguments_id: e.arguments for e in analysis.log.of(ArgumentsSeen)}
-    known = {e.seq: arguments.get(e.arguments_id, "") for e in analysis.log.of(OpCalled)
-             if e.arguments_id is not None}  # fmt: skip
     found: dict[tuple[str, float], str] = {}
     for op in analysis.ops:
         if op.name in _SCALING and op.backward_node_id is None:
-            for constant in _numbers(known.get(op.seq, "")):
+            for constant in _numbers(analysis.arguments_of(op.seq)):
                 operation = _SCALING[op.name]
                 place = PurePath(str(op.location)).name if op.location else "an unknown line"
                 found.setdefault((operation, constant), place)
     return found
 
 
-def _numbers(arguments: str) -> list[float]:
-    try:
-        values = json.loads(arguments).values() if arguments else ()
-    except (ValueError, AttributeError):
-        return []
+def _numbers(arguments: dict[str, Any]) -> list[float]:
+    values = arguments.values()
     return [float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
 
 

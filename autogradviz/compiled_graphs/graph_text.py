@@ -7,7 +7,8 @@ from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from autogradviz.compiled_graphs.source_lines import NO_LINE, Line, is_library
+from autogradviz.compiled_graphs.source_lines import NO_LINE, Line
+from autogradviz.support.source import is_library_anywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -158,7 +159,11 @@ class _Reader:
         if found:
             file = found["file"]
             self._line = Line(
-                file, int(found["line"]), found["function"], found["code"], is_library(file)
+                file,
+                int(found["line"]),
+                found["function"],
+                found["code"],
+                is_library_anywhere(file),
             )
 
     def _read_call(self, found: re.Match[str]) -> None:
@@ -237,21 +242,32 @@ def unpacked_name(name: str) -> str:
     return _PACKED.sub("", name)
 
 
-# --- the ops of compiled graphs that compute nothing: their result is a view of an input ----------
+# --- ops that compute nothing, by their names: their results are views of an input ----------------
 
 
-VIEW_OPS: Final = frozenset(
-    {
-        *("alias", "as_strided", "detach", "diagonal", "expand", "getitem", "narrow", "permute"),
-        *("reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose"),
-        *("unbind", "unfold", "unsqueeze", "view", "_unsafe_view"),
-    }
-)
-"""Ops whose result is a view, or one of several results, without namespace and overload."""
+_SEVERAL: Final = frozenset({"getitem", "split", "split_with_sizes", "unbind"})
+"""Ops whose result is one of several views, or all of them."""
+
+_VIEWS: Final = _SEVERAL | {
+    *("alias", "as_strided", "detach", "diagonal", "expand", "lift_fresh", "narrow", "permute"),
+    *("reshape", "_reshape_alias", "select", "slice", "squeeze", "t", "transpose", "unfold"),
+    *("unsqueeze", "_unsafe_view", "view", "view_as_complex", "view_as_real"),
+}
+"""Names without namespace and overload."""
+
+_VIEW_NODES: Final = frozenset(name.replace("_", "") for name in _VIEWS - _SEVERAL)
+_NODE: Final = re.compile(r"_?(\w+?)(Copy)?Backward\d*")
 
 
 @cache
 def is_view(target: str) -> bool:
     """Return whether a target is such an op: "aten.permute.default", "_operator.getitem"."""
     parts = target.split(".")
-    return parts[min(1, len(parts) - 1)] in VIEW_OPS
+    return parts[min(1, len(parts) - 1)] in _VIEWS
+
+
+@cache
+def is_view_node(name: str) -> bool:
+    """Return whether an autograd node is that of such an op with one result: "TBackward0"."""
+    match = _NODE.fullmatch(name)
+    return match is not None and match[1].lower() in _VIEW_NODES

@@ -19,6 +19,7 @@ from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.errors import AutogradvizError
 from autogradviz.event_log import write_over_own
 from autogradviz.sql_queries.named_queries import query_of
+from autogradviz.support.source import path_in_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +35,6 @@ _START: Final = f'{{\n  "kind": "{_KIND}"'
 _HOME: Final = re.compile(
     r"(?<![\w.~-])(?:/home/[^/\s]+|/Users/[^/\s]+|/root\b|[A-Za-z]:\\Users\\[^\\\s]+)"
 )
-_PACKAGES: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 
 Key: TypeAlias = tuple[str, str, str, str]
 """Slug, path, function and text of the line: what identifies a finding in a baseline."""
@@ -148,8 +148,7 @@ def path_below(line: SourceLocation, root: Path) -> tuple[str, bool]:
     try:
         return (path.relative_to(root) if path.is_absolute() else path).as_posix(), True
     except ValueError:
-        inside = _PACKAGES.match(line.filename)
-        short = line.filename[inside.end() :] if inside else PurePath(line.filename).name
+        short = path_in_packages(line.filename) or PurePath(line.filename).name
         return short.replace("\\", "/"), False
 
 

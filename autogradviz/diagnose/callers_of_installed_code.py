@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.source.import_graph import is_installed
 from autogradviz.events import FrameSeen, StackSeen
+from autogradviz.support.source import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

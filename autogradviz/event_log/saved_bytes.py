@@ -75,6 +75,28 @@ def read_resizes(log: Log) -> list[tuple[int, int, int, int]]:
     return list(log.fields(StorageResized, "seq", "time_ns", "storage_id", "storage_nbytes"))
 
 
+def alive_at_peak(spans: Sequence[tuple[int, int | None, int]]) -> list[int]:
+    """Return the places of the spans that are alive when the sum of their bytes is first highest.
+
+    What ends at a moment is not alive at it.
+
+    Args:
+        spans: begin, end and bytes; None for a span that does not end.
+    """
+    changes = [(begin, nbytes) for begin, _, nbytes in spans]
+    changes += [(end, -nbytes) for _, end, nbytes in spans if end is not None]
+    total, highest, peak = 0, -1, -1
+    for moment, change in sorted(changes):
+        total += change
+        if total > highest:
+            highest, peak = total, moment
+    return [
+        place
+        for place, (begin, end, _) in enumerate(spans)
+        if begin <= peak and (end is None or end > peak)
+    ]
+
+
 def sum_bytes(
     changes: Iterable[Change],
     storages: Mapping[int, tuple[object, int]],

@@ -206,6 +206,10 @@ class Stacks:
             callee = frame_id
         return False
 
+    def is_below_optimizer(self, stack_id: int | None) -> bool:
+        """Return whether ``torch.optim`` is in a stack: the optimizer calls a closure too."""
+        return not self._optimizer_frames.isdisjoint(self._frame_ids.get(stack_id, ()))
+
     def calling_file(self, stack_id: int | None) -> str:
         """Return the innermost file of a stack, with forward slashes; "" if unknown.
 

@@ -25,6 +25,7 @@ from autogradviz.recorder.torch_internals.patches import patched, patched_in_all
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.user_code_frames import is_torch_code
+from autogradviz.support.source import with_callers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -299,10 +300,11 @@ class GradientPassed(Undo):
 
 def _is_of_torch() -> bool:
     """Return whether a function of PyTorch enters the mode that our caller replaces."""
-    frame: Any = sys._getframe(2)  # noqa: SLF001
-    while frame is not None and frame.f_code.co_filename.endswith("_contextlib.py"):
-        frame = frame.f_back  # the wrapper that a mode makes as a decorator
-    return frame is not None and is_torch_code(frame.f_code)
+    for frame in with_callers(sys._getframe(2)):  # noqa: SLF001
+        # The wrapper that a mode makes as a decorator is in ``_contextlib.py``.
+        if not frame.f_code.co_filename.endswith("_contextlib.py"):
+            return is_torch_code(frame.f_code)
+    return False
 
 
 def needs_gradient(value: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 from autogradviz.recorder.user_code_frames import is_user_code
+from autogradviz.support.source import is_installed, with_callers
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
 
 def user_line() -> SourceLocation | None:
     """Return the innermost line of the user's code that runs now, None if there is none."""
-    frame: Any = sys._getframe(1)  # noqa: SLF001
-    while frame is not None and not is_user_code(frame.f_code):
-        frame = frame.f_back
-    return None if frame is None else line_of_frame(frame)
+    return user_line_below("")[0]
+
+
+def user_line_below(function: str) -> tuple[SourceLocation | None, bool]:
+    """Return that line, and whether a function of this name is one of its callers."""
+    frames = with_callers(sys._getframe())  # noqa: SLF001
+    frame = next((each for each in frames if is_user_code(each.f_code)), None)
+    below = bool(function) and any(each.f_code.co_name == function for each in frames)
+    return None if frame is None else line_of_frame(frame), frame is not None and below
 
 
 def line_of_frame(frame: Any) -> SourceLocation:
@@ -34,13 +40,11 @@ def runs_line(filename: str, lines: Container[int]) -> bool:
 
     Lines of installed packages that the line calls do not count.
     """
-    frame: Any = sys._getframe(1)  # noqa: SLF001
-    while frame is not None:
+    for frame in with_callers(sys._getframe()):  # noqa: SLF001
         if is_at(frame, filename, lines):
             return True
-        if is_user_code(frame.f_code) and "site-packages" not in frame.f_code.co_filename:
+        if is_user_code(frame.f_code) and not is_installed(frame.f_code.co_filename):
             return False
-        frame = frame.f_back
     return False
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from autogradviz._version import __version__
 from autogradviz.compiled_graphs.graph_text import read_graph_text
 from autogradviz.compiled_graphs.regions import MISSING_IN_TEXT, RegionFacts, emit_region
-from autogradviz.compiled_graphs.source_lines import innermost_user_line, is_library
+from autogradviz.compiled_graphs.source_lines import innermost_user_line
 from autogradviz.errors import NotATraceError
 from autogradviz.event_log import Log
 from autogradviz.events import (
@@ -30,6 +30,7 @@ from autogradviz.events import (
     RecordingStarted,
     StackSeen,
 )
+from autogradviz.support.source import is_library_anywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,7 +208,7 @@ class _Importer:
             filename = self._names.get(frame.get("filename", -1), "")
             line = (
                 filename, frame.get("line", 0), frame.get("name", ""), frame.get("loc", ""),
-                is_library(filename),
+                is_library_anywhere(filename),
             )  # fmt: skip
             if line not in self._frames:
                 self._frames[line] = len(self._frames)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.errors import MemorySnapshotError
+from autogradviz.event_log.saved_bytes import alive_at_peak
 from autogradviz.events import ParameterSeen, StorageAddressSeen
+from autogradviz.support.source import is_library_anywhere
 
 if TYPE_CHECKING:
     import os
@@ -351,7 +353,6 @@ def _text(owner: Owner) -> str:
 
 Moment: TypeAlias = Literal["peak", "end"]
 
-_PACKAGE: Final = str(Path(__file__).parents[1])
 _ROLES: Final = ("saved", "parameter", "gradient", "")
 _SHOWN: Final = 12
 
@@ -519,23 +520,15 @@ def _fullest_device(allocations: list[Allocation], moment: Moment) -> tuple[int,
 
 def _at_peak(allocations: list[Allocation]) -> list[Allocation]:
     """Return the allocations of a device that are in use when their sum is highest."""
-    changes = [(each.first, each.nbytes) for each in allocations]
-    changes += [(each.end, -each.nbytes) for each in allocations if each.end is not None]
-    used, highest, peak = 0, -1, -1
-    for index, nbytes in sorted(changes):  # an entry that ends one and begins another: end first
-        used += nbytes
-        if nbytes > 0 and used > highest:
-            highest, peak = used, index
-    return [
-        each for each in allocations if each.first <= peak and (each.end is None or each.end > peak)
-    ]
+    spans = [(each.first, each.end, each.nbytes) for each in allocations]
+    return [allocations[place] for place in alive_at_peak(spans)]
 
 
 def _user_line(frames: list[dict[str, Any]]) -> str:
     """Return the innermost line outside of PyTorch and the recorder, "" if there is none."""
     for frame in frames:
-        filename = str(frame.get("filename", "")).replace("\\", "/")
+        filename = str(frame.get("filename", ""))
         is_python = filename.endswith(".py") or filename.startswith("<ipython")
-        if is_python and "/torch/" not in filename and not filename.startswith(_PACKAGE):
+        if is_python and not is_library_anywhere(filename):
             return f"{filename}:{frame.get('line', 0)}"
     return ""

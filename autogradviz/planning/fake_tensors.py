@@ -31,6 +31,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     tree_map,
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensors, is_fake
+from autogradviz.support.source import with_callers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,12 +112,12 @@ def _refuse_real(tensor: torch.Tensor) -> None:
 
 def _sizes_are_independent() -> bool:
     """Return whether an optimizer or initialization of PyTorch called, and no user's code."""
-    frame: Any = sys._getframe(1)  # noqa: SLF001 - the documented way
-    while frame is not None:
+    for frame in with_callers(sys._getframe()):  # noqa: SLF001 - the documented way
         name = frame.f_globals.get("__name__", "")
         if name.startswith(_OF_ANY_SIZE):
             return True
-        frame = frame.f_back if name.startswith(("torch.", "autogradviz.")) else None
+        if not name.startswith(("torch.", "autogradviz.")):
+            break
     return False
 
 

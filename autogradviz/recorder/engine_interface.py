@@ -293,17 +293,11 @@ class WrapHooks(Protocol):
 
 
 class MethodOf:
-    """A method of an engine that one of its parts has."""
+    """A method of an engine that one of its parts has, under the same name."""
 
-    def __init__(self, part: str, name: str = "") -> None:
-        """Look the method up when it is first used.
-
-        Args:
-            part: the attribute of the engine that has the method.
-            name: its name there, by default the same.
-        """
+    def __init__(self, part: str) -> None:
+        """Look the method up when it is first used, in the attribute ``part`` of the engine."""
         self._part = part
-        self._name = name
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Keep the name under which the engine has the method."""
@@ -311,7 +305,7 @@ class MethodOf:
 
     def __get__(self, engine: Any, owner: type) -> Any:
         """Return the method; the engine finds it by itself from then on."""
-        method = getattr(getattr(engine, self._part), self._name or self._attribute)
+        method = getattr(getattr(engine, self._part), self._attribute)
         vars(engine)[self._attribute] = method
         return method
 

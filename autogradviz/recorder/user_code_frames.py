@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -14,6 +13,7 @@ import torch
 from autogradviz.events import CellSeen, SourceLineRead
 from autogradviz.recorder.function_qualified_names import qualified_name
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
+from autogradviz.support.source import is_library as is_library_file
 from autogradviz.support.source import source_lines
 
 if TYPE_CHECKING:
@@ -30,19 +30,8 @@ EXCERPT_LINES: Final = 3  # recorded before and after each user line
 
 _INTERCEPTORS: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
 RECORDER_FOLDER: Final = str(Path(__file__).parent) + os.sep
-_OWN: Final = str(Path(__file__).parents[1]) + os.sep
 _TORCH: Final = str(Path(torch.__file__).parent) + os.sep
-_DEMO: Final = _OWN + "demo" + os.sep
 _INDUCTOR: Final = os.sep + "torchinductor_"  # its folder below that for temporary files
-_SITE: Final = os.sep + "site-packages" + os.sep
-_LIBRARY_ROOTS: Final = tuple(
-    {
-        _TORCH,
-        sysconfig.get_path("stdlib") + os.sep,
-        sysconfig.get_path("platstdlib") + os.sep,
-        _OWN,
-    }
-)
 
 
 def is_generated(filename: str) -> bool:
@@ -56,14 +45,8 @@ def is_generated(filename: str) -> bool:
 
 
 def is_library(filename: str) -> bool:
-    """Return whether a file belongs to torch, the standard library or autogradviz itself."""
-    if filename.startswith("<frozen ") or is_generated(filename):
-        return True
-    if filename.startswith(_DEMO) or not filename.startswith(_LIBRARY_ROOTS):
-        return False
-    torch_or_own = filename.startswith((_OWN, _TORCH))
-    # Other packages are installed below the standard library's folder; they count as user code.
-    return torch_or_own or _SITE not in filename
+    """Return whether a file belongs to a library, or a compiler wrote its code."""
+    return is_library_file(filename) or is_generated(filename)
 
 
 def is_user_code(code: CodeType) -> bool:

@@ -13,10 +13,10 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.align_ops import match_early
+from autogradviz.analysis.ops import argument_texts
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.events import (
     NO_ID,
-    ArgumentsSeen,
     BackwardEnded,
     BackwardStarted,
     Event,
@@ -94,11 +94,7 @@ class _Builder:
         log = analysis.log
         self._log = log
         self._thread = 0
-        self._arguments = {
-            number: text
-            for number, text in log.fields(ArgumentsSeen, "arguments_id", "arguments")
-            if text.startswith("{")  # not redacted
-        }
+        self._arguments = argument_texts(log)
         self._cut_off = set(log.fields(RegionCutOff, "region_id", "cut_off"))
         # The tensors that regions take as arguments; a region that is not here takes all.
         self._kept: dict[int | None, set[int]] = {

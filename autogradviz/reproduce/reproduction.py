@@ -9,9 +9,9 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.ops import argument_texts
 from autogradviz.errors import NothingToReproduceError
 from autogradviz.event_log import write_over_own
-from autogradviz.events import ArgumentsSeen
 from autogradviz.reproduce.build_program import build_program
 from autogradviz.reproduce.program import spell
 from autogradviz.reproduce.run_programs import ProgramRunner
@@ -124,8 +124,7 @@ def reproduce(
     error = analysis.error
     if error is None and not findings:
         return Reproduction("", False, "", "", 0, (NOTHING,), "")
-    texts = analysis.log.column(ArgumentsSeen, "arguments")
-    if not any(text.startswith("{") for text in texts):
+    if not argument_texts(analysis.log):
         message = "the arguments of operators are not recorded, or were removed from the recording"
         raise NothingToReproduceError(message)
     symptoms = [] if error is not None else find_symptoms(analysis, findings[0])

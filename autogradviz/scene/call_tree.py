@@ -8,7 +8,6 @@ outermost lines add up to the totals of the recording.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.flame_graph import self_times
 from autogradviz.events import BackwardStarted
 from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
+from autogradviz.support.source import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 NO_FRAME: Final = -1
 """The frame of what has no recorded line."""
-
-_INSTALLED: Final = re.compile(r"[\\/](site|dist)-packages[\\/]|^<frozen ")
 
 
 class CallTree:
@@ -82,7 +80,7 @@ class CallTree:
         found = self._children.get(key)
         if found is None:
             found = self._children[key] = len(self.frames)
-            installed = _INSTALLED.search(filename) is not None
+            installed = is_installed(filename) or filename.startswith("<frozen ")
             self.frames.append(
                 SceneCallFrame(
                     parent=parent,

@@ -27,6 +27,7 @@ from autogradviz.analysis.formatting import (
     short_location,
     source_line,
 )
+from autogradviz.event_log.saved_bytes import alive_at_peak
 from autogradviz.scene.node_boxes import TITLES, kind_of_slot
 from autogradviz.scene.parameters import name_storages
 from autogradviz.scene.schema import SceneFold, SceneRibbon
@@ -489,20 +490,12 @@ def _last_save(turn: _Turn) -> int:
 def _peak(strands: Iterable[_Strand]) -> tuple[int, list[tuple[str, int]]]:
     """Return the most bytes that are held at once, and those of each kind then, largest first."""
     kept = [each for each in strands if not each.elsewhere]
-    changes = [(each.held_ns, each.nbytes) for each in kept]
-    changes += [(each.freed_ns, -each.nbytes) for each in kept if each.freed_ns >= 0]
-    held = peak = 0
-    peak_ns = -1
-    for time_ns, change in sorted(changes):
-        held += change
-        if held > peak:
-            peak, peak_ns = held, time_ns
+    spans = [(e.held_ns, None if e.freed_ns < 0 else e.freed_ns, e.nbytes) for e in kept]
     sums = dict.fromkeys(TITLES, 0)
-    for each in kept:
-        if each.held_ns <= peak_ns and (each.freed_ns < 0 or each.freed_ns > peak_ns):
-            sums[each.kind] += each.nbytes
+    for place in alive_at_peak(spans):
+        sums[kept[place].kind] += kept[place].nbytes
     largest = sorted(((k, n) for k, n in sums.items() if n), key=lambda item: -item[1])
-    return peak, largest
+    return sum(sums.values()), largest
 
 
 def _sentence(

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from autogradviz.compiled_graphs.graph_text import is_view_node
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from autogradviz.analysis.types import Graph, Node
-
-VIEW_OPS: Final = frozenset({
-    "Alias", "AsStrided", "Detach", "Expand", "Flatten", "H", "LiftFresh", "MH", "MT", "Movedim",
-    "Permute", "Reshape", "ReshapeAlias", "Select", "Slice", "Squeeze", "SwapAxes", "SwapDims",
-    "T", "Transpose", "Unflatten", "UnsafeView", "Unsqueeze", "View", "ViewAs", "ViewAsComplex",
-    "ViewAsReal",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +22,6 @@ class FoldedGraph:
     edges: list[tuple[int, int, int]]  # source, target, number of folded views
     leaves: list[list[Node]]  # by drawn node, the AccumulateGrad nodes that it uses
     users: dict[int, int]  # number of drawn nodes that use a leaf, by its node id
-
-
-def is_view(node: Node) -> bool:
-    """Return whether a node is a view op that saved nothing."""
-    return not node.saved and _is_view_name(node.name)
-
-
-@cache
-def _is_view_name(node_name: str) -> bool:
-    match = re.fullmatch(r"_?(\w+?)(Copy)?Backward\d*", node_name)
-    return match is not None and match[1] in VIEW_OPS
 
 
 def fold_graph(graph: Graph, keep: Collection[int] = ()) -> FoldedGraph:
@@ -108,7 +90,8 @@ class _Fold:
             len(self._next[node_id]) == 1
             and node_id not in self._kept
             and node.state != "failed"
-            and is_view(node)
+            and not node.saved
+            and is_view_node(node.name)
         )
 
     def _folds(self, node_id: int) -> bool:

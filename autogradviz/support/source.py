@@ -1,18 +1,24 @@
-"""Source lines and their parse trees."""
+"""Source lines and their parse trees; libraries, installed packages and frames."""
 
 from __future__ import annotations
 
 import ast
 import linecache
+import os
+import re
 import stat
 import sys
+import sysconfig
+from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.support.process import collector_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
 
 # --- parse Python source with the garbage collector paused ----------------------------------------
@@ -69,6 +75,68 @@ def _is_readable(filename: str) -> bool:
         except (OSError, ValueError):
             continue
     return True  # a loader may have its text
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+def with_callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and its callers, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+# --- files of libraries and of installed packages -------------------------------------------------
+
+
+_PACKAGES: Final = re.compile(r"(?s).*[/\\](?:site|dist)-packages[/\\]")
+_ELSEWHERE: Final = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|"
+    r"[/\\]lib[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)"
+)
+"""Files of PyTorch and of the standard library where another machine has them."""
+
+_OWN: Final = str(Path(__file__).parents[1]) + os.sep
+_DEMO: Final = _OWN + "demo" + os.sep
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    torch = find_spec("torch")  # without importing it
+    folders = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    folders += [] if torch is None or torch.origin is None else [str(Path(torch.origin).parent)]
+    return (_OWN, *(folder + os.sep for folder in folders))
+
+
+@lru_cache(maxsize=4_096)  # a recording asks for each of its frames
+def is_library(filename: str) -> bool:
+    """Return whether a file belongs to PyTorch, the standard library or autogradviz itself."""
+    if filename.startswith("<frozen "):
+        return True
+    if not filename.startswith(_library_folders()) or filename.startswith(_DEMO):
+        return False
+    # Other packages are installed below the standard library's folder; they count as user code.
+    return any(
+        filename.startswith(folder) and "-packages" not in filename[len(folder) :]
+        for folder in _library_folders()
+    )
+
+
+def is_library_anywhere(filename: str) -> bool:
+    """Return whether a file of this or another machine belongs to a library."""
+    return is_library(filename) or _ELSEWHERE.search(filename) is not None
+
+
+def path_in_packages(filename: str) -> str | None:
+    """Return the path of a file in its folder of installed packages, None for other files."""
+    folder = _PACKAGES.match(filename)
+    return None if folder is None else filename[folder.end() :]
+
+
+def is_installed(filename: str) -> bool:
+    """Return whether a file is in a folder of installed packages."""
+    return path_in_packages(filename) is not None
 
 
 # --- text that UTF-8 can encode -------------------------------------------------------------------

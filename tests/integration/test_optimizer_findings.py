@@ -212,6 +212,18 @@ def closure_without_clearing():
     optimizer.step(closure)
 
 
+def closure_of_each_step_without_clearing():
+    net, optimizer = make()
+
+    def closure():
+        loss = net(batch()).square().mean()
+        loss.backward()  # <-- named
+        return loss
+
+    for _ in range(4):
+        optimizer.step(closure)
+
+
 def clipped_after_step():
     net, optimizer = make()
     for _ in range(3):
@@ -380,6 +392,7 @@ WRONG = {
     optimizer_of_a_detached_tensor: ("step-without-gradients", "hint"),
     optimizer_of_the_data_of_a_parameter: ("parameter-not-updated", "hint"),
     never_cleared: ("gradients-not-cleared", "hint"),
+    closure_of_each_step_without_clearing: ("gradients-not-cleared", "hint"),
     closure_without_clearing: ("gradients-not-cleared", "hint"),
     clipped_after_step: ("clip-after-step", "hint"),
     clipped_while_scaled: ("clip-before-unscale", "hint"),
@@ -750,6 +763,20 @@ def test_correct_training_gives_no_finding(work, keep_steps):
 
 
 # --- the recording ------------------------------------------------------------------------------
+
+
+def zeroed_in_place():
+    net, optimizer = make()
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=False)
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
+def test_gradients_added_to_zeros_are_not_mixed_with_those_of_earlier_steps():
+    assert [entry.effect for entry in recorded(zeroed_in_place).audit()] == []
+    [entry] = recorded(never_cleared).audit().of("mix")
+    assert "contain those of earlier steps" in entry.effect
 
 
 def test_steps_of_optimizers_are_recorded():

@@ -1,7 +1,8 @@
 """One answer to each question: the table in ARCHITECTURE.md names the module that has it.
 
 The last column of the table says what no other module may have: ``name``, a name, a string or an
-imported module; ``name()``, a call; ``len(name)``, a count of what has this name.
+imported module; ``name()``, a call; ``def name``, a function of this name; ``"text"``, text in a
+string that is no docstring; ``len(name)``, a count of what has this name.
 """
 
 from __future__ import annotations
@@ -40,14 +41,23 @@ class Content(NamedTuple):
     names: set[str]  # names, strings and imported modules
     called: set[str]
     counted: set[str]  # in the arguments of len, sum and count
+    defined: set[str]  # functions
+    texts: list[str]  # strings that are no docstrings
     has_order: bool
+    has_sweep: bool
 
 
 def content_of(tree):
     """Return the content of a tree."""
-    found = Content(set(), set(), set(), any(map(is_order, ast.walk(tree))))
+    has_order, has_sweep = (any(map(each, ast.walk(tree))) for each in (is_order, is_sweep))
+    found = Content(set(), set(), set(), set(), [], has_order, has_sweep)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         found.names.update(names_of(node))
+        if isinstance(node, ast.FunctionDef):
+            found.defined.add(node.name)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            found.texts.append(node.value)
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
             found.called.add(name)
@@ -71,6 +81,10 @@ def has(found, mark):
     """Return whether a module has what a mark stands for."""
     if mark.startswith("len("):
         return mark[4:-1] in found.counted
+    if mark.startswith("def "):
+        return mark[4:] in found.defined
+    if mark.startswith('"'):
+        return any(mark[1:-1] in text for text in found.texts)
     return mark[:-2] in found.called if mark.endswith("()") else mark in found.names
 
 
@@ -84,6 +98,28 @@ def is_order(node):
     if isinstance(node, (ast.Tuple, ast.List)):
         return {getattr(each, "value", None) for each in node.elts} == words
     return False
+
+
+def is_sweep(node):
+    """Return whether a loop adds to a sum, and keeps the highest sum so far."""
+    if not isinstance(node, ast.For):
+        return False
+    parts = [part for statement in node.body for part in ast.walk(statement)]
+    sums = {part.target.id for part in parts
+            if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name)}  # fmt: skip
+    return any(
+        isinstance(part, ast.If)
+        and variables(part.test) & sums
+        and isinstance(part.body[0], ast.Assign)
+        and variables(part.body[0].value) & variables(part.test) & sums
+        and variables(part.body[0].targets[0]) & variables(part.test)
+        for part in parts
+    )
+
+
+def variables(node):
+    """Return the names of variables in an expression."""
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +150,18 @@ def test_there_is_one_order_of_confidences(contents):
     assert [name for name, each in contents.items() if each.has_order] == ["diagnose/finding.py"]
 
 
+def test_there_is_one_sweep_for_the_highest_sum(contents):
+    assert [name for name, each in contents.items() if each.has_sweep] == [
+        "event_log/saved_bytes.py"
+    ]
+
+
 @pytest.mark.parametrize(
     ("source", "mark"),
     [
+        ("def is_view(op): return not op.written", "def is_view"),
+        ("ours = re.compile(r'[/](?:site|dist)-packages[/]')", '"-packages"'),
+        ("while frame: frame = frame.f_back", "f_back"),
         ("len(log.of(OptimizerStepped))", "len(OptimizerStepped)"),
         ("log.count(events.OptimizerStepped)", "len(OptimizerStepped)"),
         ("sum(1 for _ in log.of(StepEnded))", "len(StepEnded)"),
@@ -138,3 +183,12 @@ def test_second_orders_are_found():
         "{'certain': 'red', 'likely': 'blue', 'hint': 'gray'}"
     ).body
     assert [is_order(each.value) for each in (rank, words, colors)] == [True, True, False]
+
+
+def test_second_sweeps_are_found():
+    [sweep, total] = ast.parse(
+        "for at, change in sorted(changes):\n"
+        "    held += change\n    if held > peak:\n        peak, moment = held, at\n"
+        "for change in changes:\n    held += change\n    found.append(held)"
+    ).body
+    assert [is_sweep(each) for each in (sweep, total)] == [True, False]

@@ -109,6 +109,26 @@ def describe_slots(slots: Iterable[CompiledSlot]) -> str:
     )
 
 
+def values_of_backward(region: CompiledRegion) -> dict[str, tuple[int, int]]:
+    """Return when each value that a backward computes is alive, by its name: begin and end.
+
+    Both are numbers of ops. A value is alive from its op to the last op that uses it or a view of
+    it, and ends after that. Views are no values, and of inputs take no bytes.
+    """
+    base: dict[str, str] = {}  # the value in whose memory another one is
+    lives: dict[str, tuple[int, int]] = {}
+    for at, op in enumerate(region.backward_ops):
+        for name in op.arguments:
+            if name in base:
+                lives[base[name]] = lives[base[name]][0], at + 1
+        if not is_view(op.target):
+            base[op.name] = op.name
+            lives[op.name] = at, at + 1
+        elif op.arguments and op.arguments[0] in base:
+            base[op.name] = base[op.arguments[0]]
+    return lives
+
+
 def consumer(region: CompiledRegion, slot: CompiledSlot) -> CompiledOp | None:
     """Return the first op of the backward that computes with a saved value, not only views it."""
     users: dict[str, list[CompiledOp]] = {}

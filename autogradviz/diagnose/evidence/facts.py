@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autogradviz.analysis.causal_graph import RUNNING_STATISTICS, CausalGraph
+from autogradviz.analysis.ops import is_view
 from autogradviz.diagnose.source.import_graph import with_imported
 from autogradviz.events import (
     ErrorRaised,
@@ -378,14 +379,6 @@ def _covers(written: Tensor, kept: Tensor) -> bool:
         return False
     whole = written.storage_nbytes in {written.nbytes, kept.nbytes}
     return whole or written.tensor_id == kept.tensor_id
-
-
-def is_view(op: Op) -> bool:
-    """Return whether an op writes nothing and returns only views of its inputs."""
-    if op.written:
-        return False
-    given = {tensor.storage_id for tensor in op.inputs}
-    return given.issuperset([tensor.storage_id for tensor in op.outputs])
 
 
 def fully_written(op: Op) -> set[int | None]:

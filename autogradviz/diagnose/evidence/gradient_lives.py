@@ -10,7 +10,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import ZEROING
-from autogradviz.diagnose.evidence.facts import is_view, once_per_recording
+from autogradviz.analysis.ops import is_view
+from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.text_formatting import in_module
 from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, StackSeen
@@ -18,13 +19,13 @@ from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, StackSeen
 if TYPE_CHECKING:
     from autogradviz.analysis import Node, Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.events import ChangedBy, FactKind, GradientFactFailed
+    from autogradviz.events import ChangedBy, FactKind, GradientFactFailed, OptimizerStepped
 
 
 # --- the life of each leaf's gradient: computed, added to, cleared, used by a step ----------------
 #
-# A gradient that is cleared before any step used it is dropped. One that a step used, and to which
-# the next backward adds, is mixed with that of another step.
+# A gradient that is cleared before any step used it is dropped. One that an optimizer used, and to
+# which the next backward adds, is mixed with that of another step.
 
 
 class GradientPart(NamedTuple):
@@ -42,7 +43,6 @@ class GradientLife:
     dropped: list[tuple[GradientPart, int | None]] = field(
         default_factory=list
     )  # with what cleared it
-    stale: list[GradientPart] = field(default_factory=list)  # added to one that a step had used
     windows: list[list[GradientPart]] = field(default_factory=list)  # what each step used
     open: list[GradientPart] = field(
         default_factory=list
@@ -72,6 +72,137 @@ def gradient_lives(evidence: Evidence) -> dict[int, GradientLife]:
         if leaf in events:
             events[leaf] += [(seq, "zero", None) for seq in seqs]
     return {leaf: _replay(sorted(each, key=lambda e: e[0])) for leaf, each in events.items()}
+
+
+class StepGradients(NamedTuple):
+    """The gradients that the tensors of an optimizer got since its step before."""
+
+    step: OptimizerStepped
+    got: dict[int, GradAccumulated]  # the last one of each tensor that got any
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the step found no gradient."""
+        return self.step.gradient_count == 0
+
+
+@once_per_recording
+def gradients_of_steps(evidence: Evidence) -> list[list[StepGradients]]:
+    """Return the steps of each optimizer with what backwards computed for them, oldest first."""
+    gradients, graph = accumulations(evidence), evidence.causal_graph
+    found = []
+    for steps in graph.steps_of_optimizers:
+        ends = [-1, *(step.seq for step in steps)]
+        found.append([
+            StepGradients(step, {
+                leaf: ours[-1]
+                for leaf in graph.updated_in(step)
+                if (ours := between(gradients.get(leaf, []), after, step.seq))
+            })
+            for after, step in zip(ends, steps, strict=False)
+        ])  # fmt: skip
+    return found
+
+
+@once_per_recording
+def leaves_without_optimizer(evidence: Evidence) -> list[int]:
+    """Return the leaves with gradients that no optimizer which stepped has, nor their memory."""
+    graph = evidence.causal_graph
+    held = {graph.memory(each) for each in graph.held}
+    return [
+        leaf
+        for leaf in graph.got_gradient
+        if leaf not in graph.held and graph.memory(leaf) not in held
+    ]
+
+
+def is_in_closure(evidence: Evidence, backward_id: int) -> bool:
+    """Return whether an optimizer called a backward, whose gradients it then uses."""
+    started = evidence.backward(backward_id)
+    return started is not None and evidence.analysis.is_below_optimizer(started.stack_id)
+
+
+class NextUse(NamedTuple):
+    """The first gradient after an optimizer used the one before, and the use of the next."""
+
+    used: Op | OptimizerStepped
+    gradient: GradAccumulated
+    again: Op | OptimizerStepped
+    is_sum: bool  # all that was computed in between was added to what had been used
+
+
+@once_per_recording
+def next_uses(evidence: Evidence) -> dict[int, list[NextUse]]:
+    """Return the next uses of the gradient of each leaf, oldest first.
+
+    A use is an op of an optimizer, or its step, if no such op is recorded.
+    """
+    memory, adds = gradient_storages(evidence), gradient_adds(evidence)
+    by_memory, graph = _uses_by_optimizers(evidence), evidence.causal_graph
+    steps: dict[int, list[OptimizerStepped]] = defaultdict(list)
+    for step in graph.steps:
+        for leaf in graph.updated_in(step):
+            steps[leaf].append(step)
+    found: dict[int, list[NextUse]] = defaultdict(list)
+    for leaf, events in accumulations(evidence).items():
+        if len(events) == 1:
+            continue
+        ours = memory.get(leaf, set())
+        ops = sorted({op.seq: op for each in ours for op in by_memory.get(each, ())}.items())
+        later = (step for step in steps[leaf] if step.seq > events[0].seq)
+        uses: list[Op | OptimizerStepped] = [op for _, op in ops] or list(later)
+        seqs = [use.seq for use in uses]
+        for event in events:
+            at = bisect_left(seqs, event.seq)
+            if 0 < at < len(uses) and not between(events, seqs[at - 1], event.seq):
+                parts = between(events, seqs[at - 1], seqs[at])
+                is_sum = _is_sum(evidence, adds, seqs[at - 1], parts, seqs[at], ours)
+                found[leaf].append(NextUse(uses[at - 1], event, uses[at], is_sum))
+    return found
+
+
+def _uses_by_optimizers(evidence: Evidence) -> dict[int, list[Op]]:
+    """Return the ops of optimizers that read each storage of a gradient, oldest first.
+
+    Clipping does not count, nor do ops that write gradients, as those of ``zero_grad``.
+    """
+    reads, clips = gradient_reads(evidence), clipping_stacks(evidence)
+    gradients = {each for memory in gradient_storages(evidence).values() for each in memory}
+    return {
+        storage_id: [
+            op
+            for op in ops
+            if evidence.in_optimizer(op)
+            and op.stack_id not in clips
+            and not storages(op.written) & gradients
+        ]
+        for storage_id, ops in reads.items()
+    }
+
+
+def _is_sum(
+    evidence: Evidence,
+    adds: dict[int, list[Op]],
+    start: int,
+    parts: list[GradAccumulated],
+    end: int,
+    memory: set[int],
+) -> bool:
+    """Return whether all gradients between two uses were added to the one of the first use."""
+    adding = set()
+    before = start  # the gradient before, to which an op of an earlier backward added
+    for event in parts:
+        ours = [op for op in adds.get(event.node_id, ()) if before < op.seq < event.seq]
+        before = event.seq
+        if not any(storages(op.inputs) & memory for op in ours):
+            return False  # it had been removed
+        adding |= {op.seq for op in ours}
+    return not any(
+        op.seq not in adding and op.stack_id not in clipping_stacks(evidence)
+        for storage_id in memory
+        for op in evidence.writes_between(storage_id, start, end)
+        if op.phase == "forward"
+    )
 
 
 @once_per_recording
@@ -111,23 +242,26 @@ def cleared_gradients(evidence: Evidence) -> dict[int, int]:
 
     It is after the last accumulation, and nothing wrote the gradient afterwards.
     """
-    graph = evidence.causal_graph
     last = dict(evidence.analysis.log.fields(GradAccumulated, "tensor_id", "seq"))
-    zeroed = {
-        leaf: max(seqs)
-        for leaf, seqs in zeroed_gradients(evidence).items()
-        if max(seqs) > last.get(leaf, -1)
-    }
-    if not zeroed:
-        return {}
-    storages = gradient_storages(evidence)
-    leaf_of = {memory: leaf for leaf in zeroed for memory in storages[leaf]}
-    for index, written in enumerate(graph.written):
-        for tensor_id in written:
-            leaf = leaf_of.get(graph.memory(tensor_id))
-            if leaf in zeroed and graph.op_seqs[index] > zeroed[leaf]:
-                del zeroed[leaf]
-    return zeroed
+    found = {}
+    for leaf in zeroed_gradients(evidence):
+        op = zeroed_by(evidence, leaf, last.get(leaf, -1))
+        if op is not None:
+            found[leaf] = op.seq
+    return found
+
+
+def zeroed_by(evidence: Evidence, leaf: int, after: int, before: int = 1 << 62) -> Op | None:
+    """Return the op that zeroed a gradient between two events, if it is the last that wrote it."""
+    writes = (
+        op
+        for storage_id in gradient_storages(evidence).get(leaf, ())
+        for op in evidence.writes_between(storage_id, after, before)
+    )
+    last = max(writes, key=_seq, default=None)
+    return (
+        last if last is not None and last.seq in zeroed_gradients(evidence).get(leaf, ()) else None
+    )
 
 
 def _replay(events: list[tuple[int, str, GradientPart | None]]) -> GradientLife:
@@ -140,7 +274,6 @@ def _replay(events: list[tuple[int, str, GradientPart | None]]) -> GradientLife:
         elif kind == "step":
             if life.open and not used:
                 life.windows.append(list(life.open))
-                life.stale += life.open[:1] if life.open[0].added else []
             used = bool(life.open)
         else:  # cleared: in place, or before a step that found nothing
             later = (s for s, k, _ in events[place + 1 :] if k != "zero")
@@ -186,6 +319,15 @@ def accumulations(evidence: Evidence) -> dict[int, list[GradAccumulated]]:
     found: dict[int, list[GradAccumulated]] = defaultdict(list)
     for event in sorted(evidence.analysis.log.of(GradAccumulated), key=_seq):
         found[event.tensor_id].append(event)
+    return found
+
+
+@once_per_recording
+def gradients_of_backwards(evidence: Evidence) -> dict[int, dict[int, GradAccumulated]]:
+    """Return the last gradient that each backward gave each leaf."""
+    found: dict[int, dict[int, GradAccumulated]] = defaultdict(dict)
+    for event in evidence.analysis.log.of(GradAccumulated):
+        found[event.backward_id][event.tensor_id] = event
     return found
 
 

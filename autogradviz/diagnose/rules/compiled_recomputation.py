@@ -20,10 +20,12 @@ from autogradviz.diagnose.evidence.compiled_code import (
     op_place,
     region_name,
     same_line,
+    values_of_backward,
 )
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_region, join_names, short_location
+from autogradviz.event_log.saved_bytes import alive_at_peak
 from autogradviz.events import CompileStarted, MemoryBudgetChanged
 
 if TYPE_CHECKING:
@@ -425,7 +427,7 @@ def recompute_at_once(evidence: Evidence) -> Iterator[Draft]:
     found = []
     for region in evidence.analysis.compiled_regions:
         peak = _peak(region)
-        if peak is not None and region.runs and _is_high(peak):
+        if region.runs and _is_high(peak):
             found.append((peak.nbytes, region, peak))
     for _, region, peak in sorted(found, key=lambda each: -each[0])[:1]:
         yield _recomputed_at_once(evidence, region, peak)
@@ -436,25 +438,22 @@ def _is_high(peak: _Peak) -> bool:
     return len(peak.regions) >= _FEWEST_REGIONS
 
 
-def _peak(region: CompiledRegion) -> _Peak | None:
+def _peak(region: CompiledRegion) -> _Peak:
     """Return the recomputed values that are alive when they take the most bytes."""
-    last_use = {name: op.position for op in region.backward_ops for name in op.arguments}
+    lives = values_of_backward(region)
     again = [
         op
         for op in region.recomputed
-        if op.cause != "partitioner" and op.checkpoint is not None and not is_view(op.target)
+        if op.cause != "partitioner" and op.checkpoint is not None and op.name in lives
     ]
-    best: _Peak | None = None
-    total = sum(op.nbytes for op in again)
-    for here in again:
-        alive = [
-            op for op in again if op.position <= here.position <= last_use.get(op.name, op.position)
-        ]
-        nbytes = sum(op.nbytes for op in alive)
-        if best is None or nbytes > best.nbytes:
-            regions = {op.checkpoint for op in alive if op.checkpoint is not None}
-            best = _Peak(nbytes, alive, regions, total)
-    return best
+    spans = [(*lives[op.name], op.nbytes) for op in again]
+    alive = [again[place] for place in alive_at_peak(spans)]
+    return _Peak(
+        sum(op.nbytes for op in alive),
+        alive,
+        {op.checkpoint for op in alive if op.checkpoint is not None},
+        sum(op.nbytes for op in again),
+    )
 
 
 def _recomputed_at_once(evidence: Evidence, region: CompiledRegion, peak: _Peak) -> Draft:

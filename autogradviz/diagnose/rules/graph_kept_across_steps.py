@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.ops import is_view
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.rewrites import detached_sum
@@ -127,7 +128,7 @@ def _link(evidence: Evidence, ends: list[int]) -> Op | None:
                 if earlier and depth[seq] >= _LINKED:
                     found = seq
             # A view of a parameter may be the same tensor in each step, and starts a graph.
-            before = seq if not graph.is_view(index) else next(iter(above), None)
+            before = seq if not is_view(analysis.ops[index]) else next(iter(above), None)
         for tensor_id in outputs:
             if before is not None:
                 made[tensor_id] = before

@@ -13,13 +13,15 @@ from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_lives import (
     UNSCALE,
     accumulations,
-    between,
     clipping_stacks,
-    gradient_adds,
     gradient_lives,
-    gradient_reads,
     gradient_storages,
+    gradients_of_backwards,
+    gradients_of_steps,
+    is_in_closure,
     leaves_in_use,
+    next_uses,
+    zeroed_by,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -30,6 +32,7 @@ from autogradviz.events import (
     BackwardStarted,
     GradAccumulated,
     NoOptimizerFound,
+    OptimizerStepped,
     RequiresGradChanged,
 )
 
@@ -38,8 +41,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.gradient_lives import GradientPart
-    from autogradviz.events import OptimizerStepped
+    from autogradviz.diagnose.evidence.gradient_lives import GradientPart, NextUse, StepGradients
 
 
 # --- clipping that found no gradients: a hint -----------------------------------------------------
@@ -59,7 +61,7 @@ _MAKE_ZERO: Final = frozenset({"lift_fresh", "detach_"})
 )
 def clip_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for a line whose calls of ``clip_grad_norm_`` all found no gradients."""
-    if not evidence.analysis.log.of(GradAccumulated):
+    if not accumulations(evidence):
         return
     by_line: dict[SourceLocation | None, list[Op]] = defaultdict(list)
     clips = clipping_stacks(evidence)
@@ -332,9 +334,9 @@ def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
 
     With several optimizers, gradients that one of them discards may belong to another one's loss.
     """
-    steps = evidence.causal_graph.steps
-    if len({event.tensor_ids for event in steps}) != 1:
+    if len(evidence.causal_graph.steps_of_optimizers) != 1:
         return
+    steps = evidence.causal_graph.steps
     windows = _windows(evidence, steps)
     pairs = [pair for window in windows for pair in pairwise(window)]
     if len(windows) < _WINDOWS or not all(len(window) > 1 for window in windows):
@@ -350,12 +352,9 @@ def gradients_discarded(evidence: Evidence) -> Iterator[Draft]:
 
 def _windows(evidence: Evidence, steps: list[OptimizerStepped]) -> list[list[_Backward]]:
     """Return the backwards before each step that reached any leaf."""
-    log = evidence.analysis.log
-    reached: dict[int, dict[int, GradAccumulated]] = defaultdict(dict)
-    for event in log.of(GradAccumulated):
-        reached[event.backward_id][event.tensor_id] = event
-    backwards = [_Backward(e, reached[e.backward_id]) for e in log.of(BackwardStarted)]
-    backwards = [backward for backward in backwards if backward.reached]
+    reached = gradients_of_backwards(evidence)
+    started = evidence.analysis.log.of(BackwardStarted)
+    backwards = [_Backward(e, reached[e.backward_id]) for e in started if e.backward_id in reached]
     seqs = [backward.started.seq for backward in backwards]
     ends = [bisect_left(seqs, step.seq) for step in steps]
     return [backwards[i:j] for i, j in pairwise([0, *ends])]
@@ -418,14 +417,6 @@ def _discarded_gradients(
 _SUMS: Final = 2  # uses of a sum: one may be meant
 
 
-class _Sum(NamedTuple):
-    """A gradient that was added to one which an optimizer had used."""
-
-    used: Op
-    gradient: GradAccumulated
-    again: Op  # the op of the optimizer that used the sum
-
-
 @rule(
     "gradients-not-cleared",
     mechanism="mix",
@@ -436,84 +427,21 @@ class _Sum(NamedTuple):
 )
 def gradients_not_cleared(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint if the gradients of some leaves contain, at each use, those of the last use."""
-    memory = gradient_storages(evidence)
-    got = {tensor_id: events for tensor_id, events in accumulations(evidence).items() if events[1:]}
-    uses = _uses_of_gradient(
-        evidence, {each for tensor_id in got for each in memory.get(tensor_id, ())}
-    )
-    adds = gradient_adds(evidence)
-    found = {}
-    for tensor_id, events in got.items():
-        ours = memory.get(tensor_id, set())
-        sums = list(_again(uses, events, ours))
-        if len(sums) >= _SUMS and all(_is_sum(evidence, adds, each, events, ours) for each in sums):
-            found[tensor_id] = sums
+    found = {
+        leaf: sums
+        for leaf, sums in next_uses(evidence).items()
+        if len(sums) >= _SUMS
+        and all(each.is_sum and not isinstance(each.used, OptimizerStepped) for each in sums)
+    }
     if found:
         yield _never_cleared(evidence, found)
 
 
-def _uses_of_gradient(evidence: Evidence, gradients: set[int]) -> dict[int, list[Op]]:
-    """Return the ops of optimizers that read each storage of a gradient, oldest first.
-
-    Clipping does not count, nor do ops that write gradients, as those of ``zero_grad``.
-    """
-    reads, clips = gradient_reads(evidence), clipping_stacks(evidence)
-    return {
-        storage_id: [
-            op
-            for op in reads[storage_id]
-            if evidence.in_optimizer(op)
-            and op.stack_id not in clips
-            and not (op.written and storages(op.written) & gradients)
-        ]
-        for storage_id in gradients & reads.keys()
-    }
-
-
-def _again(
-    uses: dict[int, list[Op]], events: list[GradAccumulated], memory: set[int]
-) -> Iterator[_Sum]:
-    """Yield each last use of a gradient, the first gradient after it, and the first use of that."""
-    ops = sorted({op.seq: op for each in memory for op in uses.get(each, ())}.items())
-    seqs = [seq for seq, _ in ops]
-    for event in events:
-        position = bisect_left(seqs, event.seq)
-        if 0 < position < len(ops) and not between(events, seqs[position - 1], event.seq):
-            yield _Sum(ops[position - 1][1], event, ops[position][1])
-
-
-def _is_sum(
-    evidence: Evidence,
-    adds: dict[int, list[Op]],
-    found: _Sum,
-    events: list[GradAccumulated],
-    memory: set[int],
-) -> bool:
-    """Return whether all gradients between two uses were added to the one of the first use."""
-    start, end = found.used.seq, found.again.seq
-    adding = set()
-    before = start  # the gradient before, to which an op of an earlier backward added
-    for event in between(events, start, end):
-        ours = [op for op in adds.get(event.node_id, ()) if before < op.seq < event.seq]
-        before = event.seq
-        if not any(storages(op.inputs) & memory for op in ours):
-            return False  # it had been removed
-        adding |= {op.seq for op in ours}
-    return not any(
-        op.seq not in adding and op.stack_id not in clipping_stacks(evidence)
-        for storage_id in memory
-        for op in evidence.writes_between(storage_id, start, end)
-        if op.phase == "forward"
-    )
-
-
-def _never_cleared(evidence: Evidence, found: dict[int, list[_Sum]]) -> Draft:
-    analysis = evidence.analysis
+def _never_cleared(evidence: Evidence, found: dict[int, list[NextUse]]) -> Draft:
     first = min((each for sums in found.values() for each in sums), key=lambda e: e.used.seq)
-    started = evidence.backward(first.gradient.backward_id)
-    computed = analysis.location(started.stack_id) if started is not None else None
-    closure = started is not None and analysis.in_optimizer(started.stack_id)
-    stepped = first.used.location
+    computed = evidence.backward_line(first.gradient.backward_id)
+    closure = is_in_closure(evidence, first.gradient.backward_id)
+    stepped = evidence.analysis.location(first.used.stack_id)
     count = max(map(len, found.values()))
     return Draft(
         title="Gradients that a step has used are not cleared: the next backward adds to them",
@@ -561,8 +489,8 @@ def step_without_gradients(evidence: Evidence) -> Iterator[Draft]:
     A single step for which no gradients were computed is not wrong: some call ``step`` once before
     the training, or let several optimizers take turns. If it is never different, it is a hint.
     """
-    for events in _by_optimizer(evidence):
-        lost = _all_lost(evidence, events)
+    for steps in gradients_of_steps(evidence):
+        lost = _all_lost(evidence, steps)
         if lost:
             yield _step_without_gradients(evidence, lost[0], len(lost))
 
@@ -576,46 +504,34 @@ def optimizer_never_reached(evidence: Evidence) -> Iterator[Draft]:
     is reported instead.
     """
     forgotten = bool(evidence.analysis.log.of(NoOptimizerFound))
-    for events in _by_optimizer(evidence):
+    for steps in gradients_of_steps(evidence):
+        events = [each.step for each in steps]
         frozen = _frozen(evidence, events)
         if frozen:
             yield _frozen_draft(evidence, events, frozen)
-        elif not forgotten and _never_reached(evidence, events):
+        elif not forgotten and _never_reached(evidence, steps):
             yield _idle_draft(evidence, events)
 
 
-def _by_optimizer(evidence: Evidence) -> list[list[OptimizerStepped]]:
-    """Return the steps of each optimizer."""
-    found: dict[tuple[int, ...], list[OptimizerStepped]] = {}
-    for event in evidence.causal_graph.steps:
-        found.setdefault(tuple(sorted(event.tensor_ids)), []).append(event)
-    return list(found.values())
-
-
-def _all_lost(evidence: Evidence, events: list[OptimizerStepped]) -> list[_Lost]:
+def _all_lost(evidence: Evidence, steps: list[StepGradients]) -> list[_Lost]:
     """Return the steps without gradients; none if any step of the optimizer had some."""
-    gradients, memory = accumulations(evidence), gradient_storages(evidence)
     tensors = evidence.analysis.tensors
-    written = storages(tensors[tensor_id] for tensor_id in events[0].tensor_ids)
-    after, found = -1, []
-    for event in events:
-        got = {
-            tensor_id: ours[-1]
-            for tensor_id in evidence.causal_graph.updated_in(event)
-            if (ours := between(gradients.get(tensor_id, []), after, event.seq))
-        }
-        after = event.seq
+    written = storages(tensors[tensor_id] for tensor_id in steps[0].step.tensor_ids)
+    found = []
+    for each_step in steps:
+        event, got = each_step
         if not got:
             continue
-        last = max(got.values(), key=lambda each: each.seq)
+        last = max(got.values(), key=_seq)
         zeroed = None
-        if event.gradient_count == 0:
+        if each_step.is_empty:
             first = min(each.seq for each in got.values())
             if any(evidence.writes_between(each, first, event.seq) for each in written):
                 return []  # updated in hooks, or in a closure
         else:
-            zeroed = _zeroed(evidence, got, memory, event)
-            if zeroed is None:
+            ops = [zeroed_by(evidence, leaf, each.seq, event.seq) for leaf, each in got.items()]
+            zeroed = ops[-1]
+            if None in ops:
                 return []
         found.append(_Lost(event, last, zeroed, len(got)))
     return found
@@ -690,17 +606,17 @@ def _of_all(some: int, count: int) -> str:
     return f"{some} of its {count} tensors"
 
 
-def _never_reached(evidence: Evidence, events: list[OptimizerStepped]) -> bool:
+def _never_reached(evidence: Evidence, steps: list[StepGradients]) -> bool:
     """Return whether backwards ran, and none computed gradients for the tensors of an optimizer."""
     analysis = evidence.analysis
-    if len(events) < _IDLE_STEPS or any(event.gradient_count != 0 for event in events):
+    if len(steps) < _IDLE_STEPS or not all(each.is_empty for each in steps):
         return False
-    got, tensor_ids = accumulations(evidence), events[0].tensor_ids
-    memory = storages(analysis.tensors[tensor_id] for tensor_id in tensor_ids)
+    first, last, got = steps[0].step, steps[-1].step, accumulations(evidence)
+    memory = storages(analysis.tensors[tensor_id] for tensor_id in first.tensor_ids)
     return (
-        any(event.seq < events[-1].seq for found in got.values() for event in found)
-        and not any(tensor_id in got for tensor_id in tensor_ids)
-        and not any(evidence.writes_between(each, events[0].seq, 1 << 62) for each in memory)
+        any(event.seq < last.seq for found in got.values() for event in found)
+        and not any(tensor_id in got for tensor_id in first.tensor_ids)
+        and not any(evidence.writes_between(each, first.seq, 1 << 62) for each in memory)
     )
 
 
@@ -752,28 +668,6 @@ def _copy_with_gradients(evidence: Evidence, step: OptimizerStepped) -> Op | Non
         ),
         None,
     )
-
-
-def _zeroed(
-    evidence: Evidence,
-    got: dict[int, GradAccumulated],
-    memory: dict[int, set[int]],
-    step: OptimizerStepped,
-) -> Op | None:
-    """Return the op that filled all gradients with zeros after backward and before the step."""
-    found = None
-    for tensor_id, gradient in got.items():
-        writes = [
-            op
-            for storage_id in memory.get(tensor_id, ())
-            for op in evidence.writes_between(storage_id, gradient.seq, step.seq)
-        ]
-        if not any(op.name in ZEROING for op in writes):
-            return None
-        found = max(writes, key=lambda op: op.seq)
-        if found.name not in ZEROING:
-            return None
-    return found
 
 
 def _step_without_gradients(evidence: Evidence, lost: _Lost, count: int) -> Draft:

@@ -18,6 +18,8 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     accumulations,
     gradient_storages,
     gradients_in_use,
+    gradients_of_steps,
+    leaves_without_optimizer,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -357,8 +359,6 @@ def parameter_not_updated(evidence: Evidence) -> Iterator[Draft]:
 def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unused]:
     analysis = evidence.analysis
     tensors, log = analysis.tensors, analysis.log
-    held = evidence.causal_graph.held
-    held_storages = storages(tensors[tensor_id] for tensor_id in held)
     hooked = {
         event.tensor_id
         for event in log.of(HookRegistered)
@@ -369,10 +369,10 @@ def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unus
     parameters |= _made_in_each_step(evidence, got)
     candidates = {
         tensor_id: before[-1]
-        for tensor_id in sorted(parameters & got.keys())
-        if tensor_id not in held | hooked
-        and tensors[tensor_id].storage_id not in held_storages | {None}
-        and (before := [event for event in got[tensor_id] if event.seq < steps[-1].seq])
+        for tensor_id in sorted(parameters.intersection(leaves_without_optimizer(evidence)))
+        if tensor_id not in hooked
+        and tensors[tensor_id].storage_id is not None
+        and (before := [event for event in got.get(tensor_id, ()) if event.seq < steps[-1].seq])
     }
     if not candidates:
         return
@@ -422,7 +422,7 @@ def _made_in_each_step(evidence: Evidence, got: dict[int, list[GradAccumulated]]
 
 def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[OptimizerStepped]) -> Draft:
     names = list(dict.fromkeys(each.name for each in unused))
-    idle = all(event.gradient_count == 0 for event in steps)
+    idle = all(each.is_empty for found in gradients_of_steps(evidence) for each in found)
     hidden = _hidden(evidence, unused)
     created, replaced = (None, None) if hidden is not None else _lines(evidence, unused, steps)
     one = len(unused) == 1

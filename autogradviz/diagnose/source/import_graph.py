@@ -6,24 +6,17 @@ A file that runs no op appears in no recorded stack, but may contain the culprit
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source.source_index import nodes
+from autogradviz.support.source import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_FILES: Final = 100
 """Limit for large projects; files are added in breadth-first order."""
-
-_INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
-
-
-def is_installed(filename: str) -> bool:
-    """Return whether a file is in a folder of installed packages."""
-    return _INSTALLED.search(filename) is not None
 
 
 def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:

@@ -31,11 +31,11 @@ import torch
 
 from autogradviz.recorder.checkpoint.value_repr import CONTAINERS
 from autogradviz.recorder.user_code_frames import is_library
+from autogradviz.support.source import path_in_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_INSTALLED: Final = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 _ENTRIES: Final = ("forward", "__call__")
 _MAX_WRAPPERS: Final = 8
 
@@ -104,12 +104,12 @@ def is_library_module(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_installed(filename: str) -> bool:
     """Return whether a file belongs to an installed package, not to the program that runs."""
-    folder = next((each for each in _INSTALLED if each in filename), None)
-    if folder is None:
+    path = path_in_packages(filename)
+    if path is None:
         return False
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     own = "" if spec is None else spec.name.partition(".")[0]
-    return filename.rpartition(folder)[2].partition(os.sep)[0] != own
+    return path.partition(os.sep)[0] != own
 
 
 def is_installed_class(kind: type) -> bool:

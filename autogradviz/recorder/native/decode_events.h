@@ -141,8 +141,29 @@ class Decoder {
   PyObject* values_;
 };
 
+// Fields that are one number, for readers to which it does not matter what it means.
+template <class Reader>
+class OneNumber {
+ public:
+  // clang-format off
+  bool optional() { return number(); }
+  bool boolean() { return number(); }
+  bool optional_boolean() { return number(); }
+  bool real() { return number(); }
+  bool op() { return number(); }
+  bool device() { return number(); }
+  bool dtype() { return number(); }
+  bool phase() { return number(); }
+  bool string() { return number(); }
+  bool generator() { return number(); }
+  // clang-format on
+
+ private:
+  bool number() { return static_cast<Reader*>(this)->number(); }
+};
+
 // Reads the fields of one event, and collects the ids in some of them.
-class References {
+class References : public OneNumber<References> {
  public:
   // For each field of an event, where its ids go, or null.
   using Targets = std::array<Ids*, 32>;
@@ -171,19 +192,7 @@ class References {
     return true;
   }
 
-  // clang-format off
-  bool optional() { return number(); }
-  bool boolean() { return number(); }
-  bool optional_boolean() { return number(); }
-  bool real() { return number(); }
   bool layout() { return number(); }  // the last fields of its kind
-  bool op() { return number(); }
-  bool device() { return number(); }
-  bool dtype() { return number(); }
-  bool phase() { return number(); }
-  bool string() { return number(); }
-  bool generator() { return number(); }
-  // clang-format on
 
  private:
   EventReader numbers_;
@@ -191,7 +200,7 @@ class References {
 };
 
 // Counts the fields of a kind of event, and reads nothing.
-class FieldCount {
+class FieldCount : public OneNumber<FieldCount> {
  public:
   int64_t count = 0;
 
@@ -199,17 +208,7 @@ class FieldCount {
   bool number() { ++count; return true; }
   bool tuple() { return number(); }
   bool text() { return number(); }
-  bool optional() { return number(); }
-  bool boolean() { return number(); }
-  bool optional_boolean() { return number(); }
-  bool real() { return number(); }
   bool layout() { count += 4; return true; }
-  bool op() { return number(); }
-  bool device() { return number(); }
-  bool dtype() { return number(); }
-  bool phase() { return number(); }
-  bool string() { return number(); }
-  bool generator() { return number(); }
   // clang-format on
 };
 

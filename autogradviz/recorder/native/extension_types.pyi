@@ -172,7 +172,7 @@ class Recording(Protocol):
         With it, one tensor of each storage that was alive then.
         """
 
-    def live_tensors(self) -> AbstractSet[int]:
+    def live_tensor_ids(self) -> AbstractSet[int]:
         """Return the ids of the tensors that may be seen again."""
 
     def fingerprint(self, tensor: torch.Tensor) -> int:
@@ -257,7 +257,7 @@ class Recording(Protocol):
     def current_node(self) -> tuple[int | None, int | None]:
         """Return the backward and the node that run on this thread."""
 
-    def last_run(self) -> tuple[int, int] | None:
+    def innermost_run(self) -> tuple[int, int] | None:
         """Return the backward and the node of the innermost run on this thread."""
 
     def failed_run(self, backward_id: int) -> int | None:

@@ -301,8 +301,8 @@ PyObject* current_node(PyObject* self, PyObject*) {
   return Py_BuildValue("NN", number_or_none(backward_id), number_or_none(found));
 }
 
-// last_run() -> (backward, node) of the innermost run on this thread, or None
-PyObject* last_run(PyObject* self, PyObject*) {
+// innermost_run() -> (backward, node) of the innermost run on this thread, or None
+PyObject* innermost_run(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   ThreadContext& thread = thread_context(*recording);

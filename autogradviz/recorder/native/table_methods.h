@@ -104,8 +104,8 @@ PyObject* bumped(PyObject* self, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
-// live_tensors() -> ids of the tensors that may be seen again
-PyObject* live_tensors(PyObject* self, PyObject*) {
+// live_tensor_ids() -> ids of the tensors that may be seen again
+PyObject* live_tensor_ids(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::vector<int64_t> ids;

@@ -13,7 +13,7 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     source_line,
 )
-from autogradviz.scene.compiled.source_line_columns import is_view
+from autogradviz.compiled_graphs.graph_text import is_view
 from autogradviz.scene.text import text_width
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def lane_rows(ops: Sequence[CompiledOp], limit: int, odd: set[int] | None) -> li
     views: dict[str, LaneRow] = {}
     for op in ops:
         style = "forward" if odd is None else _style(op, odd)
-        if is_view(op):
+        if is_view(op.target):
             note = "note recomputed" if op.cause else "note"
             views.setdefault(note, LaneRow("", note, [])).ops.append(op)
         else:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.evidence.compiled_code import values_of_backward
 from autogradviz.scene.compiled.lane_rows import lane_rows
-from autogradviz.scene.compiled.recomputed_bytes_alive import recomputed_alive
 from autogradviz.scene.compiled.saved_value_ribbons import Place, Ribbon, set_ports, slots_label
 from autogradviz.scene.compiled.source_line_columns import slot_hook
 from autogradviz.scene.text import text_width
@@ -34,6 +35,18 @@ THINNEST: Final = 1.5
 SMALL: Final = 10.0
 MAX_ROWS: Final = {"blocks": 6, "lines": 8}
 """Boxes of one kind in one lane of a column."""
+
+
+def recomputed_alive(region: CompiledRegion) -> list[int]:
+    """Return the recomputed bytes that are alive while each backward op runs, in their order."""
+    changes = [0] * (len(region.backward_ops) + 1)
+    lives = values_of_backward(region)
+    for op in region.backward_ops:
+        if op.cause is not None and op.name in lives:
+            begin, end = lives[op.name]
+            changes[begin] += op.nbytes
+            changes[end] -= op.nbytes
+    return list(accumulate(changes[:-1]))
 
 
 def place_columns(

@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.compiled_graphs.graph_text import is_packed
-from autogradviz.compiled_graphs.graph_text import is_view as is_view_target
 from autogradviz.scene.text import block_prefix
 
 if TYPE_CHECKING:
@@ -67,11 +66,6 @@ class Columns:
 
     columns: list[Column]
     backward_column: dict[str, int]
-
-
-def is_view(op: CompiledOp) -> bool:
-    """Return whether an op returns a view, or one of the results of another op."""
-    return is_view_target(op.target)
 
 
 def arrange_columns(
