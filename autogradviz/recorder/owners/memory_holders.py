@@ -497,8 +497,8 @@ class MemoryHolders:
     NOTE [ When holders are read ]
     A search costs as much as tens of small steps, so it must have a reason. Memory that a backward
     has left behind and that is still alive when the next one begins is kept by something; a healthy
-    step has none but parameters, gradients and the state of optimizers. So the engine is asked for
-    the bytes of the others before each backward, and holders are searched when these have grown.
+    step has none but parameters, gradients and the state of optimizers. So the bytes of
+    the others are counted before each backward, and holders are searched when these have grown.
     Only then, not at the end, are the outputs of all micro-batches of a step alive.
     """
 
