@@ -74,6 +74,13 @@ def test_buffer_of_a_kernel_that_is_not_known_is_noted():
     assert "buffers of aten.mkldnn_rnn_layer.default" in str(trace)
 
 
+@pytest.mark.parametrize("name", ["cnn", "mlp_sgd"])
+def test_plan_and_fit_say_that_convolutions_allocate_buffers_that_are_not_known(name):
+    plan = autogradviz.plan(getattr(planned_steps, name))
+    assert ("convolutions allocate buffers" in str(plan)) == (name == "cnn")
+    assert ("convolutions allocate buffers" in str(plan.fit(1))) == (name == "cnn")
+
+
 @pytest.mark.one_in(3, reason="records each step under a second mode", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_live_bytes_after_each_operator_are_those_of_weak_references(step):

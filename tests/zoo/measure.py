@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import re
 import statistics
@@ -152,6 +153,9 @@ def measure(name: str, variants: list[str], *, parts: str, path: str) -> None:
                 found["budgets"] = fit_budgets(name)
             if parts == "memory" and variant in TRAINED:
                 found["live"] = compare_live_bytes(name, variant)
+            if parts == "device" and variant in TRAINED:
+                importlib.import_module("tests.accelerator.sim")  # which defines the device
+                found["on_device"] = compare_live_bytes(name, variant, "sim:0")
         except Exception:
             found = {"failed": traceback.format_exc()}
         with Path(path).open("a", encoding="utf-8") as lines:

@@ -52,7 +52,8 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
         _by_model(rows),
         _plans(rows),
         _budgets(rows),
-        _live_bytes(rows),
+        _live_bytes(rows, "live", "a count by weak references"),
+        _live_bytes(rows, "on_device", "the allocator of the device that the tests use"),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -156,21 +157,27 @@ def _budgets(rows: list[dict]) -> str:
     return "\n".join(text)
 
 
-def _live_bytes(rows: list[dict]) -> str:
-    """Return the number of trainings whose live bytes are those of a count by weak references."""
-    counted = [row for row in rows if "live" in row]
+def _live_bytes(rows: list[dict], key: str, what: str) -> str:
+    """Return the number of trainings whose live bytes are those of an independent count.
+
+    Args:
+        rows: the results.
+        key: of the numbers, "live" or "on_device".
+        what: the count.
+    """
+    counted = [row for row in rows if key in row]
     if not counted:
-        return "Live bytes were not counted."
-    equal = sum(row["live"][1] == 0 for row in counted)
-    ops, models = sum(row["live"][0] for row in counted), len({row["model"] for row in counted})
+        return f"Live bytes were not compared with {what}."
+    equal = sum(row[key][1] == 0 for row in counted)
+    ops, models = sum(row[key][0] for row in counted), len({row["model"] for row in counted})
     text = [
         f"Live bytes (`record(memory=True)`) after each of {ops:,} operators, in {len(counted)} "
-        f"trainings of {models} models, were compared with a count by weak references: in {equal} "
-        "trainings all are equal."
+        f"trainings of {models} models, were compared with {what}: in {equal} trainings all are "
+        "equal."
     ]
     different = [
-        f"{row['model']} ({row['variant']}): {row['live'][1]:,} of {row['live'][0]:,}"
-        for row in counted if row["live"][1]
+        f"{row['model']} ({row['variant']}): {row[key][1]:,} of {row[key][0]:,}"
+        for row in counted if row[key][1]
     ]  # fmt: skip
     text += [f"* Different: {'; '.join(different)}"] if different else []
     return "\n".join(text)
