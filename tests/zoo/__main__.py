@@ -77,9 +77,7 @@ def main() -> None:
     parser.add_argument("--variant", action="append", default=[], help="a way to train them")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--limit", type=int, default=240, help="seconds per model")
-    parser.add_argument(
-        "--parts", choices=("check", "cost", "both", *OWN_PARTS), default="both"
-    )
+    parser.add_argument("--parts", choices=("check", "cost", "both", *OWN_PARTS), default="both")
     options = parser.parse_args()
     unknown = set(options.names) - MODELS.keys()
     if unknown:
