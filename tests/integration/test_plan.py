@@ -685,6 +685,42 @@ def test_comparison_names_the_statement_that_needs_more_memory():
     assert ("forward, kept.append(x.repeat(4, 1))", "0 B", "4.1 MB") in found
 
 
+class Adapted(nn.Module):
+    """A layer as a LoRA wraps it."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base.requires_grad_(requires_grad=False)
+        self.down = nn.Linear(base.in_features, 4, bias=False)
+        self.up = nn.Linear(4, base.out_features, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def memory_of_layers(wrap):
+    def step():
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(4)))
+        for block in model.requires_grad_(requires_grad=False):
+            block[0] = wrap(block[0])
+        loss = model(torch.rand(512, 256, requires_grad=True)).square().mean()
+        loss.backward()
+        return model
+
+    return autogradviz.plan(step)
+
+
+def test_comparison_sees_a_wrapped_layer_as_the_layer_and_prints_all_values():
+    before, after = memory_of_layers(lambda layer: layer), memory_of_layers(Adapted)
+    compared = autogradviz.compare(before, after)
+    found = [each for each in compared if each.aspect == "memory"]
+    statements = [each.what for each in found if ", " in each.what and each.what[:3] != "all"]
+    assert statements  # the matrices of the LoRA, or what they save
+    assert not any("nn.Linear(256, 256)" in each for each in statements)
+    text = str(compared)
+    assert all(each.before in text and each.after in text for each in found)
+
+
 def test_comparison_of_equal_memory_is_empty():
     first, second = memory_of_blocks(None), memory_of_blocks(None)
     assert not [each for each in autogradviz.compare(first, second) if each.aspect == "memory"]
