@@ -68,6 +68,7 @@ _SECONDS: Final = 5.0
 _LEAST: Final = 0.01  # of live bytes: less is no reason for a search
 _MOST: Final = 16  # holders of a reading that are recorded
 _OWN: Final = " of module autogradviz."
+_REGISTRIES: Final = ("_parameters", "_buffers", "_modules")
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset, deque)
 _Place: TypeAlias = tuple[str, int]
 """A file and a line, 0 if it is unknown."""
@@ -313,9 +314,17 @@ class _References(OwnerSearch):
         return [place for each in parts for place in self._chosen(each, children)]
 
     def _is_container(self, place: int) -> bool:
-        """Return whether an object is a container, and not the dictionary of an object."""
-        value, owner = self.objects[place], self.objects[self._first[place]]
-        return type(value) in _CONTAINERS and (owner is None or instance_dict(owner) is not value)
+        """Return whether an object is a container, and no dictionary of an object's attributes."""
+        value, above = self.objects[place], self._first[place]
+        if type(value) not in _CONTAINERS:
+            return False
+        for owner in (self.objects[above], self.objects[self._first.get(above, _ROOT)]):
+            attributes = None if owner is None else instance_dict(owner)
+            if attributes is value:
+                return False
+            if attributes is not None and issubclass(type(owner), torch.nn.Module):
+                return all(attributes.get(each) is not value for each in _REGISTRIES)
+        return True
 
     def _holder(self, place: int, children: dict[int, list[int]]) -> Holder:
         below = [each for each in _below(place, children) if each in self._storages]
