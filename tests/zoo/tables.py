@@ -29,6 +29,11 @@ def wrong(row: dict) -> list[str]:
     ]
 
 
+def miscounted(row: dict) -> bool:
+    """Return whether live bytes of a recording are not those of an independent count."""
+    return any(row[key][1] for key in ("live", "on_device") if key in row)
+
+
 def tables(rows: list[dict], versions: dict[str, str]) -> str:
     """Return the summary, one row per way to train, and a table with one row per model."""
     failed = [
@@ -54,8 +59,9 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
         _budgets(rows),
         _live_bytes(rows, "live", "a count by weak references"),
         _live_bytes(rows, "on_device", "the allocator of the device that the tests use"),
+        _not_on_device(rows),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _summary(rows: list[dict]) -> str:
@@ -181,6 +187,12 @@ def _live_bytes(rows: list[dict], key: str, what: str) -> str:
     ]  # fmt: skip
     text += [f"* Different: {'; '.join(different)}"] if different else []
     return "\n".join(text)
+
+
+def _not_on_device(rows: list[dict]) -> str:
+    found = [f"* {row['model']} ({row['variant']}): {row['not_on_device']}"
+             for row in rows if "not_on_device" in row]  # fmt: skip
+    return "\n".join(["That device cannot run these models:", *found]) if found else ""
 
 
 def _off(plan: dict) -> float:
