@@ -166,7 +166,8 @@ bench: native programs $(VENV)/.developing ## measure the cost of recording, our
 MODELS ?=
 zoo: .venv-zoo/.made ## record models of transformers, diffusers, timm and others, into assets/: half an hour
 	.venv-zoo/bin/python -m tests.zoo $(MODELS)
-	.venv-zoo/bin/python -m tests.zoo --parts plan --jobs 1 --limit 900 $(MODELS)
+	for part in plan fit memory device; do \
+		.venv-zoo/bin/python -m tests.zoo --parts $$part --jobs 1 --limit 900 $(MODELS) || exit 1; done
 
 gallery: .venv-zoo/.made ## write a report of these models, and of public programs if MIRROR=, into gallery-output/
 	.venv-zoo/bin/python -m tests.zoo.gallery --mirror "$(MIRROR)" $(MODELS)

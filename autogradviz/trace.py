@@ -401,8 +401,9 @@ class Trace:
 
         Lists, attributes, closures, caches, exceptions, graphs, and cycles that Python's garbage
         collector does not see. Parameters, gradients and the state of optimizers are left out.
-        They are read before backward 1, 2, 4, 8 and so on, when the recording ends, and when an
-        allocation fails. Of these moments, the one with the most memory is returned.
+        They are read when the recording ends, when an allocation fails, and before a backward if
+        memory of earlier ones is still alive, and more than ever: the 1st, 3rd, 7th time that it
+        grows. Of these moments, the one with the most memory is returned.
 
         Returns:
             The holders, with the statements that stored into them: ``print`` lists them.

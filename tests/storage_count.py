@@ -1,10 +1,10 @@
-"""The bytes of live storages after each operator, counted by weak references."""
+"""The bytes of live storages after each operator: by weak references, and by an allocator."""
 
 from __future__ import annotations
 
 import gc
 import weakref
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import accumulate
 
@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import autogradviz
 from autogradviz.analysis.memory_by_kind import measure_memory
+from autogradviz.events import BackwardStarted
 
 
 class StorageCount(TorchDispatchMode):
@@ -68,4 +69,43 @@ def live_bytes(step):
     seqs = sorted(changes)
     totals = [0, *accumulate(changes[seq] for seq in seqs)]
     ours = [(op.overload, totals[bisect_right(seqs, op.seq)]) for op in ops]
+    return ours, count.totals
+
+
+class AllocatorCount(TorchDispatchMode):
+    """Reads the allocator of a device after each operator."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+        self.totals = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.totals.append((str(func), self.allocated()))
+        return result
+
+    def allocated(self):
+        return torch.accelerator.memory_stats(self.device)["requested_bytes.all.current"]
+
+
+def device_bytes(step, device):
+    """Return the live bytes of a device after each operator of a step: recorded, and allocated.
+
+    Tensors that the step creates are on the default device.
+    """
+    gc.collect()
+    count = AllocatorCount(device)
+    assert not count.allocated()  # else the recording has it too
+    with autogradviz.record(memory=True) as trace, count:
+        kept = step()
+    del kept
+    memory = measure_memory(trace.analysis, device=device, as_plain=False)
+    # The recorder copies each loss on its device, and reads the copy at the end.
+    started = trace.log.of(BackwardStarted)
+    copies = [each.seq for each in started if each.parent_backward_id is None]
+    ours = [
+        (op.overload, memory.at(op.seq).total + 4 * bisect_left(copies, op.seq))
+        for op in trace.analysis.ops
+    ]
     return ours, count.totals

@@ -18,6 +18,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_location
+from autogradviz.analysis.memory_by_kind import BUFFERS_OF_CONVOLUTIONS, CONVOLUTIONS
 from autogradviz.support.source import forget_changed_lines, parse, source_lines
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class BudgetFit:
             line cannot be changed for these modules only, or the file has changed.
         of: number of modules of this kind.
         root: the class of the model if its name is the first part of the names, else "".
+        not_counted: a sentence about memory that the numbers leave out, "" if there is none.
 
     Example:
         >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
@@ -79,6 +81,7 @@ class BudgetFit:
     patch: str = ""
     of: int = 0
     root: str = ""
+    not_counted: str = ""
 
     @property
     def code(self) -> str:
@@ -102,6 +105,9 @@ class BudgetFit:
         return self.predicted_peak <= self.budget
 
     def __str__(self) -> str:
+        return "\n".join(filter(None, [self._changes(), self.not_counted]))
+
+    def _changes(self) -> str:
         needs = f"the step needs {format_bytes(self.peak)} of {format_bytes(self.budget)}"
         if not self.checkpoint:
             return f"{needs}: {'it fits' if self.fits else 'checkpointing does not make it fit'}"
@@ -130,8 +136,11 @@ def fit_budget(
 ) -> BudgetFit:
     """Return the modules to checkpoint so that the peak of all memory is within a budget."""
     peak = memory.peak.total
+    has_buffers = any(op.overload in CONVOLUTIONS for op in analysis.ops)
+    not_counted = BUFFERS_OF_CONVOLUTIONS if has_buffers else ""
+    unchanged = BudgetFit(budget=budget, peak=peak, predicted_peak=peak, not_counted=not_counted)
     if peak <= budget:
-        return BudgetFit(budget=budget, peak=peak, predicted_peak=peak)
+        return unchanged
     others = _others(memory)
 
     def predict(names: Sequence[str]) -> int:
@@ -147,7 +156,7 @@ def fit_budget(
         if reached < peak and (best is None or key < best[0]):
             best = key, reached, chosen, len(names)
     if best is None:
-        return BudgetFit(budget=budget, peak=peak, predicted_peak=peak)
+        return unchanged
     _, reached, chosen, of = best
     location = called_at(analysis, model, chosen[0])
     after = patch = ""
@@ -166,6 +175,7 @@ def fit_budget(
         patch=patch,
         of=of,
         root=_root(analysis, chosen[0]),
+        not_counted=not_counted,
     )
 
 

@@ -70,6 +70,12 @@ _FILLING: Final = frozenset(
     {"aten.index_add.default", "aten.scatter_add.default", "aten.scatter.src",
      "aten.index_put.default"}
 )  # fmt: skip
+CONVOLUTIONS: Final = frozenset({"aten.convolution.default", "aten.convolution_backward.default"})
+BUFFERS_OF_CONVOLUTIONS: Final = (
+    "convolutions allocate buffers of their own while they run, which count 0 B: how large they "
+    "are depends on device, threads and algorithm"
+)
+"""Kernels of oneDNN and cuDNN do; they are nearly all such buffers of models of other packages."""
 _SHOWN: Final = 8
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.analysis.memory_by_kind import (
@@ -21,16 +21,20 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.memory_by_kind import MemoryByKind
 
+_Key: TypeAlias = tuple[str, str, str]
+"""Kind, module and text of a statement."""
 _SHOWN: Final = 5
 _LEAST: Final = 0.02
-"""The least part of the larger peak that a statement must differ by, to be a cause."""
+_LEAST_OF_DIFFERENCE: Final = 0.2
+"""The least part of the larger peak, or of the difference, that a statement must differ by."""
 
 
 def memory_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield the differences at the peaks of two recordings with ``memory=True``, or plans.
 
     First the peaks and their kinds; then the statements with the largest differences. Statements
-    are compared by module, kind and text, so that line numbers may differ.
+    are compared by module, kind and text, so that line numbers may differ. Where only the module or
+    only the text is another one, as for a layer that a LoRA has wrapped, they are one, too.
     """
     if not (has_memory(before) and has_memory(after)):
         return
@@ -43,22 +47,48 @@ def memory_differences(before: Analysis, after: Analysis) -> Iterator[Difference
         first, second = (peak.nbytes.get(kind, 0) for peak in peaks)
         if first != second:
             yield _difference(kind, first, second)
-    least = _LEAST * max(peak.total for peak in peaks)
-    first_sums, second_sums = _by_statement(both)
-    keys = dict.fromkeys((*first_sums, *second_sums))
-    causes = sorted(keys, key=lambda key: -abs(second_sums[key] - first_sums[key]))
-    for key in causes[:_SHOWN]:
-        if abs(second_sums[key] - first_sums[key]) >= least:
-            yield _difference(", ".join(filter(None, key)), first_sums[key], second_sums[key])
+    least = min(
+        _LEAST * max(peak.total for peak in peaks),
+        _LEAST_OF_DIFFERENCE * abs(peaks[1].total - peaks[0].total),
+    )
+    causes = sorted(_pairs(*_by_statement(both)), key=lambda each: (-abs(each[2] - each[1]), each))
+    for what, first, second in causes[:_SHOWN]:
+        if abs(second - first) >= least and first != second:
+            yield _difference(what, first, second)
 
 
-def _by_statement(both: list[MemoryByKind]) -> list[Counter[tuple[str, str, str]]]:
+def _pairs(first: Counter[_Key], second: Counter[_Key]) -> Iterator[tuple[str, int, int]]:
+    """Yield each statement with its bytes in both recordings."""
+    for key in first.keys() & second.keys():
+        yield ", ".join(filter(None, key)), first[key], second[key]
+    rest = [{key: each[key] for key in each.keys() - other.keys()}
+            for each, other in ((first, second), (second, first))]  # fmt: skip
+    for place in (1, 2):  # of the part of a key that may differ
+        alike: dict[tuple[str, ...], tuple[list[_Key], list[_Key]]] = defaultdict(lambda: ([], []))
+        for side in (0, 1):
+            for key in sorted(rest[side]):
+                alike[key[:place] + key[place + 1 :]][side].append(key)
+        for old, new in alike.values():
+            if old and new:
+                changed = " → ".join(
+                    " and ".join(key[place] for key in keys) for keys in (old, new)
+                )
+                parts = (*old[0][:place], changed, *old[0][place + 1 :])
+                sums = [sum(map(rest[side].pop, keys)) for side, keys in enumerate((old, new))]
+                yield ", ".join(filter(None, parts)), sums[0], sums[1]
+    for key, nbytes in rest[0].items():
+        yield ", ".join(filter(None, key)), nbytes, 0
+    for key, nbytes in rest[1].items():
+        yield ", ".join(filter(None, key)), 0, nbytes
+
+
+def _by_statement(both: list[MemoryByKind]) -> list[Counter[_Key]]:
     """Return the bytes at the peak by kind, module and statement; numbered modules are one."""
     places = [sums_by_statement(memory) for memory in both]
     names = merge_numbered_names(dict.fromkeys(m for each in places for _, m, _ in each))
-    sums: list[Counter[tuple[str, str, str]]] = []
+    sums: list[Counter[_Key]] = []
     for each in places:
-        merged: Counter[tuple[str, str, str]] = Counter()
+        merged: Counter[_Key] = Counter()
         for (kind, module, text), nbytes in each.items():
             merged[kind, names[module], text] += nbytes
         sums.append(merged)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from autogradviz.scene import Scene
 
 
+_WIDEST = 44  # of the names of differences: longer ones are wrapped
+_NARROWEST = 10  # of a column of values
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """One difference between two recordings.
@@ -133,9 +137,10 @@ class Comparison:
             return Text(" ".join(filter(None, ("No differences.", self.note))))
         table = Table(box=None, pad_edge=False)
         table.add_column(style="dim")
-        table.add_column(no_wrap=True)
+        longest = max(len(each.what) for each in self.differences)
+        table.add_column(min_width=min(longest, _WIDEST), overflow="fold")
         for title in self.titles:
-            table.add_column(Text(title), overflow="fold")
+            table.add_column(Text(title), overflow="fold", min_width=_NARROWEST)
         aspect = ""
         for each in self.differences:
             label = "" if each.aspect == aspect else each.aspect

@@ -102,8 +102,9 @@ class OutOfMemoryLeft(Event):
 class MemoryHoldersRead(Event):
     """The recorder looked for what keeps memory alive; ``stack_id`` is the line that ran.
 
-    With ``record(memory=True)``: before backward 1, 2, 4, 8 and so on, and when the recording ends.
-    It is also done when an allocation fails.
+    With ``record(memory=True)``: when the recording ends, and before a backward when more memory
+    than ever has outlived earlier ones, the 1st, 3rd, 7th, 15th time and so on that it grows. It is
+    also done when an allocation fails.
     """
 
     reading: int  # from 0

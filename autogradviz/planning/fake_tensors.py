@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.analysis.formatting import short_location
+from autogradviz.analysis.memory_by_kind import BUFFERS_OF_CONVOLUTIONS, CONVOLUTIONS
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.experiments.user_line import user_line
 from autogradviz.planning.shapes import results_by_mask, shapes_of
@@ -73,8 +74,11 @@ class PlanMode(TorchDispatchMode):
             for tensor in each if isinstance(each, (list, tuple)) else (each,):
                 if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                     _refuse_real(tensor)
-        if str(func) in _WITHOUT_WORKSPACE:
-            self._limit("plan", f"the buffers of {func} for backward are not known: they count 0 B")
+        name = str(func)
+        if name in _WITHOUT_WORKSPACE:
+            self._limit("plan", f"the buffers of {name} for backward are not known: they count 0 B")
+        elif name in CONVOLUTIONS:
+            self._limit("plan", BUFFERS_OF_CONVOLUTIONS)
         values, kwargs = self._values, kwargs or {}
         call = values.call(func, args, kwargs)
         try:

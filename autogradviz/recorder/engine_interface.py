@@ -479,6 +479,10 @@ class Engine(ABC):
     def live_storages(self) -> list[int]:
         """Return one tensor of each storage that is alive."""
 
+    def live_nbytes(self) -> dict[int, int]:
+        """Return the bytes of live storages by id; empty unless it is recorded what is freed."""
+        return {}
+
     def emit_freed(self) -> None:  # noqa: B027
         """Record the storages that were freed since the last op, if that is recorded."""
 

@@ -112,11 +112,13 @@ class HookPoints:
             session, self.tensors, self.modules, self._walk_before_backward,
             self.gradients.may_read,
         )  # fmt: skip
-        self.memory_holders = MemoryHolders(session, self.tensors)
-        self.failures.on_held = self.memory_holders.read
         self.live_memory: LiveMemory | None = None
         if session.with_memory:
-            self.live_memory = LiveMemory(session, self.tensors, self.gradients.may_read)
+            self.live_memory = LiveMemory(
+                session, self.tensors, self.leaves, self.gradients.may_read
+            )
+        self.memory_holders = MemoryHolders(session, self.tensors, self.live_memory)
+        self.failures.on_held = self.memory_holders.read
         self.device_times: DeviceTimes | None = None
         if session.with_device_time:
             kind = device_type()
@@ -131,7 +133,7 @@ class HookPoints:
         self.backwards.on_error = self.failures.raised
         if self.live_memory is not None:
             self.backwards.on_begin = self.memory_holders.before_backward
-            self.backwards.on_end = self.live_memory.read_gradients
+            self.backwards.on_end = self._read_memory_after_backward
             self.steps.on_stepped = self.live_memory.read_state
         self.compilers = CompilerObserver(session, self.tensors, self.nodes)
         self.functions.on_compiled = self.compilers.runs.on_node
@@ -150,6 +152,7 @@ class HookPoints:
         skip_recorder_frames()
         if self.live_memory is not None:
             self._session.guarded("memory", self.live_memory.read_all)
+            self._session.guarded("owners", self.memory_holders.begin)
         with ExitStack() as pending:
             for context in self._contexts():
                 pending.enter_context(context)
@@ -198,6 +201,11 @@ class HookPoints:
         mode = self._session.fake_mode
         if mode is not None:
             self._session.always_guarded("swaps", forget_fake_tensor, mode, tensor)
+
+    def _read_memory_after_backward(self) -> None:
+        if self.live_memory is not None:
+            self.live_memory.read_gradients()
+            self.memory_holders.after_backward()
 
     def can_remove(self) -> bool:
         """Return whether the hooks can be removed now: no dispatch mode was entered later."""

@@ -57,6 +57,11 @@ class LeafTable:
         reference = self._leaves.get(tensor_id)
         return None if reference is None else reference()
 
+    def live(self) -> list[torch.Tensor]:
+        """Return the known leaves that are alive."""
+        found = [reference() for reference in list(self._leaves.values())]  # other threads add
+        return [each for each in found if each is not None]
+
     def release(self, leaf: torch.Tensor) -> None:
         """Drop the weak reference to a leaf."""
         for tensor_id in [key for key, ref in list(self._leaves.items()) if ref() is leaf]:

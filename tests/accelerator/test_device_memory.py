@@ -7,42 +7,13 @@ import pytest
 from tests.accelerator.run_on_device import run_on_device
 
 PROGRAM = """
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    import autogradviz
-    from autogradviz.analysis.memory_by_kind import measure_memory
-    from autogradviz.events import BackwardStarted
     from tests.integration import planned_steps
-
-    def allocated():
-        return torch.accelerator.memory_stats(0)["requested_bytes.all.current"]
-
-    class Counters(TorchDispatchMode):
-        totals = []
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            result = func(*args, **(kwargs or {{}}))
-            self.totals.append(allocated())
-            return result
+    from tests.storage_count import device_bytes
 
     torch.set_default_device("sim")
-    before = allocated()
-    with autogradviz.record(memory=True) as trace, Counters():
-        kept = planned_steps.{step}()
-    memory = measure_memory(trace.analysis, device="sim:0", as_plain=False)
-    # The recorder copies each loss on its device, and reads the copy at the end.
-    started = trace.log.of(BackwardStarted)
-    copies = [each.seq for each in started if each.parent_backward_id is None]
-    ours = [
-        before + memory.at(op.seq).total + 4 * sum(seq < op.seq for seq in copies)
-        for op in trace.analysis.ops
-    ]
-    different = [
-        [op.overload, mine, theirs]
-        for op, mine, theirs in zip(trace.analysis.ops, ours, Counters.totals, strict=True)
-        if mine != theirs
-    ]
-    answer([len(ours), max(ours), len(different), different[:5]])
+    ours, counted = device_bytes(planned_steps.{step}, "sim:0")
+    different = [pair for pair in zip(ours, counted, strict=True) if pair[0] != pair[1]]
+    answer([len(ours), max(nbytes for _, nbytes in ours), len(different), different[:5]])
 """
 STEPS = (
     "mlp_sgd", "mlp_momentum", "mlp_adamw", "adamw_foreach", "cnn", "gru_cell", "gpt", "gpt_tied",

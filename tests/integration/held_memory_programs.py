@@ -223,6 +223,45 @@ def cached_method() -> None:
         _update(model, model(_batch() + positions.table(number)).square().mean())
 
 
+class Scale(nn.Module):
+    """A buffer that has the graph of all earlier steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("square", torch.ones(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.square = torch.lerp(self.square, x.pow(2).mean(0), 0.1)  # holder: square
+        return x / self.square.detach().sqrt()
+
+
+def buffer_with_a_graph() -> None:
+    model = _model().append(Scale())
+    for _ in range(4):
+        _update(model, model(_batch()).square().mean())
+
+
+class Activations:
+    """Lists of activations, for each module one."""
+
+    def __init__(self, model: nn.Sequential) -> None:
+        self.lists: dict[str, list[Tensor]] = {}
+        for name, module in model.named_children():
+            self.lists[name] = []
+            module.register_forward_hook(lambda _module, _x, out, name=name: self.keep(name, out))
+
+    def keep(self, name: str, out: Tensor) -> None:
+        self.lists[name].append(out.detach())  # holder: lists
+
+
+def lists_of_activations() -> None:
+    model = _model()
+    activations = Activations(model)
+    for _ in range(4):
+        _update(model, model(_batch()).square().mean())
+    assert len(activations.lists) == 4
+
+
 LOG: list[dict[str, Any]] = []
 
 
@@ -277,6 +316,8 @@ PROGRAMS = {
         running_mean,
         callbacks,
         cached_method,
+        buffer_with_a_graph,
+        lists_of_activations,
         logging_history,
         stash_of_an_offload_context,
     )

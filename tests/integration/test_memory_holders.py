@@ -4,6 +4,7 @@ import gc
 import inspect
 import os
 import weakref
+from bisect import bisect
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from held_memory_programs import PROGRAMS
 from torch import nn
 
 import autogradviz
-from autogradviz.events import MemoryHoldersRead
+from autogradviz.events import BackwardStarted, MemoryHoldersRead
 from autogradviz.recorder.owners import memory_holders
 from autogradviz.recorder.owners.memory_holders import find_holders
 
@@ -156,11 +157,29 @@ def test_search_stops_when_its_time_is_over():
     assert (found.found, found.is_complete) == ((), False)
 
 
-def test_moments_at_which_holders_are_read():
+def train(steps, *, keeps):
+    """Train for some steps, which keep their results; return the backwards before each reading."""
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    KEPT.append(torch.ones(64, 64))  # before the recording
     with autogradviz.record(memory=True) as trace:
-        for _ in range(5):
-            torch.ones(4, requires_grad=True).sum().backward()
-    assert len(trace.log.of(MemoryHoldersRead)) == 4  # before backward 1, 2 and 4; at the end
+        for _ in range(steps):
+            optimizer.zero_grad()
+            result = model(torch.ones(64, 64)).tanh()
+            result.sum().backward()
+            optimizer.step()
+            if keeps:
+                KEPT.append(result.detach())
+    started = [each.seq for each in trace.log.of(BackwardStarted)]
+    return [bisect(started, each.seq) for each in trace.log.of(MemoryHoldersRead)]
+
+
+def test_holders_are_read_when_more_outlives_a_backward_and_at_the_end():
+    assert train(9, keeps=True) == [1, 3, 7, 9]
+
+
+def test_holders_of_steps_that_keep_nothing_are_read_at_the_end():
+    assert train(9, keeps=False) == [9]
 
 
 def test_recordings_without_memory_have_no_holders():

@@ -74,6 +74,13 @@ def test_buffer_of_a_kernel_that_is_not_known_is_noted():
     assert "buffers of aten.mkldnn_rnn_layer.default" in str(trace)
 
 
+@pytest.mark.parametrize("name", ["cnn", "mlp_sgd"])
+def test_plan_and_fit_say_that_convolutions_allocate_buffers_that_are_not_known(name):
+    plan = autogradviz.plan(getattr(planned_steps, name))
+    assert ("convolutions allocate buffers" in str(plan)) == (name == "cnn")
+    assert ("convolutions allocate buffers" in str(plan.fit(1))) == (name == "cnn")
+
+
 @pytest.mark.one_in(3, reason="records each step under a second mode", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
@@ -676,6 +683,42 @@ def test_comparison_names_the_statement_that_needs_more_memory():
     names = [what for what, _, _ in found]
     assert names[0] == "all, at the peak"
     assert ("forward, kept.append(x.repeat(4, 1))", "0 B", "4.1 MB") in found
+
+
+class Adapted(nn.Module):
+    """A layer as a LoRA wraps it."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base.requires_grad_(requires_grad=False)
+        self.down = nn.Linear(base.in_features, 4, bias=False)
+        self.up = nn.Linear(4, base.out_features, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def memory_of_layers(wrap):
+    def step():
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(4)))
+        for block in model.requires_grad_(requires_grad=False):
+            block[0] = wrap(block[0])
+        loss = model(torch.rand(512, 256, requires_grad=True)).square().mean()
+        loss.backward()
+        return model
+
+    return autogradviz.plan(step)
+
+
+def test_comparison_sees_a_wrapped_layer_as_the_layer_and_prints_all_values():
+    before, after = memory_of_layers(lambda layer: layer), memory_of_layers(Adapted)
+    compared = autogradviz.compare(before, after)
+    found = [each for each in compared if each.aspect == "memory"]
+    statements = [each.what for each in found if ", " in each.what and each.what[:3] != "all"]
+    assert statements  # the matrices of the LoRA, or what they save
+    assert not any("nn.Linear(256, 256)" in each for each in statements)
+    text = str(compared)
+    assert all(each.before in text and each.after in text for each in found)
 
 
 def test_comparison_of_equal_memory_is_empty():

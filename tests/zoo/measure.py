@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import re
 import statistics
@@ -138,6 +139,15 @@ def _timed(step, times: int, clock=time.process_time) -> float:
     return (clock() - began) / times
 
 
+def _on_device(name: str, variant: str) -> dict:
+    """Compare live bytes on the device of the tests, which has no kernels for some models."""
+    importlib.import_module("tests.accelerator.sim")
+    try:
+        return {"on_device": compare_live_bytes(name, variant, "sim:0")}
+    except (RuntimeError, NotImplementedError) as error:
+        return {"not_on_device": str(error).splitlines()[0][:120]}
+
+
 def measure(name: str, variants: list[str], *, parts: str, path: str) -> None:
     """Write one line of JSON for each way in which a model is trained."""
     warnings.filterwarnings("ignore")
@@ -152,6 +162,8 @@ def measure(name: str, variants: list[str], *, parts: str, path: str) -> None:
                 found["budgets"] = fit_budgets(name)
             if parts == "memory" and variant in TRAINED:
                 found["live"] = compare_live_bytes(name, variant)
+            if parts == "device" and variant in TRAINED:
+                found |= _on_device(name, variant)
         except Exception:
             found = {"failed": traceback.format_exc()}
         with Path(path).open("a", encoding="utf-8") as lines:

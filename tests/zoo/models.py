@@ -144,19 +144,25 @@ def _diffusion(name: str, inputs: Callable, **sizes):
     return build
 
 
-def _noisy(channels: int = 4, **more):
-    sample = torch.randn(2, channels, 16, 16)
-    return lambda: {"sample": sample, "timestep": torch.tensor([3, 7]), **more}
+def _noisy(channels: int = 4, more: Callable = dict, name: str = "sample"):
+    def inputs():
+        sample = torch.randn(2, channels, 16, 16)
+        return {name: sample, "timestep": torch.tensor([3, 7]), **more()}
+
+    return inputs
 
 
-def _noisy_hidden(channels: int = 4, **more):
-    sample = torch.randn(2, channels, 16, 16)
-    return lambda: {"hidden_states": sample, "timestep": torch.tensor([3, 7]), **more}
+def _condition():
+    return {"encoder_hidden_states": torch.randn(2, 6, 32)}
+
+
+def _classes():
+    return {"class_labels": torch.tensor([1, 2])}
 
 
 def _sd3():
     return {
-        **_noisy_hidden()(), "encoder_hidden_states": torch.randn(2, 6, 32),
+        **_noisy(name="hidden_states")(), "encoder_hidden_states": torch.randn(2, 6, 32),
         "pooled_projections": torch.randn(2, 64),
     }  # fmt: skip
 
@@ -320,7 +326,7 @@ MODELS: dict[str, Entry] = {
     "hubert": Entry(_speech("Hubert")),
     # diffusers
     "unet-condition": Entry(_diffusion(
-        "UNet2DConditionModel", _noisy(encoder_hidden_states=torch.randn(2, 6, 32)), in_channels=4,
+        "UNet2DConditionModel", _noisy(more=_condition), in_channels=4,
         out_channels=4, cross_attention_dim=32, attention_head_dim=8, **_BLOCKS, **_SMALL_UNET),
         LORA, ("to_q", "to_v")),
     "unet": Entry(_diffusion("UNet2DModel", _noisy(3), block_out_channels=(32, 64),
@@ -331,7 +337,7 @@ MODELS: dict[str, Entry] = {
                             down_block_types=("DownEncoderBlock2D",) * 2,
                             up_block_types=("UpDecoderBlock2D",) * 2)),
     "dit": Entry(_diffusion("DiTTransformer2DModel",
-                            _noisy_hidden(class_labels=torch.tensor([1, 2])), sample_size=16,
+                            _noisy(more=_classes, name="hidden_states"), sample_size=16,
                             in_channels=4, out_channels=4, num_layers=3, num_attention_heads=4,
                             attention_head_dim=16, patch_size=4, num_embeds_ada_norm=10)),
     "sd3": Entry(_diffusion("SD3Transformer2DModel", _sd3, sample_size=16, patch_size=4,

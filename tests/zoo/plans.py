@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
+import torch
+
 import autogradviz
 from autogradviz.errors import StepNeedsValuesError
 from tests.allocated_peak import allocated_peaks
-from tests.storage_count import live_bytes
+from tests.storage_count import device_bytes, live_bytes
 from tests.zoo.training import start
 
 STEPS = 2
@@ -27,10 +29,11 @@ def compare_plans(name: str, variant: str) -> list[dict]:
     return [_compare(name, *each) for each in trained]
 
 
-def compare_live_bytes(name: str, variant: str) -> list[int]:
+def compare_live_bytes(name: str, variant: str, device: str = "") -> list[int]:
     """Return the number of operators of a training, and after how many of them live bytes differ.
 
-    The live bytes are those of ``memory_by_kind``, and of a count by weak references.
+    The live bytes are those of ``memory_by_kind``, and of a count by weak references; those of a
+    device are compared with the numbers of its allocator.
     """
 
     def training():
@@ -39,7 +42,11 @@ def compare_live_bytes(name: str, variant: str) -> list[int]:
             step()
         return model, step
 
-    ours, counted = live_bytes(training)
+    if not device:
+        ours, counted = live_bytes(training)
+    else:
+        with torch.device(device):
+            ours, counted = device_bytes(training, device)
     return [len(ours), sum(a != b for a, b in zip_longest(ours, counted))]
 
 

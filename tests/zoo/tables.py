@@ -29,6 +29,11 @@ def wrong(row: dict) -> list[str]:
     ]
 
 
+def miscounted(row: dict) -> bool:
+    """Return whether live bytes of a recording are not those of an independent count."""
+    return any(row[key][1] for key in ("live", "on_device") if key in row)
+
+
 def tables(rows: list[dict], versions: dict[str, str]) -> str:
     """Return the summary, one row per way to train, and a table with one row per model."""
     failed = [
@@ -52,9 +57,11 @@ def tables(rows: list[dict], versions: dict[str, str]) -> str:
         _by_model(rows),
         _plans(rows),
         _budgets(rows),
-        _live_bytes(rows),
+        _live_bytes(rows, "live", "a count by weak references"),
+        _live_bytes(rows, "on_device", "the allocator of the device that the tests use"),
+        _not_on_device(rows),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _summary(rows: list[dict]) -> str:
@@ -156,24 +163,36 @@ def _budgets(rows: list[dict]) -> str:
     return "\n".join(text)
 
 
-def _live_bytes(rows: list[dict]) -> str:
-    """Return the number of trainings whose live bytes are those of a count by weak references."""
-    counted = [row for row in rows if "live" in row]
+def _live_bytes(rows: list[dict], key: str, what: str) -> str:
+    """Return the number of trainings whose live bytes are those of an independent count.
+
+    Args:
+        rows: the results.
+        key: of the numbers, "live" or "on_device".
+        what: the count.
+    """
+    counted = [row for row in rows if key in row]
     if not counted:
-        return "Live bytes were not counted."
-    equal = sum(row["live"][1] == 0 for row in counted)
-    ops, models = sum(row["live"][0] for row in counted), len({row["model"] for row in counted})
+        return f"Live bytes were not compared with {what}."
+    equal = sum(row[key][1] == 0 for row in counted)
+    ops, models = sum(row[key][0] for row in counted), len({row["model"] for row in counted})
     text = [
         f"Live bytes (`record(memory=True)`) after each of {ops:,} operators, in {len(counted)} "
-        f"trainings of {models} models, were compared with a count by weak references: in {equal} "
-        "trainings all are equal."
+        f"trainings of {models} models, were compared with {what}: in {equal} trainings all are "
+        "equal."
     ]
     different = [
-        f"{row['model']} ({row['variant']}): {row['live'][1]:,} of {row['live'][0]:,}"
-        for row in counted if row["live"][1]
+        f"{row['model']} ({row['variant']}): {row[key][1]:,} of {row[key][0]:,}"
+        for row in counted if row[key][1]
     ]  # fmt: skip
     text += [f"* Different: {'; '.join(different)}"] if different else []
     return "\n".join(text)
+
+
+def _not_on_device(rows: list[dict]) -> str:
+    found = [f"* {row['model']} ({row['variant']}): {row['not_on_device']}"
+             for row in rows if "not_on_device" in row]  # fmt: skip
+    return "\n".join(["That device cannot run these models:", *found]) if found else ""
 
 
 def _off(plan: dict) -> float:

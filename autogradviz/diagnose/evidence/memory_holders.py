@@ -267,9 +267,11 @@ def _statement_that_stores(
         if found["function"] not in {None, each.function.rpartition(".")[2]}:
             continue
         place = source.location(filename, each.lineno, each.function)
-        if each.direction == "grew" or source.assigns_content(place):
+        has_content = source.assigns_content(place)
+        grows = each.direction == "grew" and (has_content or each.key is None)  # seen[name] = []
+        if grows or has_content:
             kept[each.lineno] = place
-        if each.direction == "grew":
+        if grows:
             grew.append(place)
     places = list(kept.values())
     lines = {each.lineno for each in made if each.filename == filename}

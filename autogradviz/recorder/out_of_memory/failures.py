@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from autogradviz.events import HeldAs
     from autogradviz.recorder.engine_interface import TensorIds
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
 
 
@@ -376,7 +377,7 @@ class LiveTensors:
 
     def __init__(self) -> None:
         self.optimizers = live_optimizers()
-        tensors = live_tensors()
+        self.tensors = tensors = live_tensors()
         parameters: list[torch.Tensor] = [
             each for each in tensors if isinstance(each, torch.nn.Parameter)
         ]
@@ -392,8 +393,12 @@ class LiveTensors:
 
 def live_gradients() -> list[torch.Tensor]:
     """Return the gradients of all leaves; no other thread may write gradients meanwhile."""
-    gradients = map(gradient_of, live_tensors())
-    return [each for each in gradients if each is not None]
+    return gradients_of(live_tensors())
+
+
+def gradients_of(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the gradients of those that are leaves; no other thread may write any meanwhile."""
+    return [each for each in map(gradient_of, tensors) if each is not None]
 
 
 def state_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -415,40 +420,53 @@ def _tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
 # --- records what holds memory throughout a step (``record(memory=True)``) ------------------------
 #
 # The engine notes which storages were freed. What Python objects hold is read with the garbage
-# collector's objects: everything when the recording begins, gradients after each backward, the
-# state of an optimizer after its step, and everything once more at the end.
+# collector's objects when the recording begins and ends; the gradients of known leaves after each
+# backward, and the state of an optimizer after its step.
 
 
 class LiveMemory:
     """Records the live tensors by what they are."""
 
     def __init__(
-        self, session: Session, tensors: TensorIds, may_read_gradients: Callable[[], bool]
+        self,
+        session: Session,
+        tensors: TensorIds,
+        leaves: LeafTable,
+        may_read_gradients: Callable[[], bool],
     ) -> None:
         """Prepare for a recording.
 
         Args:
             session: of the recording.
             tensors: the ids of tensors.
+            leaves: the leaves that the recording has seen.
             may_read_gradients: returns whether no other thread may write gradients.
         """
         self._session = session
         self._tensors = tensors
+        self._leaves = leaves
         self._may_read_gradients = may_read_gradients
         self._seen: dict[HeldAs, set[int]] = {}
 
     def read_all(self) -> None:
         """Record all live tensors."""
         with DisableTorchFunction(), collector_waiting():
-            for held_as, tensors in LiveTensors().by_kind:
+            live = LiveTensors()
+            for held_as, tensors in live.by_kind:
                 self._emit(held_as, tensors)
-        self.read_gradients()
+            if self._may_read_gradients():
+                self._emit("gradient", gradients_of(live.tensors))
 
     def read_gradients(self) -> None:
         """Record the gradients of leaves; a backward has ended."""
         if self._may_read_gradients():
             with DisableTorchFunction(), collector_waiting():
-                self._emit("gradient", live_gradients())
+                self._emit("gradient", gradients_of(self._leaves.live()))
+
+    def lasting(self) -> set[int]:
+        """Return the ids of storages that are parameters, gradients or state of optimizers."""
+        kinds: tuple[HeldAs, ...] = ("parameter", "gradient", "optimizer state")
+        return set().union(*(self._seen.get(each, ()) for each in kinds))
 
     def read_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Record the state of an optimizer, which has stepped."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import torch
 
 from autogradviz.events import MemoryHolderFound, MemoryHoldersRead
-from autogradviz.recorder.out_of_memory.failures import LiveTensors, live_gradients
+from autogradviz.recorder.out_of_memory.failures import LiveTensors, gradients_of
 from autogradviz.recorder.owners.find_owners import (
     OwnerSearch,
     Path,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from autogradviz.recorder.engine_interface import TensorIds
+    from autogradviz.recorder.out_of_memory.failures import LiveMemory
     from autogradviz.recorder.session import Session
 
 _ROOT: Final = 0
@@ -64,8 +65,10 @@ _UNSEEN: Final = "a cycle through C++, which Python's garbage collector does not
 _CYCLE: Final = "a reference cycle, until Python's garbage collector frees it"
 _NO_OWNER: Final = "no variable: C++, or a value of a running function"
 _SECONDS: Final = 5.0
+_LEAST: Final = 0.01  # of live bytes: less is no reason for a search
 _MOST: Final = 16  # holders of a reading that are recorded
 _OWN: Final = " of module autogradviz."
+_REGISTRIES: Final = ("_parameters", "_buffers", "_modules")
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset, deque)
 _Place: TypeAlias = tuple[str, int]
 """A file and a line, 0 if it is unknown."""
@@ -311,9 +314,17 @@ class _References(OwnerSearch):
         return [place for each in parts for place in self._chosen(each, children)]
 
     def _is_container(self, place: int) -> bool:
-        """Return whether an object is a container, and not the dictionary of an object."""
-        value, owner = self.objects[place], self.objects[self._first[place]]
-        return type(value) in _CONTAINERS and (owner is None or instance_dict(owner) is not value)
+        """Return whether an object is a container, and no dictionary of an object's attributes."""
+        value, above = self.objects[place], self._first[place]
+        if type(value) not in _CONTAINERS:
+            return False
+        for owner in (self.objects[above], self.objects[self._first.get(above, _ROOT)]):
+            attributes = None if owner is None else instance_dict(owner)
+            if attributes is value:
+                return False
+            if attributes is not None and issubclass(type(owner), torch.nn.Module):
+                return all(attributes.get(each) is not value for each in _REGISTRIES)
+        return True
 
     def _holder(self, place: int, children: dict[int, list[int]]) -> Holder:
         below = [each for each in _below(place, children) if each in self._storages]
@@ -423,7 +434,7 @@ class _Cycle:
 def _lasting() -> Iterable[torch.Tensor]:
     live = LiveTensors()
     kinds = dict(live.by_kind)
-    return chain(kinds["parameter"], kinds["optimizer state"], live_gradients())
+    return chain(kinds["parameter"], kinds["optimizer state"], gradients_of(live.tensors))
 
 
 def _storages_of(tensor: Any) -> list[tuple[int, int]]:
@@ -490,19 +501,50 @@ def _reach(below: list[list[int]], starts: Collection[int]) -> set[int]:
 
 
 class MemoryHolders:
-    """Records the objects that keep memory alive."""
+    """Records the objects that keep memory alive.
 
-    def __init__(self, session: Session, tensors: TensorIds) -> None:
+    NOTE [ When holders are read ]
+    A search costs as much as tens of small steps, so it must have a reason. Memory that a backward
+    has left behind and that is still alive when the next one begins is kept by something; a healthy
+    step has none but parameters, gradients and the state of optimizers. So the bytes of
+    the others are counted before each backward, and holders are searched when these have grown.
+    Only then, not at the end, are the outputs of all micro-batches of a step alive.
+    """
+
+    def __init__(self, session: Session, tensors: TensorIds, live: LiveMemory | None) -> None:
+        """Prepare for a recording; ``live`` is None if it is without ``memory=True``."""
         self._session = session
         self._tensors = tensors
-        self._backwards = 0
+        self._live = live
         self._readings = 0
+        self._left: frozenset[int] = frozenset()
+        """The storages that were alive when the last backward ended."""
+        self._from_start: frozenset[int] = frozenset()
+        """The storages that were alive when the recording began."""
+        self._most = 0  # bytes that earlier backwards left
+        self._grew = 0  # how often they grew
+
+    def begin(self) -> None:
+        """Note what is alive; the recording begins."""
+        self._from_start = frozenset(self._session.engine.live_nbytes())
+
+    def after_backward(self) -> None:
+        """Note what is alive; an outermost backward has ended."""
+        self._left = frozenset(self._session.engine.live_nbytes())
 
     def before_backward(self) -> None:
-        """Record them before backward 1, 2, 4, 8 and so on."""
-        self._backwards += 1
-        if not self._backwards & (self._backwards - 1):
-            self.read()
+        """Record the holders when backwards have left more than ever, the 1st, 3rd, 7th time."""
+        if self._live is None:
+            return
+        alive = self._session.engine.live_nbytes()
+        for each in self._from_start | self._live.lasting():
+            alive.pop(each, None)
+        kept = sum(nbytes for each, nbytes in alive.items() if each in self._left)
+        if kept > max(self._most, _LEAST * sum(alive.values())):
+            self._most = kept
+            self._grew += 1
+            if not self._grew & (self._grew + 1):
+                self.read()
 
     def read(self, failure_seq: int | None = None) -> None:
         """Record them now."""

@@ -237,6 +237,10 @@ class PythonEngine(Engine):
         """Return one tensor of each storage that is alive."""
         return self._tensors.live_storages()
 
+    def live_nbytes(self) -> dict[int, int]:
+        """Return the bytes of live storages by id; empty unless it is recorded what is freed."""
+        return {} if self._tensors.freed is None else self._tensors.live_nbytes()
+
     def emit_freed(self) -> None:
         """Record the storages that were freed since the last op."""
         self._tensors.emit_freed()

@@ -363,6 +363,11 @@ class TensorTable:
         found = self._storages.copy().values()
         return [first for _, first, _, reference, _ in found if reference() is not None]
 
+    def live_nbytes(self) -> dict[int, int]:
+        """Return the bytes of each storage that is alive, by its id."""
+        found = [(each[2], each[3]()) for each in self._storages.copy().values()]
+        return {key: storage.nbytes() for key, storage in found if storage is not None}
+
     def emit_freed(self) -> None:
         """Record the storages that were freed since the last call."""
         found = []
