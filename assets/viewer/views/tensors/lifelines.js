@@ -6,7 +6,7 @@ import { h, listen, onArrows } from "../../dom.js";
 import { formatBytes, formatCount } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { paintText, widthOf, write } from "../../canvas/text.js";
-import { paintPhases } from "./phase_bands.js";
+import { paintPhases } from "../../canvas/phase_bands.js";
 import { moduleRange } from "./storage_rows.js";
 import { mix } from "../../canvas/theme.js";
 import { TimeWindow } from "../../shell/time_window.js";
