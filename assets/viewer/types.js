@@ -443,7 +443,7 @@
  * @property {number} start_ns of the first save
  * @property {number} turn_ns when backward starts, -1 without one
  * @property {number} end_ns
- * @property {number} forward_ns from the first save to the last
+ * @property {number} forward_ns from the first save to the last, without idle time
  * @property {number} backward_ns
  * @property {number} nbytes of all its ribbons
  * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds

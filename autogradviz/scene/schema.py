@@ -475,7 +475,7 @@ class SceneFold:
     start_ns: int  # of the first save
     turn_ns: int  # when backward starts, -1 without one
     end_ns: int
-    forward_ns: int  # from the first save to the last
+    forward_ns: int  # from the first save to the last, without idle time
     backward_ns: int
     nbytes: int  # of all its ribbons
     shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds

@@ -212,13 +212,14 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     page.goto(report.as_uri())
     page.wait_for_selector(".agv-two-folds:not([hidden])")
     peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
+    again = format_bytes(after.saved_bytes().recomputed)
     sentence = page.text_content(".agv-difference")
-    assert sentence.endswith(f"{peaks[0]} → {peaks[1]} at the peak.")
-    assert "The same ops" in sentence or "differ" in sentence
+    assert sentence.startswith(f"Checkpoints compute {again} again instead of keeping them: ")
+    assert f"{peaks[0]} → {peaks[1]} at the peak" in sentence
+    assert "The ops" in page.text_content(".agv-difference-more")
     titles = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
     assert [peak in title for peak, title in zip(peaks, titles, strict=True)] == [True, True]
     assert ["dashed" in title for title in titles] == [False, True]
-    page.click("button:text-is('source')")
     values = page.locator(".agv-two-line .agv-two-value").all_text_contents()
     assert len(values) % 2 == 0
     first, second = values[::2], values[1::2]
@@ -228,6 +229,30 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     for left, right, in_both in zip(first, second, both, strict=True):
         assert left != right or not in_both
     page.screenshot(path=picture("compare-source"))
+
+
+def test_times_of_phases_are_those_of_the_timeline(open_page):
+    """A phase has one time in all views: that of its spans, without idle intervals."""
+    scene = recordings.running_sum()
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene)
+    stage.show("compare")
+    idle = list(zip(scene.summary.idle_ns[::2], scene.summary.idle_ns[1::2], strict=True))
+    tiles = stage.page.locator(".agv-phase-tile").all_inner_texts()
+    assert len(tiles) >= 2
+    for tile in tiles:
+        name, times, _ = tile.split("\n")
+        kind = name.partition(",")[0]
+        for step, text in zip(scene.steps[-2:], times.split(" → "), strict=True):
+            spans = [s for s in scene.spans if s.kind == kind and s.depth == 0]
+            own = [s for s in spans if step.start_ns < s.start_ns <= step.end_ns]
+            ns = sum(s.end_ns - s.start_ns for s in own) - sum(
+                max(0, min(end, s.end_ns) - max(start, s.start_ns))
+                for s in own
+                for start, end in idle
+            )
+            number, unit = text.split()
+            shown = float(number) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+            assert shown == pytest.approx(ns, rel=0.01)
 
 
 def test_steps_are_compared_with_their_folds(open_page):
