@@ -118,7 +118,7 @@ def test_the_folds_of_several_backwards_are_chosen(open_page):
     assert scene.folds[3].sentence.startswith(title)
 
 
-def test_lines_beside_a_fold_have_the_bytes_of_this_fold(open_page):
+def test_lines_next_to_a_fold_have_its_bytes(open_page):
     scene = recordings.running_sum()
     stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold")
     for fold in scene.folds:

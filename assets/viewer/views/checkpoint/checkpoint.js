@@ -74,7 +74,7 @@ export class Checkpoint {
     const table = this.#diffTable(rows);
     const parts = [banner, sentence, sources, this.#head(chosen, rows), table, all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
-    this.description.replaceChildren(...describeRegion(chosen));
+    this.description.replaceChildren(...describeRegion(chosen, banner !== null));
     const diffs = regionDiffs(this.store, chosen);
     this.diffs.replaceChildren(...diffs);
     this.diffs.hidden = !diffs.length;

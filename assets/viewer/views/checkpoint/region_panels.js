@@ -18,18 +18,19 @@ import { stateChanges } from "./state_changes.js";
 /** @typedef {import("../../types.js").SceneRegion} Region */
 
 const OUTCOMES = /** @type {Record<string, string>} */ ({
-  completed: "ran to its end",
+  completed: "ran all of its forward again",
   early_stop: "stopped early: backward had all its tensors",
-  error: "raised an exception",
+  error: "its forward raised an exception",
 });
 
 /**
  * Return a region's properties, and the legend of the symbols in its diff.
  *
  * @param {Region} region
+ * @param {boolean} differed whether a finding is about its recomputation
  * @returns {HTMLElement[]}
  */
-export function describeRegion(region) {
+export function describeRegion(region, differed) {
   const place = formatPlace(region.filename, region.lineno);
   const symbols = Object.values(STATUS_LABELS);
   return [
@@ -45,6 +46,7 @@ export function describeRegion(region) {
         ["saves", plural(region.saved, "tensor")],
         ["recomputed", `${region.recomputes}×`],
         ["last recomputation", OUTCOMES[region.outcome] ?? region.outcome],
+        ["its result", differed ? "differs from the forward" : ""],
       ]),
     ),
     section("Symbols", "", h("div", "agv-diff-symbols", propertyList(symbols))),
