@@ -21,6 +21,7 @@
 
 import "./style/base.css";
 import "./style/components.css";
+import "./style/excerpt.css";
 import "./shell/top_bar.css";
 import "./shell/navigation_rail.css";
 import "./shell/scrubber.css";

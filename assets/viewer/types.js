@@ -443,7 +443,7 @@
  * @property {number} start_ns of the first save
  * @property {number} turn_ns when backward starts, -1 without one
  * @property {number} end_ns
- * @property {number} forward_ns from the first save to the last
+ * @property {number} forward_ns from the first save to the last, without idle time
  * @property {number} backward_ns
  * @property {number} nbytes of all its ribbons
  * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds
@@ -525,23 +525,6 @@
  */
 
 /**
- * The innermost frames of a flame graph for one module, line and label, added up.
- *
- * @typedef {object} SceneFlameRow
- * @property {string} kind "memory" or "time"
- * @property {string} phase "forward", "backward", "recompute" or "optimizer" for time
- * @property {string} module
- * @property {string} place "gpt.py:53", "" if the line is unknown
- * @property {string} line "att = att.softmax(-1)"; the place without source text, or "no line"
- * @property {string} label
- * @property {number} count of storages, ops or node runs
- * @property {number} value bytes or nanoseconds
- * @property {number} node index of the node of the largest part, -1 if it is not drawn
- * @property {number} storage_id -1 for time
- * @property {number} step index into steps: of time, when it was spent; of memory, when it was saved
- */
-
-/**
  * One call of a module in the forward, to predict the effect of checkpointing it.
  *
  * @typedef {object} SceneModuleCall
@@ -614,6 +597,7 @@
  * @typedef {object} SceneMemory
  * @property {number} time_ns
  * @property {number} nbytes
+ * @property {number} seq the number of the event
  */
 
 /**
@@ -769,7 +753,6 @@
  * @property {SceneRibbon[]} ribbons
  * @property {SceneStorageEvent[]} storage_events
  * @property {SceneSlotReason[]} slot_reasons
- * @property {SceneFlameRow[]} flame_rows
  * @property {SceneModuleCall[]} module_calls
  * @property {SceneBudgetPlan[]} budget_plans
  * @property {SceneHeldSave[]} held_saves

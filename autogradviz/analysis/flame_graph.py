@@ -1,8 +1,8 @@
 """Flame graphs of saved bytes at the peak and of time: module, line, then tensor or op.
 
-A flame graph is made of rows, one for each module, line and label. The viewer receives the same
-rows, so that both draw the same frames. Saved bytes are those of ``saved_memory``: each storage
-counts where it was saved first, so the frames add up to the peak. Time is self time:
+A flame graph is made of rows, one for each module, line and label. Saved bytes are those of
+``saved_memory``: each storage counts where it was saved first, so the frames add up to the peak.
+Time is self time:
 
 * forward and optimizer: durations of the operators;
 * backward: durations of the nodes, without recomputations and backwards inside them;
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from autogradviz.analysis.formatting import display_op_name, short_location, source_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.types import SourceLocation, Span
@@ -41,9 +41,6 @@ class FlameRow:
     label: str  # "softmax result", "AddmmBackward0"
     count: int  # of storages, ops or node runs
     value: int  # bytes or nanoseconds
-    node_id: int | None  # of the largest part
-    storage_id: int | None
-    step: int = -1  # if the rows are divided by steps
 
 
 @dataclass(slots=True)
@@ -67,17 +64,14 @@ class _Sum:
     value: int = 0
     largest: int = 0
     location: SourceLocation | None = None
-    node_id: int | None = None
-    storage_id: int | None = None
 
 
 class _Rows:
     """Adds values by module, line and label."""
 
-    def __init__(self, kind: FlameKind, step_at: Callable[[int], int]) -> None:
+    def __init__(self, kind: FlameKind) -> None:
         self._kind = kind
-        self.step_at = step_at
-        self._sums: dict[tuple[str, str, str, str, str, int], _Sum] = {}
+        self._sums: dict[tuple[str, str, str, str, str], _Sum] = {}
         self._lines: dict[int, tuple[SourceLocation, str, str]] = {}  # with place and text
 
     def add(
@@ -87,16 +81,12 @@ class _Rows:
         location: SourceLocation | None,
         label: str,
         value: int,
-        time_ns: int,
-        *,
-        node_id: int | None = None,
-        storage_id: int | None = None,
     ) -> None:
         """Add one storage, op or node run."""
         if value <= 0:
             return
         place, line = self._line(location)
-        key = phase, module, place, line, label, self.step_at(time_ns)
+        key = phase, module, place, line, label
         found = self._sums.get(key)
         if found is None:
             found = self._sums[key] = _Sum()
@@ -104,7 +94,6 @@ class _Rows:
         found.value += value
         if value > found.largest:
             found.largest, found.location = value, location
-            found.node_id, found.storage_id = node_id, storage_id
 
     def _line(self, location: SourceLocation | None) -> tuple[str, str]:
         """Return the place and the text of a line. Most ops share the objects of few lines."""
@@ -118,7 +107,7 @@ class _Rows:
 
     def rows(self) -> Iterator[FlameRow]:
         """Yield the rows in the order in which they were first added."""
-        for (phase, module, place, line, label, step), found in self._sums.items():
+        for (phase, module, place, line, label), found in self._sums.items():
             filename, lineno, _ = source_line(found.location)
             yield FlameRow(
                 kind=self._kind,
@@ -131,23 +120,17 @@ class _Rows:
                 label=label,
                 count=found.count,
                 value=found.value,
-                node_id=found.node_id,
-                storage_id=found.storage_id,
-                step=step,
             )
 
 
-def build_flame_rows(
-    analysis: Analysis, kind: FlameKind, step_at: Callable[[int], int] = lambda _: -1
-) -> tuple[FlameRow, ...]:
+def build_flame_rows(analysis: Analysis, kind: FlameKind) -> tuple[FlameRow, ...]:
     """Return the rows of a flame graph, earliest first.
 
     Args:
         analysis: the recording.
         kind: of saved memory at the peak, or of time.
-        step_at: returns the step at a time, to divide the rows by steps.
     """
-    rows = _Rows(kind, step_at)
+    rows = _Rows(kind)
     if kind == "memory":
         _add_storages(analysis, rows)
     else:
@@ -206,16 +189,7 @@ def _add_storages(analysis: Analysis, rows: _Rows) -> None:
             saver = display_op_name(op.name) if op else node.name if node else "unknown op"
             label = f"{saver} {saved.slot or ''}".strip()
         location = node.location if node and node.location else saved.location
-        rows.add(
-            "",
-            storage.module,
-            location,
-            label,
-            storage.nbytes,
-            storage.holds[0].start_ns,
-            node_id=storage.node_id,
-            storage_id=storage.storage_id,
-        )
+        rows.add("", storage.module, location, label, storage.nbytes)
 
 
 def _add_ops(analysis: Analysis, rows: _Rows) -> None:
@@ -228,8 +202,6 @@ def _add_ops(analysis: Analysis, rows: _Rows) -> None:
                 op.location,
                 display_op_name(op.name),
                 op.duration_ns,
-                op.time_ns,
-                node_id=op.node_id,
             )
 
 
@@ -240,24 +212,20 @@ def _add_runs(analysis: Analysis, rows: _Rows) -> None:
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         if span.kind == "node":
             location, module = (node.location, node.module) if node else (None, "")
-            rows.add(
-                "backward", module, location, span.label, self_ns, span.start_ns, node_id=span.ref
-            )
-    rest: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])  # start and duration
+            rows.add("backward", module, location, span.label, self_ns)
+    rest: dict[str, int] = defaultdict(int)
     for span, self_ns in times:
         if span.kind == "recompute":
-            row = rest[span.label, rows.step_at(span.start_ns)]
-            row[0], row[1] = span.start_ns, row[1] + self_ns
+            rest[span.label] += self_ns
     for region in analysis.regions:
         for run in region.recomputations:
             for op in run.ops:
                 name, module = display_op_name(op.name), op.module or region.module
-                rows.add("recompute", module, op.location, name, op.duration_ns, op.time_ns)
-                key = region.module or region.function, rows.step_at(op.time_ns)
-                rest[key][1] -= op.duration_ns
+                rows.add("recompute", module, op.location, name, op.duration_ns)
+                rest[region.module or region.function] -= op.duration_ns
     locations = {region.module or region.function: region.location for region in analysis.regions}
-    for (label, _), (start_ns, rest_ns) in rest.items():
-        rows.add("recompute", label, locations.get(label), "outside ops", rest_ns, start_ns)
+    for label, rest_ns in rest.items():
+        rows.add("recompute", label, locations.get(label), "outside ops", rest_ns)
 
 
 def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:

@@ -326,7 +326,7 @@ def _diverged(odd: OddRank, file: RankFile, other: RankFile, others: str) -> Fin
         culprit=found.location,
         victim=None,
         explanation=explain(
-            f"In step {odd.step}, rank {odd.rank} {what}. It is op {found.index} of the step; "
+            f"In step {odd.step}, rank {odd.rank} {what}. It is op {found.index + 1} of the step; "
             f"all ops before it are equal. The step has {odd.detail}.",
             found.location,
             "Ranks that hold replicas run the same ops unless a branch depends on the rank, "

@@ -33,7 +33,6 @@ from autogradviz.scene.panels import build_steps, steps_of_nodes
 from autogradviz.scene.parameters import build_unused_parameters
 from autogradviz.scene.saved_tensor_views import (
     build_counted_storages,
-    build_flame_tables,
     build_prediction_tables,
     build_slot_reasons,
     build_storages,
@@ -174,7 +173,6 @@ def build_scene(
         ribbons=ribbons,
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
-        flame_rows=build_flame_tables(analysis, folded),
         **build_prediction_tables(analysis),
         changes=panels.build_changes(analysis),
         saved_diffs=panels.build_saved_diffs(analysis),

@@ -124,7 +124,7 @@ def build_fold(
     most = MAX_RIBBONS if len(turns) < 4 else MAX_RIBBONS // 2  # noqa: PLR2004
     for at, turn in enumerate(turns):
         _place(turn, busy)
-        folds.append(_fold(analysis, turn, at, len(turns), drawn=id(turn) in drawn))
+        folds.append(_fold(analysis, turn, at, len(turns), busy, drawn=id(turn) in drawn))
         if id(turn) in drawn:
             ribbons += _ribbons(turn, at, names, most)
     short = (replace(each, block=each.block.replace(root, "")) for each in ribbons)
@@ -448,7 +448,15 @@ def _ribbon(
     )
 
 
-def _fold(analysis: Analysis, turn: _Turn, at: int, count: int, *, drawn: bool) -> SceneFold:
+def _fold(
+    analysis: Analysis,
+    turn: _Turn,
+    at: int,
+    count: int,
+    busy: Callable[[int], float],
+    *,
+    drawn: bool,
+) -> SceneFold:
     start_ns = min(each.begun_ns for each in turn.strands)
     span = turn.backward
     label = _label(span, at)
@@ -463,8 +471,8 @@ def _fold(analysis: Analysis, turn: _Turn, at: int, count: int, *, drawn: bool) 
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
         end_ns=span.end_ns if span else analysis.end_ns,
-        forward_ns=_last_save(turn) - start_ns,
-        backward_ns=span.end_ns - span.start_ns if span else 0,
+        forward_ns=round(busy(_last_save(turn)) - busy(start_ns)),
+        backward_ns=round(busy(span.end_ns) - busy(span.start_ns)) if span else 0,
         nbytes=sum(each.nbytes for each in turn.strands),
         shared_nbytes=turn.shared_nbytes,
         peak_nbytes=peak,

@@ -396,7 +396,8 @@ def build_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:
     for start in range(0, len(curve.nbytes), size):
         part = range(start, min(start + size, len(curve.nbytes)))
         top = max(part, key=curve.nbytes.__getitem__)
-        points.append(SceneMemory(time_ns=curve.times_ns[top], nbytes=curve.nbytes[top]))
+        time_ns, nbytes, seq = curve.times_ns[top], curve.nbytes[top], curve.seqs[top]
+        points.append(SceneMemory(time_ns=time_ns, nbytes=nbytes, seq=seq))
     return tuple(points)
 
 

@@ -59,9 +59,9 @@ _LONG: Final = 4
 """The average length of runs from which only their values and lengths are written."""
 
 _MANY_ROWS: Final = 2_000
-"""Of flame graphs; with fewer, nothing is decoded later."""
+"""Of saves; with fewer, nothing is decoded later."""
 
-_LATER: Final = ("flame_rows", "held_saves", "storage_sizes")
+_LATER: Final = ("held_saves", "storage_sizes")
 """Tables that only the memory view reads."""
 
 _BY_ROW: Final = frozenset(
@@ -96,7 +96,6 @@ TABLES: Final[dict[str, type[Any]]] = {
     "ribbons": schema.SceneRibbon,
     "storage_events": schema.SceneStorageEvent,
     "slot_reasons": schema.SceneSlotReason,
-    "flame_rows": schema.SceneFlameRow,
     "module_calls": schema.SceneModuleCall,
     "budget_plans": schema.SceneBudgetPlan,
     "held_saves": schema.SceneHeldSave,
@@ -150,7 +149,7 @@ def pack(scene: Scene) -> bytes:
             column: pack_column(values, types.get(column, ""), by_row=(name, column) in _BY_ROW)
             for column, values in payload[name].items()
         }
-    if len(scene.flame_rows) > _MANY_ROWS:
+    if len(scene.held_saves) > _MANY_ROWS:
         later = {name: payload.pop(name) for name in _LATER}
         payload["later"] = base64.b64encode(_compress(later)).decode()
     return _compress(payload)

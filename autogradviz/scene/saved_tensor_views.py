@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from autogradviz.analysis.flame_graph import build_flame_rows
 from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
 from autogradviz.analysis.predict_memory import SavedMemoryModel
 from autogradviz.scene.checkpoint_plans import build_plans
@@ -20,7 +19,6 @@ from autogradviz.scene.parameters import name_storages
 from autogradviz.scene.schema import (
     SceneBudgetPlan,
     SceneCountedStorage,
-    SceneFlameRow,
     SceneHeldSave,
     SceneModuleCall,
     SceneSlotReason,
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.flame_graph import FlameKind
     from autogradviz.analysis.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
     from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
@@ -286,17 +283,12 @@ def _state(holds: list[Hold]) -> StorageState:
     return "held" if any(hold.end_ns is None for hold in holds) else "released"
 
 
-# --- data of the memory view: rows of flame graphs, and what predictions need ---------------------
+# --- data of the memory view: what predictions need -----------------------------------------------
 
 
 _make_call = maker(SceneModuleCall)
-_make_row = maker(SceneFlameRow)
 _make_save = maker(SceneHeldSave)
 _make_size = maker(SceneStorageSize)
-
-
-MAX_STEPS: Final = 50
-"""With more steps, the rows of flame graphs are not divided by steps."""
 
 
 class PredictionTables(TypedDict):
@@ -306,33 +298,6 @@ class PredictionTables(TypedDict):
     module_calls: tuple[SceneModuleCall, ...]
     held_saves: tuple[SceneHeldSave, ...]
     storage_sizes: tuple[SceneStorageSize, ...]
-
-
-def build_flame_tables(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneFlameRow, ...]:
-    """Return the rows of both flame graphs, by step if there are few steps."""
-    few = len(analysis.steps) <= MAX_STEPS
-    kinds: tuple[FlameKind, ...] = ("memory", "time")
-    return tuple(
-        _make_row(
-            kind=row.kind,
-            phase=row.phase,
-            module=row.module,
-            place=row.place,
-            line=row.line,
-            label=row.label,
-            count=row.count,
-            value=row.value,
-            node=-1 if row.node_id is None else folded.index_of.get(row.node_id, -1),
-            storage_id=-1 if row.storage_id is None else row.storage_id,
-            step=row.step,
-        )
-        for kind in kinds
-        for row in (
-            build_flame_rows(analysis, kind, analysis.steps.at_ns)
-            if few
-            else build_flame_rows(analysis, kind)
-        )
-    )
 
 
 def build_prediction_tables(analysis: Analysis) -> PredictionTables:

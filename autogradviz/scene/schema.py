@@ -475,7 +475,7 @@ class SceneFold:
     start_ns: int  # of the first save
     turn_ns: int  # when backward starts, -1 without one
     end_ns: int
-    forward_ns: int  # from the first save to the last
+    forward_ns: int  # from the first save to the last, without idle time
     backward_ns: int
     nbytes: int  # of all its ribbons
     shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds
@@ -560,23 +560,6 @@ class SceneSavedDiff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SceneFlameRow:
-    """The innermost frames of a flame graph for one module, line and label, added up."""
-
-    kind: str  # "memory" or "time"
-    phase: str  # "forward", "backward", "recompute" or "optimizer" for time
-    module: str
-    place: str  # "gpt.py:53", "" if the line is unknown
-    line: str  # "att = att.softmax(-1)"; the place without source text, or "no line"
-    label: str
-    count: int  # of storages, ops or node runs
-    value: int  # bytes or nanoseconds
-    node: int  # index of the node of the largest part, -1 if it is not drawn
-    storage_id: int  # -1 for time
-    step: int  # index into steps: of time, when it was spent; of memory, when it was saved
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneModuleCall:
     """One call of a module in the forward, to predict the effect of checkpointing it."""
 
@@ -649,6 +632,7 @@ class SceneMemory:
 
     time_ns: int
     nbytes: int
+    seq: int = -1  # the number of the event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -810,7 +794,6 @@ class Scene:
     ribbons: tuple[SceneRibbon, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
     slot_reasons: tuple[SceneSlotReason, ...] = ()
-    flame_rows: tuple[SceneFlameRow, ...] = ()
     module_calls: tuple[SceneModuleCall, ...] = ()
     budget_plans: tuple[SceneBudgetPlan, ...] = ()
     held_saves: tuple[SceneHeldSave, ...] = ()

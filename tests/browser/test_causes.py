@@ -34,7 +34,7 @@ def steps(stage):
 def choose(stage, mechanism):
     """Choose the first entry of the audit of a mechanism."""
     stage.show("findings")
-    rows = stage.page.locator(f"[aria-label=Audit] [role=option]:has([title={mechanism}])")
+    rows = stage.page.locator(f"[aria-label='Other lines'] [role=option]:has([title={mechanism}])")
     row = (rows.filter(has_text=CAUSE) if mechanism == "cut" else rows).first
     row.click()
     stage.settle()
@@ -61,12 +61,33 @@ def test_audit_lists_each_line_with_mechanism_effect_and_explanation(open_page):
 def test_arrow_keys_move_through_the_audit(open_page):
     stage = stage_of(open_page)
     stage.show("findings")
-    stage.page.focus("[aria-label=Audit]")
-    entries = len(stage.scene.audit_entries)
-    for at in range(entries):
-        stage.page.keyboard.press("ArrowDown")
-        rows = stage.page.locator("[aria-label=Audit] [role=option]")
+    stage.page.focus("[aria-label='Other lines']")
+    rows = stage.page.locator("[aria-label='Other lines'] [role=option]")
+    assert rows.count() > 1
+    rows.first.click()
+    for at in range(rows.count()):
+        if at:
+            stage.page.keyboard.press("ArrowDown")
         assert rows.nth(at).get_attribute("aria-selected") == "true"
+
+
+def test_the_audit_repeats_no_finding(open_page):
+    scene = recordings.failing()
+    stage = Stage(open_page(), scene)
+    stage.show("findings")
+    texts = [scene.cause_steps[each.steps[0]].text for each in scene.audit_entries]
+    titles = [each.title for each in scene.findings]
+    assert set(texts) & set(titles)
+    lists = stage.page.inner_text(".agv-pane-findings .agv-side")
+    for text in titles:
+        assert lists.count(text) == 1
+
+
+def test_a_finding_begins_with_the_change(open_page):
+    stage = Stage(open_page(), recordings.failing())
+    stage.show("findings")
+    heads = stage.page.locator(".agv-finding h4").all_text_contents()
+    assert heads == ["What to change", "Where", "Why"]
 
 
 def test_chosen_entry_opens_its_source_line(open_page):

@@ -6,6 +6,8 @@ import pytest
 import recordings
 from viewer_page import Stage
 
+from autogradviz.analysis.formatting import format_bytes
+
 
 def held_at(scene, time_ns):
     """Return the bytes that saved tensors hold at a time."""
@@ -114,6 +116,24 @@ def test_the_folds_of_several_backwards_are_chosen(open_page):
     assert entries.nth(3).get_attribute("aria-pressed") == "true"
     title = stage.page.text_content(".agv-fold-answer-title")
     assert scene.folds[3].sentence.startswith(title)
+
+
+def test_lines_next_to_a_fold_have_its_bytes(open_page):
+    scene = recordings.running_sum()
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold")
+    for fold in scene.folds:
+        stage.page.locator(".agv-fold-entry").nth(fold.index).click()
+        sums = {}
+        for ribbon in scene.ribbons:
+            for at in ribbon.members if ribbon.fold == fold.index else ():
+                line = scene.counted_storages[at].lineno
+                sums[line] = sums.get(line, 0) + scene.counted_storages[at].nbytes
+        rows = stage.page.locator(".agv-heat-row:is(button)")
+        numbers = rows.locator(".agv-heat-number").all_text_contents()
+        sizes = rows.locator(".agv-heat-bytes").all_text_contents()
+        shown = {int(n): size for n, size in zip(numbers, sizes, strict=True)}
+        assert shown == {line: format_bytes(size) for line, size in sums.items()}
+        assert sum(sums.values()) == fold.nbytes
 
 
 @pytest.mark.parametrize("width", [420, 1000, 1440])

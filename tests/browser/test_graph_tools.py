@@ -201,7 +201,7 @@ def test_saved_tensor_leads_to_its_lifeline(open_page):
     stage.page.click(".agv-details [aria-label^='Why is result kept']")
     assert stage.page.is_visible(".agv-lifelines")
     assert "SoftmaxBackward0.result" in stage.page.text_content(
-        ".agv-panel-memory .agv-panel-details"
+        ".agv-panel-story .agv-panel-details"
     )
 
 

@@ -25,10 +25,15 @@ def traces():
     return PROGRAMS["transformer"](), PROGRAMS["checkpointed"]()
 
 
-def result_of(page):
-    pane = page.locator(".agv-pane-memory .agv-panel-details")
-    names = pane.locator("dt").all_text_contents()
-    return dict(zip(names, pane.locator("dd").all_text_contents(), strict=True))
+def sentence_of(page):
+    return page.locator(".agv-memory-sentence").text_content()
+
+
+def open_rows(page):
+    """Open the rows of the table of what is held, until none is closed."""
+    closed = page.locator(".agv-memory tbody button[aria-expanded=false]")
+    while closed.count():
+        closed.first.click()
 
 
 def test_prediction_of_a_choice_is_that_of_python(open_page, traces):
@@ -36,50 +41,56 @@ def test_prediction_of_a_choice_is_that_of_python(open_page, traces):
     stage = Stage(open_page(), trace._scene)
     stage.show("memory")
     page = stage.page
-    before = result_of(page)
-    assert before["held at peak"] == format_bytes(trace.saved_bytes().at_peak)
+    peak = format_bytes(trace.saved_bytes().at_peak)
+    assert sentence_of(page).startswith(f"{peak} of saved tensors at the peak")
+    open_rows(page)
     for label in ("checkpoint h.*.attn", "offload h.*.mlp"):
         page.get_by_role("button", name=label, exact=True).click()
     prediction = trace.predict_memory(checkpoint="h.*.attn", offload="h.*.mlp")
-    shown = result_of(page)
-    assert shown["predicted"] == format_bytes(prediction.predicted_peak)
-    assert shown["freed"].startswith(format_bytes(prediction.freed))
-    assert shown["copied"].startswith(format_bytes(prediction.copied))
-    code = page.locator(".agv-pane-memory code").last.text_content()
+    after = format_bytes(prediction.predicted_peak)
+    assert f"{peak} → {after} predicted" in sentence_of(page)
+    assert f"{format_bytes(prediction.copied)} copied each way" in sentence_of(page)
+    code = page.locator(".agv-memory-code code").text_content()
     assert code == 'trace.predict_memory(checkpoint=["h.*.attn"], offload=["h.*.mlp"])'
     page.get_by_role("button", name="offload h.*.mlp", exact=True).click()
-    assert "copied" not in result_of(page)
+    assert "copied" not in sentence_of(page)
 
 
-def test_modules_that_free_nothing_are_listed_on_demand(open_page, traces):
+@pytest.mark.parametrize("name", ["transformer", "checkpointed", "retained", "running_sum"])
+def test_rows_of_what_is_held_add_up_to_the_peak(open_page, traces, name):
+    known = {"transformer": traces[0]._scene, "checkpointed": traces[1]._scene}
+    scene = known.get(name) or getattr(recordings, name)()
+    page = open_page()
+    serve_sources(page)
+    rows = page.evaluate(HELD, to_payload(scene))
+    peak = scene.summary.peak_nbytes + scene.summary.older_nbytes
+    assert sum(row["nbytes"] for row in rows) == peak > 0
+    waiting = list(rows)
+    while waiting:
+        row = waiting.pop()
+        if row["kind"] != "older":
+            assert sum(nbytes for _, nbytes in row["kinds"]) == row["nbytes"]
+        if row["rows"]:
+            assert sum(each["nbytes"] for each in row["rows"]) == row["nbytes"]
+        waiting += row["rows"]
+
+
+def test_sentence_on_memory_names_the_module_that_frees_most(open_page, traces):
     stage = Stage(open_page(), traces[0]._scene)
     stage.show("memory")
-    page = stage.page
-    freed = page.locator(".agv-memory .agv-panel-table tbody td:nth-child(3)")
-    shown = freed.all_text_contents()
-    assert shown
-    assert not [text for text in shown if text == "0 B" or text[0] == MINUS]
-    page.get_by_role("button", name="alone would free nothing").click()
-    rest = freed.all_text_contents()[len(shown) :]
-    assert rest
-    assert all(text == "0 B" or text[0] == MINUS for text in rest)
+    freed = traces[0].predict_memory(checkpoint="h.*").freed
+    assert f"checkpointing h.* would free {format_bytes(freed)}" in sentence_of(stage.page)
 
 
-def test_frames_add_up_and_select_what_they_stand_for(open_page, traces):
+def test_rows_select_what_they_stand_for(open_page, traces):
     stage = Stage(open_page(), traces[1]._scene)
     stage.show("memory")
     page = stage.page
-    peak = format_bytes(traces[1].saved_bytes().at_peak)
-    assert page.locator(".agv-frame-root").text_content() == f"total{peak}"
-    page.locator(".agv-frame-module", has_text="h.*").first.click()
+    open_rows(page)
+    page.locator(".agv-memory-name b").first.click()
     assert stage.selected()["kind"] == "group"
-    leaf = page.locator(".agv-frame-leaf").first
-    leaf.click()
+    page.locator(".agv-memory-name code").first.click()
     assert stage.selected()["kind"] == "tensor"
-    page.locator(".agv-frame-root").click()
-    page.get_by_role("button", name="time", exact=True).last.click()
-    phases = page.locator(".agv-frame-phase span:first-child").all_text_contents()
-    assert phases == ["forward", "backward", "recompute"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -111,12 +122,12 @@ def test_no_panel_of_a_comparison_covers_another(open_page, traces, tmp_path, wi
 
 
 @pytest.mark.parametrize("width", [680, 360])
-def test_flame_graph_is_entire_in_a_narrow_viewer(open_page, traces, width):
+def test_table_of_what_is_held_fits_a_narrow_viewer(open_page, traces, width):
     stage = Stage(open_page(viewport={"width": width, "height": 720}), traces[0]._scene)
     stage.show("memory")
     stage.settle()
-    rows = stage.page.locator(".agv-flame")
-    assert rows.evaluate("e => e.scrollHeight - e.clientHeight") == 0
+    body = stage.page.locator(".agv-memory .agv-panel-body")
+    assert body.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
 
 
 def test_comparison_opens_first_and_switches_between_recordings(open_page, traces, tmp_path):
@@ -148,19 +159,39 @@ def test_comparison_opens_first_and_switches_between_recordings(open_page, trace
 ROWS = """
 async (payload) => {
   const { toScene } = await import("http://viewer.test/payload/decode.js");
+  const { indexScene } = await import("http://viewer.test/scene/scene_index.js");
   const { predictMemory } = await import("http://viewer.test/scene/predict_memory.js");
-  const { moduleRows } = await import("http://viewer.test/views/memory/what_if.js");
+  const { heldRows } = await import("http://viewer.test/views/memory/held_rows.js");
   const scene = toScene(payload);
   const before = predictMemory(scene, new Map());
-  return moduleRows(scene, before).map(({ modules, nbytes }) => {
-    const chosen = new Map(modules.map((module) => [module, "offload"]));
-    return [modules, nbytes, before.peak - predictMemory(scene, chosen).peak];
-  });
+  const found = [];
+  const visit = (rows) => {
+    for (const { modules, nbytes, rows: inside } of rows) {
+      const chosen = new Map(modules.map((module) => [module, "offload"]));
+      const freed = before.peak - predictMemory(scene, chosen).peak;
+      if (modules.length) found.push([modules, nbytes, freed]);
+      visit(inside);
+    }
+  };
+  visit(heldRows({ scene, sceneIndex: indexScene(scene), step: -1 }));
+  return found;
+}
+"""
+
+HELD = """
+async (payload) => {
+  const { toScene } = await import("http://viewer.test/payload/decode.js");
+  const { indexScene } = await import("http://viewer.test/scene/scene_index.js");
+  const { heldRows } = await import("http://viewer.test/views/memory/held_rows.js");
+  const scene = toScene(payload);
+  const plain = ({ kind, nbytes, kinds, rows }) =>
+    ({ kind, nbytes, kinds: [...kinds], rows: rows.map(plain) });
+  return heldRows({ scene, sceneIndex: indexScene(scene), step: -1 }).map(plain);
 }
 """
 
 
-@pytest.mark.parametrize("kind", ["plain", "compiled", "retained"])
+@pytest.mark.parametrize("kind", ["plain", "checkpointed", "retained"])
 def test_modules_hold_at_the_peak_what_they_could_free(open_page, kind):
     page = open_page()
     serve_sources(page)
@@ -181,13 +212,14 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     page.goto(report.as_uri())
     page.wait_for_selector(".agv-two-folds:not([hidden])")
     peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
+    again = format_bytes(after.saved_bytes().recomputed)
     sentence = page.text_content(".agv-difference")
-    assert sentence.endswith(f"{peaks[0]} → {peaks[1]} at the peak.")
-    assert "The same ops" in sentence or "differ" in sentence
+    assert sentence.startswith(f"Checkpoints compute {again} again instead of keeping them: ")
+    assert f"{peaks[0]} → {peaks[1]} at the peak" in sentence
+    assert "The ops" in page.text_content(".agv-difference-more")
     titles = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
     assert [peak in title for peak, title in zip(peaks, titles, strict=True)] == [True, True]
     assert ["dashed" in title for title in titles] == [False, True]
-    page.click("button:text-is('source')")
     values = page.locator(".agv-two-line .agv-two-value").all_text_contents()
     assert len(values) % 2 == 0
     first, second = values[::2], values[1::2]
@@ -197,6 +229,30 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     for left, right, in_both in zip(first, second, both, strict=True):
         assert left != right or not in_both
     page.screenshot(path=picture("compare-source"))
+
+
+def test_times_of_phases_are_those_of_the_timeline(open_page):
+    """A phase has one time in all views: that of its spans, without idle intervals."""
+    scene = recordings.running_sum()
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene)
+    stage.show("compare")
+    idle = list(zip(scene.summary.idle_ns[::2], scene.summary.idle_ns[1::2], strict=True))
+    tiles = stage.page.locator(".agv-phase-tile").all_inner_texts()
+    assert len(tiles) >= 2
+    for tile in tiles:
+        name, times, _ = tile.split("\n")
+        kind = name.partition(",")[0]
+        for step, text in zip(scene.steps[-2:], times.split(" → "), strict=True):
+            spans = [s for s in scene.spans if s.kind == kind and s.depth == 0]
+            own = [s for s in spans if step.start_ns < s.start_ns <= step.end_ns]
+            ns = sum(s.end_ns - s.start_ns for s in own) - sum(
+                max(0, min(end, s.end_ns) - max(start, s.start_ns))
+                for s in own
+                for start, end in idle
+            )
+            number, unit = text.split()
+            shown = float(number) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+            assert shown == pytest.approx(ns, rel=0.01)
 
 
 def test_steps_are_compared_with_their_folds(open_page):

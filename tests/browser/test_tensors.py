@@ -67,10 +67,10 @@ def test_click_on_a_lifeline_selects_its_storage(open_page, picture):
             "module": broken.module,
             "location": f"{broken.filename}:{broken.lineno}",
         }
-        story = stage.page.text_content(".agv-panel-memory .agv-panel-details")
+        story = stage.page.text_content(".agv-panel-story .agv-panel-details")
         assert "Kept alive by" in story
         assert "written by mul_ at v1" in story
-        assert "unpacked at a different version at v1" in story
+        assert "found changed by backward at v1" in story
         stage.page.screenshot(path=picture(f"tensors-{theme}"))
 
 

@@ -294,7 +294,7 @@ def hostile_scene():
         "diffs",
         "spans",
     )
-    tables += ("storages", "storage_events", "flame_rows", "module_calls", "changes")
+    tables += ("storages", "storage_events", "module_calls", "changes")
     tables += ("folds", "ribbons", "counted_storages", "unused_parameters")
     regions = recordings.checkpointed().regions[:1]
     unused = recordings.audited().unused_parameters

@@ -49,12 +49,18 @@ for time_ns in sorted(held):
     now += sum(held[time_ns])
     if now != last[time_ns]:
         wrong.append([time_ns, now, last[time_ns]])
+phases = []
+for fold in scene.folds:
+    own = [ribbon for ribbon in scene.ribbons if ribbon.fold == fold.index]
+    if own:
+        phases.append([fold.forward_ns, sum(r.forward_ns for r in own), len(own)])
 print(json.dumps({
     "members": members == list(range(len(scene.counted_storages))),
     "bytes": sum(r.nbytes for r in scene.ribbons if not r.elsewhere),
     "counted": sizes.saved + sizes.recomputed,
     "offloaded": [sum(r.nbytes for r in scene.ribbons if r.elsewhere), sizes.offloaded],
     "wrong": wrong,
+    "phases": phases,
     "times": [len(held), len(last)],
 }))
 """
@@ -69,6 +75,8 @@ def test_what_the_ribbons_hold_is_the_memory_of_the_recording(case):
     assert answer["bytes"] == answer["counted"]
     assert answer["offloaded"][0] == answer["offloaded"][1]
     assert answer["wrong"] == []
+    for fold, ribbons, number in answer["phases"]:
+        assert abs(fold - ribbons) <= number  # each is rounded
     assert answer["times"][0] == answer["times"][1]
 
 

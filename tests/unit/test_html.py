@@ -15,6 +15,7 @@ from small_scene import small_scene
 
 from autogradviz.render.pages import read_global_script, render_html
 from autogradviz.scene.payload import pack, to_payload
+from autogradviz.scene.schema import SceneHeldSave
 
 HOSTILE = "</script><script>hacked()</script><!--&amp;\"'\u202e\U0001f600"
 
@@ -122,10 +123,10 @@ def test_packed_columns_of_large_numbers_hold_differences():
 def test_large_tables_of_the_memory_view_are_packed_by_themselves():
     """They are as many bytes as the rest, and are decoded when the view is shown."""
     scene = scene_of(*tower(8))
-    row = scene.flame_rows[0]
-    many = dataclasses.replace(scene, flame_rows=(row,) * 3_000)
+    row = SceneHeldSave(storage=0, call=-1, created_in=-1, start_seq=1, end_seq=2)
+    many = dataclasses.replace(scene, held_saves=(row,) * 3_000)
     plain = json.loads(zlib.decompress(pack(many)))
-    assert "flame_rows" not in plain
+    assert "held_saves" not in plain
     assert "later" not in json.loads(zlib.decompress(pack(scene)))
     assert unpack(pack(many)) == json.loads(json.dumps(to_payload(many)))
 

@@ -56,13 +56,14 @@ test("a peak counts what is held from before the range, and releases before save
 test("two steps are compared by module and line; numbered modules are merged", () => {
   const scene = {
     steps: STEPS,
-    summary: { older_nbytes: 0 },
+    summary: { older_nbytes: 0, idle_ns: [16, 18] },
     nodes: [node(0, 1), node(1, 11), node(2, 12, "net.h.1")],
     counted_storages: [storage(8, [1, 5]), storage(16, [11, 15])],
-    call_times: [
-      { phase: "forward", step: 0, ns: 3 },
-      { phase: "forward", step: 1, ns: 4 },
-      { phase: "forward", step: 1, ns: 5 },
+    spans: [
+      { kind: "forward", depth: 0, start_ns: 1, end_ns: 4 },
+      { kind: "module", depth: 1, start_ns: 1, end_ns: 4 },
+      { kind: "forward", depth: 0, start_ns: 11, end_ns: 15 },
+      { kind: "forward", depth: 0, start_ns: 15, end_ns: 22 },
     ],
   };
   const source = new Map([["net.py", new Map([[7, "  y = f(x)"]])]]);

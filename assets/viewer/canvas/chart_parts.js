@@ -236,7 +236,7 @@ export function paintTorn({ ctx, palette }, { left, top, right, bottom }) {
  * Trace a step curve as the current path.
  *
  * @param {CanvasRenderingContext2D} ctx
- * @param {import("../types.js").SceneMemory[]} points
+ * @param {{time_ns: number, nbytes: number}[]} points
  * @param {(time: number) => number} x
  * @param {(nbytes: number) => number} y
  * @param {[start: number, end: number]} span

@@ -280,10 +280,13 @@ export class HeatRows {
       ctx.fillStyle = palette.surface;
       ctx.fillRect(0, at, width, HEADER - 2);
       const equal = group.count - group.odd;
-      const words = [
-        group.count > 1 ? `${formatCount(equal)} of ${formatCount(group.count)} equal` : "",
-        group.odd ? `${formatCount(group.odd)} odd` : "",
-      ];
+      const two = group.count === 2 && group.odd;
+      const words = two
+        ? ["they differ"]
+        : [
+            group.count > 1 ? `${formatCount(equal)} of ${formatCount(group.count)} equal` : "",
+            group.odd ? `${formatCount(group.odd)} odd` : "",
+          ];
       const text = group.label;
       const room = width - 20;
       write(pen, text, 10, at + HEADER / 2 + 1, {

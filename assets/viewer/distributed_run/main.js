@@ -1,6 +1,7 @@
 // @ts-check
 /** The viewer of runs: mounts the scene of a run in an element of a notebook or of a report. */
 
+import "../style/excerpt.css";
 import "./run.css";
 import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/glyphs.js";
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
@@ -145,15 +146,17 @@ function groupStrip({ groups }, heat) {
  * @param {RunScene} scene
  * @returns {HTMLElement}
  */
-function topBar({ title, facts, verdict, notices, findings }) {
+function topBar({ title, facts, verdict, notices, findings, ranks }) {
   const odd = !verdict.endsWith(" 0 odd");
+  // Of two ranks that differ, neither is known to be the odd one.
+  const text = odd && ranks.length === 2 ? "the 2 ranks differ" : verdict;
   return h(
     "header",
     "agv-run-bar",
     glyphElement(COMPARE, "agv-icon-16"),
     h("h1", "", title),
     h("span", "agv-muted", facts),
-    h("span", odd ? "agv-strong agv-mutation" : "agv-strong", verdict),
+    h("span", odd ? "agv-strong agv-mutation" : "agv-strong", text),
     h("span", "", plural(findings.length, "finding")),
     ...notices.map((text) => h("span", "agv-muted", text)),
   );

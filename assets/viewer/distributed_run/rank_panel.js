@@ -116,8 +116,8 @@ function findingCard(state, finding, open) {
       ),
     ),
     finding.ranks.length > 1 && h("p", "agv-text agv-muted", finding.heading),
+    finding.fix !== "" && block("What to change", fixBlock(finding.fix)),
     source.length > 0 && block("Where", ...source),
-    block("Why", explanationOf(finding.explanation)),
-    finding.fix !== "" && block("Fix", fixBlock(finding.fix)),
+    block("Why", explanationOf(finding.explanation, finding)),
   );
 }

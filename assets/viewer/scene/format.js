@@ -148,3 +148,15 @@ export function savedTensorLabel(badge) {
     bytes: formatBytes(badge.nbytes),
   };
 }
+
+/**
+ * Return a shape, marked if it is a view of a larger storage.
+ *
+ * @param {{shape: string, dtype: string, nbytes: number}} tensor with the bytes of its storage
+ * @returns {string} "4×64 view"
+ */
+export function formatShape({ shape, dtype, nbytes }) {
+  const bits = Number(/\d+/.exec(dtype)?.[0] ?? 8);
+  const count = shape.split("×").reduce((product, size) => product * Number(size || 1), 1);
+  return shape && (count * bits) / 8 < nbytes / 2 ? `${shape} view` : shape;
+}

@@ -15,8 +15,10 @@ const BANDWIDTH = 12e9;
  * @property {number} steps that would recompute or copy
  * @property {number} copied bytes in a step
  * @property {number} addedNs by recomputations and copies
- * @property {import("../types.js").SceneMemory[]} curve over event numbers
+ * @property {Curve} curve over event numbers
  */
+
+/** @typedef {{time_ns: number, nbytes: number}[]} Curve */
 
 /**
  * @param {import("../types.js").Scene} scene
@@ -107,7 +109,7 @@ function median(values) {
 /**
  * @param {Map<number, [start: number, end: number][]>} intervals
  * @param {(key: number) => number} sizeOf
- * @returns {import("../types.js").SceneMemory[]} each key counts once while its intervals overlap
+ * @returns {Curve} each key counts once while its intervals overlap
  */
 function sumIntervals(intervals, sizeOf) {
   /** @type {Map<number, number>} */

@@ -107,3 +107,12 @@ export function failedNode({ nodes }) {
     distinct(nodes, "state").has("failed") || [...distinct(nodes, "error")].some(Boolean);
   return mayExist ? nodes.find((node) => node.state === "failed" || node.error) : undefined;
 }
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @returns {number} index of the node in which backward stopped, -1 without one
+ */
+export function stoppedNode(scene) {
+  if (!distinct(scene.nodes, "state").has("failed")) return -1;
+  return scene.nodes.findIndex((node) => node.state === "failed");
+}

@@ -60,7 +60,7 @@ export function peakIn({ counted_storages }, { start_ns, end_ns }) {
 }
 
 /**
- * @param {import("../types.js").SceneCountedStorage} storage
+ * @param {{holds: number[]}} storage
  * @param {number} time
  * @returns {boolean} whether a saved tensor keeps a storage alive at a time
  */

@@ -8,8 +8,7 @@ import { changeTimes, stackLayers } from "../scene/memory_layers.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
 import { heldAt, unitTimes } from "../scene/film.js";
 import { icon } from "../canvas/glyph_shapes.js";
-import { failedNode, runningAt } from "../scene/replay.js";
-import { distinct } from "../payload/lazy_rows.js";
+import { failedNode, runningAt, stoppedNode } from "../scene/replay.js";
 import {
   PHASES,
   paintBudget,
@@ -319,15 +318,6 @@ function stepTimes(scene, end) {
   }
   for (const span of scene.spans) if (span.kind === "recompute") times.add(span.start_ns);
   return [...times].filter((time) => time < end).sort((a, b) => a - b);
-}
-
-/**
- * @param {import("../types.js").Scene} scene
- * @returns {number} index of the node in which backward stopped, -1 without one
- */
-function stoppedNode(scene) {
-  if (!distinct(scene.nodes, "state").has("failed")) return -1;
-  return scene.nodes.findIndex((node) => node.state === "failed");
 }
 
 /**

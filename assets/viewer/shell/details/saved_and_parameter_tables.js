@@ -3,7 +3,13 @@
 
 import { button, h, section } from "../../dom.js";
 import { whyButton } from "./why_trail.js";
-import { formatBytes, formatCount, formatNorm, savedTensorLabel } from "../../scene/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatNorm,
+  formatShape,
+  savedTensorLabel,
+} from "../../scene/format.js";
 
 /** @typedef {import("../../types.js").SavedTensorBadge} SavedTensorBadge */
 
@@ -52,7 +58,7 @@ export function savedTensorSection(store, badges, sum) {
         "td",
         "agv-right",
         h("div", "", formatBytes(badge.nbytes)),
-        h("div", { class: "agv-mono agv-muted", text: badge.shape, title: badge.dtype }),
+        h("div", { class: "agv-mono agv-muted", text: formatShape(badge), title: badge.dtype }),
       ),
     );
   });

@@ -6,6 +6,7 @@ import { findingSource, fixBlock } from "../../views/findings/parts.js";
 import { whyButton } from "./why_trail.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
+import { stoppedNode } from "../../scene/replay.js";
 import { stackOf } from "../../scene/source_line_costs.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -79,6 +80,8 @@ export function findingSections(store, findings) {
       `agv-card agv-${finding.confidence}`,
       h("h4", "agv-card-title", finding.title),
       h("p", "agv-text agv-clamp", sentences(finding.explanation)),
+      stoppedBefore(store.scene, finding) &&
+        h("p", "agv-text", stoppedBefore(store.scene, finding)),
       ...findingSource(store.sceneIndex, finding, 1),
       finding.fix && fixBlock(finding.fix),
       h(
@@ -95,6 +98,21 @@ export function findingSections(store, findings) {
     );
     return h("section", "agv-section", card);
   });
+}
+
+/**
+ * Return a sentence on the node of a finding and the one at which backward stopped.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @param {import("../../types.js").SceneFinding} finding
+ * @returns {string} "" if it is one node
+ */
+export function stoppedBefore(scene, { nodes: [at] }) {
+  const failed = scene.nodes[stoppedNode(scene)];
+  const node = scene.nodes[at];
+  if (!failed || !node || failed.index === at || node.runs_ns.length) return "";
+  const place = failed.lineno ? ` (${formatPlace(failed.filename, failed.lineno)})` : "";
+  return `Backward stopped at ${failed.name}${place}, before it reached ${node.name}.`;
 }
 
 /**

@@ -5,7 +5,13 @@ import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_tab
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { allRegions, describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
+import {
+  allRegions,
+  describeRegion,
+  regionDiffs,
+  regionFinding,
+  sentenceOfRegions,
+} from "./region_panels.js";
 import { sentenceOfRegion } from "../compare/difference.js";
 import { sideBySide } from "./sources.js";
 
@@ -70,11 +76,14 @@ export class Checkpoint {
     const sources = sideBySide(this.store, rows, changes);
     const banner = regionFinding(this.store, chosen, !sources);
     const all = allRegions(this.store);
-    const sentence = rows.length ? h("p", "agv-difference", sentenceOfRegion(rows)) : null;
+    const whole = banner ? "" : sentenceOfRegions([...scene.regions]);
+    const top = whole ? h("p", "agv-difference", whole) : null;
+    const style = whole ? "agv-difference-more" : "agv-difference";
+    const sentence = rows.length ? h("p", style, sentenceOfRegion(rows)) : null;
     const table = this.#diffTable(rows);
-    const parts = [banner, sentence, sources, this.#head(chosen, rows), table, all];
+    const parts = [banner, top, sentence, sources, this.#head(chosen, rows), table, all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
-    this.description.replaceChildren(...describeRegion(chosen));
+    this.description.replaceChildren(...describeRegion(chosen, banner !== null));
     const diffs = regionDiffs(this.store, chosen);
     this.diffs.replaceChildren(...diffs);
     this.diffs.hidden = !diffs.length;

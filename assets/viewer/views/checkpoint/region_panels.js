@@ -18,18 +18,19 @@ import { stateChanges } from "./state_changes.js";
 /** @typedef {import("../../types.js").SceneRegion} Region */
 
 const OUTCOMES = /** @type {Record<string, string>} */ ({
-  completed: "ran to its end",
+  completed: "ran all of its forward again",
   early_stop: "stopped early: backward had all its tensors",
-  error: "raised an exception",
+  error: "its forward raised an exception",
 });
 
 /**
  * Return a region's properties, and the legend of the symbols in its diff.
  *
  * @param {Region} region
+ * @param {boolean} differed whether a finding is about its recomputation
  * @returns {HTMLElement[]}
  */
-export function describeRegion(region) {
+export function describeRegion(region, differed) {
   const place = formatPlace(region.filename, region.lineno);
   const symbols = Object.values(STATUS_LABELS);
   return [
@@ -44,7 +45,8 @@ export function describeRegion(region) {
         ["options", region.options && h("code", "", region.options)],
         ["saves", plural(region.saved, "tensor")],
         ["recomputed", `${region.recomputes}×`],
-        ["last recomputation", OUTCOMES[region.outcome] ?? region.outcome],
+        ["last run", OUTCOMES[region.outcome] ?? region.outcome],
+        ["result", differed ? "differs from the forward" : ""],
       ]),
     ),
     section("Symbols", "", h("div", "agv-diff-symbols", propertyList(symbols))),
@@ -165,7 +167,7 @@ export function allRegions(store) {
     ];
   };
   const rows = regions.map((each) => {
-    const { index, module, freed_nbytes, recompute_ns, held_nbytes, recomputes } = each;
+    const { index, freed_nbytes, recompute_ns, held_nbytes, recomputes } = each;
     return h(
       "tr",
       {
@@ -173,7 +175,7 @@ export function allRegions(store) {
         onclick: () => store.set("region", index),
       },
       ...cells([
-        module || each.function,
+        regionName(regions, each),
         freed_nbytes,
         recompute_ns,
         held_nbytes,
@@ -219,6 +221,33 @@ export function allRegions(store) {
       ),
     ),
   );
+}
+
+/**
+ * @param {Region[]} regions
+ * @param {Region} region one of them
+ * @returns {string} "h.0", or "h.0, call 2" if its module was called several times
+ */
+function regionName(regions, region) {
+  const nameOf = (/** @type {Region} */ each) => each.module || each.function;
+  const alike = regions.filter((each) => nameOf(each) === nameOf(region));
+  const call = alike.length > 1 ? `, call ${alike.indexOf(region) + 1}` : "";
+  return `${nameOf(region)}${call}`;
+}
+
+/**
+ * Return a sentence on what all regions free and cost.
+ *
+ * @param {Region[]} regions
+ * @returns {string} "" if none was recomputed
+ */
+export function sentenceOfRegions(regions) {
+  const ran = regions.filter(({ parent, recomputes }) => parent < 0 && recomputes);
+  if (!ran.length) return "";
+  const freed = ran.reduce((sum, each) => sum + each.freed_nbytes, 0);
+  const time = ran.reduce((sum, each) => sum + each.recompute_ns, 0);
+  const what = `Recomputing ${plural(ran.length, "region")} frees ${formatBytes(freed)}`;
+  return `${what} and adds ${formatDuration(time)}.`;
 }
 
 /**

@@ -9,10 +9,11 @@ import {
   formatCount,
   formatDuration,
   formatNorm,
+  plural,
 } from "../../scene/format.js";
 
 import { panel, table as tableOf } from "../panel.js";
-import { makeFolds, sentenceOfRuns, sideOf, sourceColumns } from "./difference.js";
+import { MANY_STEPS, makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -38,7 +39,8 @@ const STATUS = {
 export function makeComparison(store, palette) {
   const { summary, comparison_rows: rows } = store.scene;
   const titles = [summary.compared_with, summary.title];
-  const [before, after] = summary.is_before ? titles.reverse() : titles;
+  const named = titles[0] === titles[1] ? ["before", "after"] : titles;
+  const [before, after] = summary.is_before && named === titles ? titles.reverse() : named;
   const open = (/** @type {string} */ name) => {
     if ((name === "before") !== Boolean(summary.is_before)) {
       store.openRecording(name === "before", -1);
@@ -67,11 +69,13 @@ export function makeComparison(store, palette) {
     panel(
       "wide",
       [
-        h("h3", "", `${before} → ${after}`),
+        h("h3", "", named === titles ? `${before} → ${after}` : titles[0]),
         h("span", "agv-end agv-muted", "other views show"),
         choice(["before", "after"], summary.is_before ? "before" : "after", open),
       ],
-      h("p", "agv-difference", sentenceOfRuns(store.scene)),
+      ...sentencesOfRuns(store.scene).map((text, at) =>
+        h("p", at ? "agv-difference-more" : "agv-difference", text),
+      ),
       h("div", "agv-totals", ...(total ? totals(total, phasesOf(rows)) : [])),
       folds.element,
     ),
@@ -119,7 +123,7 @@ export function rowsPanel(table, show) {
     const lines = all.filter((row) => row.kind === "line");
     const different = lines.filter((row) => row.status !== "same");
     count.textContent = [
-      `${formatCount(different.length)} of ${formatCount(lines.length)} lines differ`,
+      `${formatCount(different.length)} of ${plural(lines.length, "row")} of lines differ`,
       cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
     ]
       .filter(Boolean)
@@ -136,23 +140,21 @@ export function rowsPanel(table, show) {
     columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
   });
   const source = sourceColumns(rows);
-  source.hidden = true;
-  const display = (/** @type {string} */ name) => {
-    source.hidden = name !== "source";
-    tableElement.hidden = !source.hidden;
-  };
-  return panel(
+  const element = panel(
     "table",
     [
       h("h3", "", "Modules and lines"),
       count,
-      h("span", "agv-end", choice(["table", "source"], "table", display)),
-      choice(["changes", "all"], differs ? "changes" : "all", choose),
+      h("span", "agv-end", choice(["changes", "all"], differs ? "changes" : "all", choose)),
       choice(["merged", "each block"], "merged", choose),
     ],
     tableElement,
-    source,
   );
+  if (source) {
+    const head = h("div", "agv-view-head", h("h3", "", "Source lines that differ"));
+    element.prepend(head, source);
+  }
+  return element;
 }
 
 /**
@@ -175,14 +177,19 @@ const isPlace = ({ kind }) => kind === "module" || kind === "line";
 /** @param {Iterable<Row>} rows */
 const phasesOf = (rows) => [...rows].filter(({ kind }) => kind === "phase");
 
-/** Recorded steps from which on the percentage of a time says something. */
-const MANY_STEPS = 3;
+/** @type {Record<string, string>} */
+const PHASE_MEANINGS = {
+  forward: "operators outside backward and optimizer, with the Python code between; no idle time",
+  backward: "calls of the engine, with recomputation; no idle time",
+  optimizer: "operators in the optimizer, with the Python code between; no idle time",
+};
 
 /**
  * @param {Row} phase
  * @returns {HTMLElement} its time in both recordings
  */
 function phaseTile({ label, time_ns, steps }) {
+  const isCall = label === "forward" || label === "optimizer";
   const [before, after] = time_ns.map((ns, at) => ns / steps[at]);
   const percent = before ? Math.round((100 * (after - before)) / before) : 0;
   const few = Math.min(...steps) < MANY_STEPS;
@@ -193,8 +200,8 @@ function phaseTile({ label, time_ns, steps }) {
   const note = one || (few ? `${counted}: may be noise` : change);
   return h(
     "div",
-    "agv-phase-tile",
-    h("span", "agv-muted", label),
+    { class: "agv-phase-tile", title: PHASE_MEANINGS[label] ?? "" },
+    h("span", "agv-muted", isCall ? `${label}, with Python` : label),
     h("b", "", [before, after].map((ns) => (ns ? formatDuration(ns) : "0")).join(" → ")),
     h("span", "agv-muted", note),
   );

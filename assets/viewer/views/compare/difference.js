@@ -8,7 +8,7 @@
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { h } from "../../dom.js";
-import { formatBytes, formatCount, plural } from "../../scene/format.js";
+import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
 import { largestFold } from "../../scene/fold.js";
 import { paintFold, paintOutlines } from "../fold/paint_fold.js";
@@ -93,27 +93,57 @@ export function makeFolds(palette) {
   return { element, show };
 }
 
+/** Recorded steps from which on the percentage of a time says something. */
+export const MANY_STEPS = 3;
+
 /**
- * Return the sentence on two recordings: until where they ran the same ops.
+ * Return sentences on two recordings: what the change did, and until where they ran the same ops.
  *
  * @param {Scene} scene of one of them, with the comparison
- * @returns {string}
+ * @returns {string[]}
  */
-export function sentenceOfRuns({ compared_texts, comparison_rows }) {
-  const total = [...comparison_rows].find(({ kind }) => kind === "total");
+export function sentencesOfRuns({ compared_texts, comparison_rows }) {
+  const rows = [...comparison_rows];
+  const total = rows.find(({ kind }) => kind === "total");
   const first = [...compared_texts].find(
     ({ aspect, what }) => aspect === "ops" && what === "first difference",
   );
   const opAt = (/** @type {string | undefined} */ text) =>
     / *(\S+).* at (\S+)$/.exec(text ?? "")?.slice(1) ?? [];
   const [[op, place], [old, oldPlace]] = [opAt(first?.after), opAt(first?.before)];
-  const start =
+  const ops =
     place && oldPlace
-      ? `The same ops until ${place} runs ${op}; before, ${oldPlace} ran ${old}.`
+      ? `The ops are the same until ${place} runs ${op} where ${oldPlace} ran ${old} before.`
       : first
         ? "The ops differ."
         : "The same ops in both.";
-  return `${start} ${peaks(total)}`;
+  const [again, later] = total?.recomputed ?? [0, 0];
+  const checkpoints =
+    !again && later
+      ? `Checkpoints compute ${formatBytes(later)} again instead of keeping them`
+      : again && !later
+        ? `Without checkpoints, nothing of ${formatBytes(again)} is computed again`
+        : "";
+  const result = [peaks(total), stepTimes(rows)].filter(Boolean).join(", ");
+  return checkpoints ? [`${checkpoints}: ${result}.`, ops] : [`${ops} ${capital(result)}.`];
+}
+
+/** @param {string} text */
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/**
+ * @param {Row[]} rows
+ * @returns {string} "67 ms → 80 ms per step", or that it may be noise; "" without times
+ */
+function stepTimes(rows) {
+  const phases = rows.filter(({ kind, label }) => kind === "phase" && label !== "recomputation");
+  if (!phases.length) return "";
+  const sums = [0, 1].map((side) =>
+    phases.reduce((sum, { time_ns, steps }) => sum + time_ns[side] / steps[side], 0),
+  );
+  const few = phases.some(({ steps }) => Math.min(...steps) < MANY_STEPS);
+  const times = sums.map((ns) => formatDuration(ns)).join(" → ");
+  return few ? `${times} in a step, which may be noise` : `${times} in a step`;
 }
 
 /**
@@ -128,7 +158,7 @@ export function sentenceOfSteps(rows) {
   const start = line
     ? `${line.lines.filter(Boolean).length ? `Line ${line.lines.find(Boolean)} differs: ` : ""}${line.label}.`
     : "Each line has the same nodes and bytes in both steps.";
-  return `${start} ${peaks(total)}`;
+  return `${start} ${capital(peaks(total))}.`;
 }
 
 /**
@@ -166,14 +196,14 @@ export function sentenceOfRegion(rows) {
 function peaks(total) {
   const [before, after] = (total?.at_peak ?? []).map((value) => formatBytes(value));
   if (before === undefined) return "";
-  return before === after ? `${after} at the peak.` : `${before} → ${after} at the peak.`;
+  return before === after ? `${after} at the peak` : `${before} → ${after} at the peak`;
 }
 
 /**
  * Return the lines that differ in two columns, each with its values there.
  *
  * @param {Row[]} rows
- * @returns {HTMLElement}
+ * @returns {HTMLElement | null} null if none differs
  */
 export function sourceColumns(rows) {
   /** @type {Map<string, {label: string, lines: number[], sums: Map<string, number[]>}>} */
@@ -204,7 +234,7 @@ export function sourceColumns(rows) {
     /** @type {0 | 1} */ side,
   ) => {
     const values = [...sums]
-      .filter(([, pair]) => pair[0] !== pair[1])
+      .filter(([, pair]) => pair[0] !== pair[1] && pair[side])
       .map(([name, pair]) =>
         name === "nodes"
           ? `${formatCount(pair[side])} nodes`
@@ -216,14 +246,17 @@ export function sourceColumns(rows) {
       `agv-two-line ${isThere ? (numbers[1 - side] ? "" : "agv-two-only") : "agv-absent"}`,
       h("span", "agv-muted", isThere ? String(numbers[side]) : ""),
       h("code", { text: isThere ? label : "", title: label }),
-      h("span", "agv-two-value", isThere ? values.join(" · ") : ""),
+      h(
+        "span",
+        "agv-two-value",
+        isThere ? values.join(" · ") || (numbers[1 - side] ? "nothing" : "only here") : "",
+      ),
     );
   };
-  const none = h("p", "agv-empty-text", "No nodes or bytes differ.");
+  if (!differing.length) return null;
   return h(
     "div",
     { class: "agv-two-lines", attrs: { tabindex: 0 } },
-    ...(differing.length ? [] : [none]),
     ...differing.flatMap((line) => [cell(line, 0), cell(line, 1)]),
   );
 }

@@ -1,6 +1,7 @@
 // @ts-check
 /** Rows of a comparison of two steps: totals, modules and lines. */
 
+import { overlapOf } from "../../scene/time_axis.js";
 import { peakIn, stepAt, stepOfNode } from "../../scene/steps.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -80,25 +81,38 @@ export function compareSteps({ scene, source }, before, after) {
 }
 
 /**
- * Return the self time of each phase in the two steps.
+ * Return the time of each phase in the two steps, without idle time.
  *
  * @param {import("../../types.js").Scene} scene
  * @param {(step: number) => number} sideOf
  * @returns {Row[]}
  */
 function phasesOf(scene, sideOf) {
+  const { idle_ns: idle = [] } = scene.summary;
+  /** @type {[number, number][]} */
+  const gaps = [];
+  for (let at = 0; at < idle.length; at += 2) gaps.push([idle[at], idle[at + 1]]);
   /** @type {Map<string, Row>} */
   const phases = new Map();
-  for (const { phase, step, ns } of scene.call_times) {
-    const side = sideOf(step);
-    if (side < 0) continue;
-    const row = phases.get(phase) ?? newRow("phase", "", true, 0, phase);
-    phases.set(phase, row);
+  for (const { kind, depth, start_ns, end_ns } of scene.spans) {
+    const side = sideOf(stepAt(scene, start_ns));
+    const label = PHASES[kind];
+    if (side < 0 || !label || (depth && kind !== "recompute")) continue;
+    const row = phases.get(label) ?? newRow("phase", "", true, 0, label);
+    phases.set(label, row);
     row.steps = [1, 1];
-    row.time_ns[side] += ns;
+    row.time_ns[side] += end_ns - start_ns - overlapOf(gaps, start_ns, end_ns);
   }
-  return [...phases.values()];
+  return Object.values(PHASES).flatMap((label) => phases.get(label) ?? []);
 }
+
+/** @type {Record<string, string>} name of a phase by kind of span */
+const PHASES = {
+  forward: "forward",
+  backward: "backward",
+  recompute: "recomputation",
+  optimizer: "optimizer",
+};
 
 /** @param {Row} row */
 const pairs = (row) => [row.nodes, row.saved, row.recomputed, row.time_ns, row.first_nodes];

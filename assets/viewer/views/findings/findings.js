@@ -1,10 +1,10 @@
 // @ts-check
-/** The findings, and the one on display with its source, explanation and fix. */
+/** The findings, other lines of the audit, and the one on display: its fix, source and reasons. */
 
 import { button, h, listHead, onArrows } from "../../dom.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts.js";
 import { factRows } from "../../shell/facts.js";
-import { whyOfFinding } from "../../shell/details/shared_sections.js";
+import { stoppedBefore, whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
 import { formatPlace, plural } from "../../scene/format.js";
 import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
@@ -22,20 +22,28 @@ export class Findings {
     });
     this.audit = h("div", {
       class: "agv-list",
-      attrs: { role: "listbox", tabindex: "0", "aria-label": "Audit" },
+      attrs: { role: "listbox", tabindex: "0", "aria-label": "Other lines" },
     });
+    /** Indices of the entries of the audit that no finding says already. */
+    this.entries = otherEntries(store.scene);
     this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
+    const lists = [
+      ...(store.scene.findings.length ? [listHead("Findings"), this.list] : []),
+      ...(this.entries.length ? [listHead("Other lines to know of"), this.audit] : []),
+      ...(store.scene.summary.audited ? [] : [h("p", "agv-empty-text", "This file has no audit.")]),
+    ];
     this.element = h(
       "div",
-      "agv-split",
-      h("aside", "agv-side", listHead("Findings"), this.list, listHead("Audit"), this.audit),
+      lists.length ? "agv-split" : "agv-split agv-alone",
+      lists.length > 0 && h("aside", "agv-side", ...lists),
       this.main,
     );
     onArrows(this.list, (step) => {
       if (store.scene.findings[store.finding + step]) store.chooseFinding(store.finding + step);
     });
     onArrows(this.audit, (step) => {
-      if (store.scene.audit_entries[store.entry + step]) store.chooseEntry(store.entry + step);
+      const next = this.entries[this.entries.indexOf(store.entry) + step];
+      if (next !== undefined) store.chooseEntry(next);
     });
     store.subscribe(["finding", "entry"], () => this.#fill());
     this.#fill();
@@ -43,19 +51,9 @@ export class Findings {
 
   #fill() {
     const { scene, finding, entry } = this.store;
-    const { audit_entries, summary } = scene;
+    const { audit_entries } = scene;
     this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
-    this.audit.replaceChildren(...audit_entries.map((each, at) => this.#auditRow(each, at)));
-    for (const [list, none] of /** @type {[HTMLElement, string][]} */ ([
-      [this.list, "No findings in this recording."],
-      [this.audit, summary.audited ? "No line needs a look." : "This file has no audit."],
-    ])) {
-      if (list.childElementCount) list.setAttribute("role", "listbox");
-      else {
-        list.removeAttribute("role");
-        list.replaceChildren(h("p", "agv-empty-text", none));
-      }
-    }
+    this.audit.replaceChildren(...this.entries.map((at) => this.#auditRow(audit_entries[at], at)));
     const chosen = scene.findings[finding];
     this.main.replaceChildren(
       ...(entry >= 0
@@ -117,6 +115,17 @@ export class Findings {
 }
 
 /**
+ * @param {import("../../types.js").Scene} scene
+ * @returns {number[]} indices of the entries of the audit that say something else than a finding
+ */
+function otherEntries({ audit_entries, cause_steps, findings }) {
+  const known = new Set(findings.map(({ title }) => title));
+  return [...audit_entries].flatMap(({ steps }, at) =>
+    known.has(cause_steps[steps[0]].text) ? [] : [at],
+  );
+}
+
+/**
  * Return sentences about a recording without findings, and the kinds of problems looked for.
  *
  * @param {Store} store
@@ -163,8 +172,8 @@ function entryCard(store, { mechanism, glyph, meaning, steps, confidence, explan
     "agv-finding agv-entry",
     [icon({ stroke: glyph }, "agv-icon-16"), first.text, mechanism, confidence],
     excerpts(store.sceneIndex, lines),
-    `The line ${meaning}.\n${explanation}`,
-    ["If it is not meant", fix],
+    explanationOf(`The line ${meaning}.\n${explanation}`),
+    ["If it is not meant", fix, ""],
     placeLinks(store, first, "agv-button"),
   );
 }
@@ -173,12 +182,14 @@ function entryCard(store, { mechanism, glyph, meaning, steps, confidence, explan
  * @param {string} className
  * @param {[icon: Node, title: string, kind: string, confidence: string]} head
  * @param {HTMLElement[]} source
- * @param {string} text
- * @param {[title: string, fix: string]} fix
+ * @param {HTMLElement} why
+ * @param {[title: string, fix: string, place: string]} fix
  * @param {HTMLElement} buttons
  * @returns {HTMLElement}
  */
-function card(className, [glyph, title, kind, confidence], source, text, [fixTitle, fix], buttons) {
+function card(className, [glyph, title, kind, confidence], source, why, fix, buttons) {
+  const [fixTitle, text, place] = fix;
+  const change = [h("div", "agv-muted agv-mono", place), fixBlock(text)].slice(place ? 0 : 1);
   return h(
     "article",
     className,
@@ -190,10 +201,17 @@ function card(className, [glyph, title, kind, confidence], source, text, [fixTit
       h("span", "agv-pill", kind),
       h("span", "agv-pill", `confidence: ${confidence}`),
     ),
-    source.length > 0 && block("Where", ...source),
-    block("Why", explanationOf(text)),
-    fix !== "" && block(fixTitle, fixBlock(fix)),
-    buttons,
+    h(
+      "div",
+      "agv-finding-columns",
+      h(
+        "div",
+        "",
+        text !== "" && block(fixTitle, ...change),
+        source.length > 0 && block("Where", ...source),
+      ),
+      h("div", "", block("Why", why), buttons),
+    ),
   );
 }
 
@@ -227,8 +245,11 @@ function findingCard(store, finding, at) {
       finding.confidence,
     ],
     findingSource(store.sceneIndex, finding),
-    finding.explanation,
-    ["Fix", finding.fix],
+    explanationOf(
+      [finding.explanation, stoppedBefore(store.scene, finding)].filter(Boolean).join("\n"),
+      finding,
+    ),
+    ["What to change", finding.fix, findingPlace(finding)],
     h(
       "div",
       "agv-buttons",

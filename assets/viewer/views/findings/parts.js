@@ -6,6 +6,7 @@ import { formatPlace } from "../../scene/format.js";
 import { excerpt } from "../source/excerpt.js";
 
 /** @typedef {import("../source/excerpt.js").MarkedLine} MarkedLine */
+/** @typedef {{culprit_file: string, culprit_line: number, victim_file: string, victim_line: number}} FindingLines */
 
 /**
  * Return a block with a small title.
@@ -22,15 +23,37 @@ export function block(title, ...children) {
  * Return a finding's explanation; its indented lines are code.
  *
  * @param {string} text
+ * @param {FindingLines} [finding] whose lines are shown beside it
  * @returns {HTMLElement}
  */
-export function explanationOf(text) {
+export function explanationOf(text, finding) {
   const paragraphs = h("div", "agv-explanation");
-  for (const line of text.split("\n")) {
+  for (const line of (finding ? withoutLines(text, finding) : text).split("\n")) {
     const tag = /^\s{2,}\S/.test(line) ? "code" : "p";
     paragraphs.append(h(tag, { class: "agv-text", text: tag === "code" ? line.trim() : line }));
   }
   return paragraphs;
+}
+
+/**
+ * Return an explanation with the places of culprit and victim instead of their code.
+ *
+ * @param {string} text
+ * @param {FindingLines} finding
+ * @returns {string}
+ */
+function withoutLines(text, { culprit_file, culprit_line, victim_file, victim_line }) {
+  // Paths of an explanation are relative to the folder of the program.
+  const shown = [`/${culprit_file}:${culprit_line}`, `/${victim_file}:${victim_line}`];
+  return text.replace(
+    /:\n {2,}(\S.*?):(\d+), in .*\n {2,}\S.*(?=\n|$)/g,
+    (whole, file, line, at) => {
+      if (!shown.some((each) => each.endsWith(`/${file}:${line}`))) return whole;
+      const place = formatPlace(file, Number(line));
+      const before = text.slice(text.lastIndexOf("\n", at) + 1, at);
+      return before.includes(place) ? "." : ` (${place}).`;
+    },
+  );
 }
 
 /**

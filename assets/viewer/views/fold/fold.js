@@ -55,7 +55,7 @@ export class Fold {
       class: "agv-fold-answer",
       attrs: { tabindex: 0, "aria-label": "What fills the memory" },
     });
-    this.heat = makeSourceHeat(store);
+    this.heat = makeSourceHeat(store, this.at);
     this.title = h("b", "agv-grow");
     const grow = () => store.grow?.();
     const open = button("Open the viewer of this step", "agv-button", grow, "Open");
@@ -131,6 +131,11 @@ export class Fold {
 
   /** @param {number} at index of the fold to show */
   show(at) {
+    if (at !== this.at) {
+      const heat = makeSourceHeat(this.store, at);
+      this.heat.element.replaceWith(heat.element);
+      this.heat = heat;
+    }
     this.at = at;
     this.chosen = this.hovered = null;
     this.ribbons = this.store.scene.ribbons.filter(({ fold }) => fold === at);

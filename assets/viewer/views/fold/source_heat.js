@@ -13,15 +13,16 @@ const BAR = 34;
 
 /**
  * @param {import("../../store.js").Store} store
+ * @param {number} fold index of the one whose bytes are counted
  * @returns {{element: HTMLElement, paint: (colors: Record<string, string>) => void, play: () => void}}
  */
-export function makeSourceHeat(store) {
+export function makeSourceHeat(store, fold) {
   const { scene } = store;
   /** @type {Map<string, Map<number, Kinds>>} */
   const files = new Map();
   /** @type {Map<string, number[]>} counted storages by line */
   const membersOf = new Map();
-  for (const { kind, members } of scene.ribbons) {
+  for (const { kind, members } of scene.ribbons.filter((each) => each.fold === fold)) {
     for (const at of members) {
       const { filename, lineno, nbytes } = scene.counted_storages[at];
       if (!lineno) continue;
@@ -98,7 +99,8 @@ export function makeSourceHeat(store) {
   });
   const hidden = sorted.reduce((sum, [, lines]) => sum + lines.size, 0);
   const note = left <= 0 ? `the first of ${formatCount(hidden)} lines that keep bytes` : "";
-  const kept = h("span", "agv-muted", "bytes kept");
+  const label = scene.folds.length > 1 ? `kept for backward ${fold + 1}` : "bytes kept";
+  const kept = h("span", "agv-muted", label);
   const element = h(
     "aside",
     { class: "agv-heat agv-side", attrs: { "aria-label": "Bytes by line", tabindex: 0 } },
@@ -113,7 +115,7 @@ export function makeSourceHeat(store) {
   const play = () => {
     const { time, sceneIndex } = store;
     const node = time === null ? undefined : scene.nodes[workAt(sceneIndex, time)];
-    kept.textContent = time === null ? "bytes kept" : "bytes held now";
+    kept.textContent = time === null ? label : "bytes held now";
     const now = node ? `${node.filename}:${node.lineno}` : "";
     for (const { row, place, bytes, all, curve } of played) {
       row.classList.toggle("agv-heat-now", place === now);

@@ -1,12 +1,10 @@
 // @ts-check
-/** The memory view: flame graphs, and the effect of checkpointing or offloading modules. */
+/** The memory view: what fills the memory at the peak, and what would free it. */
 
 import "./memory.css";
 import { GLYPHS } from "../../canvas/glyph_shapes.js";
-import { h } from "../../dom.js";
 import { laterTables } from "../../payload/decode.js";
-import { FlameGraph } from "./flame_graph.js";
-import { WhatIf } from "./what_if.js";
+import { Memory } from "./memory.js";
 
 /** @type {import("../registry.js").View} */
 export const memoryView = {
@@ -14,15 +12,14 @@ export const memoryView = {
   label: "Memory",
   icon: GLYPHS.memory,
   part: "Memory",
-  exists: (scene) => !!laterTables(scene) || scene.flame_rows.length > 0,
+  exists: (scene) => scene.counted_storages.length > 0,
   waitsFor: laterTables,
   mount(store, palette) {
-    const whatIf = new WhatIf(store, palette);
-    const flame = new FlameGraph(store);
+    const memory = new Memory(store, palette);
     return {
-      elements: [h("div", "agv-memory agv-panel-grid", flame.element, ...whatIf.elements)],
-      redraw: () => whatIf.draw(),
-      destroy: () => whatIf.destroy(),
+      elements: [memory.element],
+      redraw: () => memory.draw(),
+      destroy: () => memory.destroy(),
     };
   },
 };

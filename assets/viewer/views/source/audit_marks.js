@@ -46,8 +46,35 @@ export function makeMarks(store, keyOf, files) {
     only.setAttribute("aria-pressed", String(files.classList.toggle("agv-only-marked")));
   });
   only.setAttribute("aria-pressed", "false");
+  const without = withoutLine(store);
   const legend =
-    switches.length > 0 &&
-    h("div", "agv-view-head agv-switches", h("span", "agv-muted", "Marks"), ...switches, only);
+    (switches.length > 0 || without.length > 0) &&
+    h(
+      "div",
+      "",
+      switches.length > 0 &&
+        h("div", "agv-view-head agv-switches", h("span", "agv-muted", "Marks"), ...switches, only),
+      without.length > 0 &&
+        h("div", "agv-view-head", h("span", "agv-muted", "Of no line"), ...without),
+    );
   return { marks, legend };
+}
+
+/**
+ * Return what the audit says of no line, as of parameters that nothing uses.
+ *
+ * @param {Store} store
+ * @returns {HTMLElement[]} buttons that open the entries
+ */
+function withoutLine(store) {
+  const { audit_entries, cause_steps, unused_parameters } = store.scene;
+  const unused = unused_parameters.filter((each) => each.requires_grad).map(({ name }) => name);
+  return [...audit_entries].flatMap(({ word, steps }, at) => {
+    const { lineno, text } = cause_steps[steps[0]];
+    if (lineno) return [];
+    const names =
+      word === "no gradient" && unused.length ? ` (${unused.slice(0, 4).join(", ")})` : "";
+    const show = () => store.showEntry(at);
+    return [button(`${text}${names}`, "agv-link", show)];
+  });
 }

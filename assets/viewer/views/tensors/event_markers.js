@@ -95,8 +95,8 @@ export function describeEvent(event) {
  * @returns {string}
  */
 function unpackText({ ok, version }) {
-  if (ok) return "unpacked";
-  return version === null ? "unpack failed" : "unpacked at a different version";
+  if (ok) return "used by backward";
+  return version === null ? "use failed" : "found changed by backward";
 }
 
 /**

@@ -6,7 +6,8 @@ import { h, listen, onArrows } from "../../dom.js";
 import { formatBytes, formatCount } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { paintText, widthOf, write } from "../../canvas/text.js";
-import { paintPhases } from "./phase_bands.js";
+import { isHeldAt } from "../../scene/steps.js";
+import { paintPhases } from "../../canvas/phase_bands.js";
 import { moduleRange } from "./storage_rows.js";
 import { mix } from "../../canvas/theme.js";
 import { TimeWindow } from "../../shell/time_window.js";
@@ -268,12 +269,16 @@ export class Lifelines {
       for (const gap of [7, 3]) ctx.fillRect(this.#x(end) - gap, middle - 3.5, 2, 7);
     }
     const isAlone = storages.length === 1;
-    const events = isAlone
-      ? all
-      : all.filter(
-          ({ kind, ok }, at) =>
-            kind === "written" || kind === "cloned" || !ok || !at || at === all.length - 1,
-        );
+    // What another saved tensor still holds is not released. Of a row of several storages, the
+    // first save and the last release of each time in which any of them is held are marked.
+    const isHeld = (/** @type {number} */ time) => storages.some((each) => isHeldAt(each, time));
+    let before = 0;
+    const starts = new Set(changes.flatMap(([time, by]) => ((before += by) === by ? [time] : [])));
+    const events = all.filter(({ kind, ok, time_ns: time }) => {
+      if (kind === "written" || kind === "cloned" || !ok) return true;
+      if (kind === "released") return !isHeld(time);
+      return isAlone || (kind !== "unpacked" && starts.delete(time));
+    });
     const hasVersions = new Set(events.flatMap((each) => each.version ?? [])).size > 1;
     let free = -Infinity; // x from which no marker is painted yet
     const lastWrite = events.findLastIndex((each) => each.kind === "written");

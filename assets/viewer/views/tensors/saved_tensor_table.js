@@ -2,7 +2,7 @@
 /** The table of saved storages, sortable, with identical blocks folded. */
 
 import { button, h } from "../../dom.js";
-import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
+import { formatBytes, formatCount, formatPlace, formatShape } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { COLUMNS, moduleRange } from "./storage_rows.js";
 
@@ -104,7 +104,7 @@ export class SavedTensorTable {
       h("td", { class: "agv-ellipsis", text: first.slots[0] ?? "", title: first.slots.join("\n") }),
       h("td", "agv-ellipsis agv-muted", moduleRange(storages)),
       h("td", { class: "agv-mono", text: place, title: place }),
-      h("td", { class: "agv-mono", text: first.shape, title: first.dtype }),
+      h("td", { class: "agv-mono", text: formatShape(first), title: first.dtype }),
       h("td", {}, ...stateCell(first)),
       h("td", "agv-right", formatBytes(nbytes), bar),
     );

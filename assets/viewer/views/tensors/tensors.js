@@ -1,5 +1,5 @@
 // @ts-check
-/** The tensors view: lifelines, a table of saved tensors, saved memory over time. */
+/** The tensors view: lifelines, a table of saved tensors, and the story of the selected one. */
 
 import { icon } from "../../canvas/glyph_shapes.js";
 import { choice, h } from "../../dom.js";
@@ -10,7 +10,6 @@ import { storageDetails } from "../../shell/details/storage.js";
 import { Lifelines } from "./lifelines.js";
 import { SavedTensorTable } from "./saved_tensor_table.js";
 import { StorageRows } from "./storage_rows.js";
-import { StackedMemory } from "./stacked_memory.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
@@ -36,7 +35,6 @@ export class Tensors {
     this.rows = new StorageRows(store);
     this.lifelines = new Lifelines(store, palette, this.rows);
     this.table = new SavedTensorTable(store, this.rows);
-    this.memory = new StackedMemory(store, palette);
     const { summary, storages } = store.scene;
     this.cut = cutText(storages.length, summary.storage_rows);
     if (!storages.length) {
@@ -70,7 +68,7 @@ export class Tensors {
         this.lifelines.element,
       ),
       this.#tablePanel(),
-      this.#memoryPanel(),
+      this.#storyPanel(),
     );
     // A few rows do not fill the height that many rows get.
     const fit = () =>
@@ -81,12 +79,10 @@ export class Tensors {
 
   destroy() {
     this.lifelines.destroy();
-    this.memory.destroy();
   }
 
   draw() {
     this.lifelines.draw();
-    this.memory.draw();
   }
 
   /** @returns {HTMLElement} */
@@ -108,12 +104,14 @@ export class Tensors {
     );
   }
 
-  /** @returns {HTMLElement} */
-  #memoryPanel() {
+  /** @returns {HTMLElement} what happened to the selected tensor, hidden without one */
+  #storyPanel() {
     const details = h("div", { class: "agv-panel-details", attrs: { tabindex: 0 } });
+    const panel = h("section", "agv-panel agv-panel-side agv-panel-story", details);
+    panel.append(splitter("right", () => panel));
     const fill = () => {
       const { selected } = this.store;
-      details.hidden = selected?.kind !== "storage";
+      panel.hidden = selected?.kind !== "storage";
       if (selected?.kind === "storage") {
         const parts = storageDetails(this.store, selected.index);
         details.replaceChildren(...parts.filter((part) => part !== false));
@@ -121,22 +119,6 @@ export class Tensors {
     };
     this.store.subscribe(["selected"], fill);
     fill();
-    const group = (/** @type {string} */ name) =>
-      this.memory.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
-    /** @type {HTMLElement} */
-    const panel = h(
-      "section",
-      "agv-panel agv-panel-side agv-panel-memory",
-      h(
-        "div",
-        "agv-view-head",
-        h("h3", "", "Saved memory"),
-        h("span", "agv-end", choice(["kind", "module", "line"], this.memory.grouping, group)),
-      ),
-      this.memory.element,
-      details,
-      splitter("right", () => panel),
-    );
     return panel;
   }
 }

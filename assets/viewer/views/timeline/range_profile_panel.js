@@ -28,6 +28,7 @@ export class RangeProfilePanel {
       this.grouping = /** @type {Grouping} */ (name);
       this.fill(this.range);
     };
+    this.totalsTitle = h("h3");
     this.elements = [
       h(
         "section",
@@ -44,7 +45,7 @@ export class RangeProfilePanel {
       h(
         "section",
         "agv-panel agv-panel-side agv-panel-selection",
-        h("div", "agv-view-head", h("h3", "", "Selection")),
+        h("div", "agv-view-head", this.totalsTitle),
         this.totals,
       ),
     ];
@@ -58,6 +59,7 @@ export class RangeProfilePanel {
     const rows = profileRange(sceneIndex, [start, end], this.grouping);
     const rangeText = `${formatDuration(start)} – ${formatDuration(end)}`;
     const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
+    this.totalsTitle.textContent = range ? "Selected time" : "Whole recording";
     const head = [
       ...[this.grouping, "phase", "module", "count", "self time", "share of active"],
       "bytes released",

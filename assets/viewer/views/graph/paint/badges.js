@@ -54,11 +54,18 @@ export function paintSavedTensorBadges(pen, box, badges) {
   const hidden = badges.filter((badge) => !badge.width).length;
   // The arrow of the write ends at a broken badge.
   if (hidden && !badges.some((badge) => badge.width && badge.state === "broken")) {
-    const { text2 } = pen.palette;
-    write(pen, `+${hidden}`, x + 1, box.y + box.height / 2, {
-      size: BADGE_TEXT_SIZE,
-      color: text2,
-    });
+    // A badge that stands for the others.
+    const { ctx, palette } = pen;
+    const style = /** @type {const} */ ({ size: BADGE_TEXT_SIZE, color: palette.text2 });
+    const text = `+${hidden}`;
+    const width = widthOf(pen, text, BADGE_TEXT_SIZE) + 9;
+    roundRect(ctx, x, y, width, BADGE_HEIGHT, 3);
+    ctx.fillStyle = mix(palette.saved, palette.surface, palette.badgeTint);
+    ctx.fill();
+    ctx.lineWidth = 1;
+    ctx.strokeStyle = mix(palette.saved, palette.surface, 0.55);
+    ctx.stroke();
+    write(pen, text, x + 5, y + BADGE_HEIGHT / 2, style);
   }
 }
 

@@ -1,12 +1,15 @@
 // @ts-check
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
-import { KeptDrawing, paintTimes, ticks } from "../../canvas/chart_parts.js";
+import { KeptDrawing, clipped, paintTimes, ticks, traceSteps } from "../../canvas/chart_parts.js";
+import { paintPhases } from "../../canvas/phase_bands.js";
 import { h, listen } from "../../dom.js";
 import { blockPrefix, formatBytes } from "../../scene/format.js";
 import { GROUPINGS, changeTimes, stackLayers } from "../../scene/memory_layers.js";
-import { proportionalAxis } from "../../scene/time_axis.js";
-import { widthOf, write } from "../../canvas/text.js";
+import { lastAt } from "../../scene/held_curve.js";
+import { peakIn } from "../../scene/steps.js";
+import { timeAxis } from "../../scene/time_axis.js";
+import { paintText, widthOf, write } from "../../canvas/text.js";
 import { kindHue } from "../../scene/fold.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 
@@ -14,8 +17,12 @@ import { hostTheme, mix } from "../../canvas/theme.js";
 /** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
 
 const LEFT = 58;
-const TOP = 12;
+/** Height of the bands of forward and backward, with room for the label of the peak. */
+const TOP = 36;
+const RIGHT = 14;
 const AXIS_HEIGHT = 22;
+/** Below this width there is no room for the legend; the table has the same colors. */
+const NARROW = 560;
 
 /** The end of a module's path, which tells blocks apart: "h.3" of "transformer.h.3". */
 const shortName = (/** @type {string} */ label) => label.replace(/^.*\.([^.]+\.\d+)$/, "$1");
@@ -33,13 +40,15 @@ export class StackedMemory {
     this.times = changeTimes(store);
     this.layers = stackLayers(store, this.times, this.grouping);
     this.legendWidth = 0;
+    /** @type {import("../../scene/predict_memory.js").Curve | null} what a choice would hold */
+    this.predicted = null;
     this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
     this.element = h("div", "agv-chart", this.canvas);
     this.kept = new KeptDrawing(this.canvas);
     listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["time", "selected", "view"], (change) => this.draw(change === "time"));
+    store.subscribe(["time", "selected", "view", "step"], (change) => this.draw(change === "time"));
   }
 
   destroy() {
@@ -51,6 +60,25 @@ export class StackedMemory {
     this.grouping = grouping;
     this.layers = stackLayers(this.store, this.times, grouping);
     this.draw();
+  }
+
+  /** @param {import("../../scene/predict_memory.js").Curve | null} curve null without a choice */
+  predict(curve) {
+    this.predicted = curve && atTimes(this.store.scene, curve);
+    this.draw();
+  }
+
+  /** @returns {[start: number, end: number]} of the step that is shown, or of the recording */
+  get #range() {
+    const { scene, sceneIndex, step } = this.store;
+    const chosen = scene.steps[step];
+    return chosen ? [chosen.start_ns, chosen.end_ns] : [0, sceneIndex.end];
+  }
+
+  /** @returns {{nbytes: number, time: number}} */
+  get #peak() {
+    const [start_ns, end_ns] = this.#range;
+    return peakIn(this.store.scene, { start_ns, end_ns });
   }
 
   /** @returns {string | null} label of the layer that holds the selection */
@@ -78,10 +106,10 @@ export class StackedMemory {
    * @returns {(time: number) => number} x
    */
   #xOf(width) {
-    const { end } = this.store.sceneIndex;
-    const axis = proportionalAxis(this.store.sceneIndex);
-    const length = axis.positionOf(end);
-    return (time) => LEFT + (axis.positionOf(time) / length) * (width - LEFT - this.legendWidth);
+    const axis = timeAxis(this.store.sceneIndex, "events");
+    const [from, to] = this.#range.map(axis.positionOf);
+    const room = width - LEFT - this.legendWidth;
+    return (time) => LEFT + ((axis.positionOf(time) - from) / (to - from || 1)) * room;
   }
 
   /** @param {Drawing} drawing */
@@ -89,33 +117,74 @@ export class StackedMemory {
     if (this.store.time === null) return;
     ctx.fillStyle = palette.text;
     const x = Math.round(this.#xOf(width)(this.store.time));
-    ctx.fillRect(x, TOP - 8, 1.4, height - AXIS_HEIGHT - TOP + 8);
+    ctx.fillRect(x, 20, 1.4, height - AXIS_HEIGHT - 20);
   }
 
   /** @param {Drawing} drawing */
   #paint({ pen, width, height }) {
     const { ctx, palette } = pen;
-    const { end } = this.store.sceneIndex;
+    const { scene, sceneIndex } = this.store;
+    const range = this.#range;
     const bottom = height - AXIS_HEIGHT;
-    const longest = this.layers.map(({ label, peak }) =>
-      widthOf(pen, `${shortName(label)} ${formatBytes(peak)}`, 9.5, 600),
+    const peak = this.#peak;
+    const older = scene.summary.older_nbytes;
+    const atPeak = this.layers.map(({ values }) => values[lastAt(this.times, peak.time)] ?? 0);
+    this.atPeak = atPeak;
+    const longest = this.layers.map(({ label }, at) =>
+      widthOf(pen, `${shortName(label)} ${formatBytes(atPeak[at])}`, 9.5, 600),
     );
-    this.legendWidth = Math.min(0.55 * (width - LEFT), Math.max(0, ...longest) + 44);
-    const sums = this.times.map((_, at) => this.layers.reduce((sum, l) => sum + l.values[at], 0));
-    const top = Math.max(1, ...sums);
-    const axis = proportionalAxis(this.store.sceneIndex);
+    this.legendWidth =
+      width < NARROW ? RIGHT : Math.min(0.4 * (width - LEFT), Math.max(0, ...longest) + 44);
+    const most = Math.max(1, ...(this.predicted ?? []).map(({ nbytes }) => nbytes));
+    const top = Math.max(most, peak.nbytes + older);
+    const axis = timeAxis(sceneIndex, "events");
     const x = this.#xOf(width);
     const y = (/** @type {number} */ nbytes) => bottom - (nbytes / top) * (bottom - TOP);
+    const right = width - this.legendWidth;
     this.canvas.setAttribute("aria-label", this.#summary());
+    const plot = { left: LEFT, top: 0, right, bottom: bottom + 1 };
+    clipped(pen, plot, () => paintPhases(pen, x, LEFT, scene.spans, 20, bottom));
     for (const nbytes of ticks(0, top, 4)) {
       ctx.fillStyle = palette.line;
-      ctx.fillRect(LEFT, Math.round(y(nbytes)), width - LEFT - this.legendWidth, 1);
+      ctx.fillRect(LEFT, Math.round(y(nbytes)), right - LEFT, 1);
       const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
-    paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null, axis);
-    this.#paintLayers(pen, x, y);
-    this.#paintLegend(pen, width);
+    const caption = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
+    write(pen, "by event", LEFT - 6, bottom + AXIS_HEIGHT / 2, caption);
+    paintTimes(pen, x, range, bottom + AXIS_HEIGHT / 2, null, axis);
+    clipped(pen, plot, () => {
+      this.#paintLayers(pen, x, y);
+      if (this.predicted) this.#paintPredicted(pen, x, y, this.predicted);
+      paintPeak(pen, x(peak.time), y(peak.nbytes + older), LEFT, right, palette.saved, "peak");
+    });
+    if (width >= NARROW) this.#paintLegend(pen, width);
+  }
+
+  /**
+   * @param {import("../../canvas/text.js").Pen} pen
+   * @param {(time: number) => number} x
+   * @param {(nbytes: number) => number} y
+   * @param {import("../../scene/predict_memory.js").Curve} curve over times
+   */
+  #paintPredicted(pen, x, y, curve) {
+    const { ctx, palette } = pen;
+    const [start, end] = this.#range;
+    const inside = curve.filter(({ time_ns: time }) => time >= start && time <= end);
+    const highest = inside.reduce((a, b) => (b.nbytes > a.nbytes ? b : a), {
+      time_ns: start,
+      nbytes: 0,
+    });
+    traceSteps(ctx, curve, x, y, [start, end]);
+    ctx.strokeStyle = palette.surface;
+    ctx.lineWidth = 4;
+    ctx.stroke();
+    ctx.strokeStyle = palette.recompute;
+    ctx.lineWidth = 1.8;
+    ctx.stroke();
+    const right = x(end);
+    const label = `predicted ${formatBytes(highest.nbytes)}`;
+    paintPeak(pen, x(highest.time_ns), y(highest.nbytes), LEFT, right, palette.recompute, label);
   }
 
   /**
@@ -169,14 +238,14 @@ export class StackedMemory {
     const selected = this.#selectedLayer();
     const step = this.#legendStep();
     const x = width - this.legendWidth + 10;
-    this.layers.forEach(({ label, peak }, at) => {
+    this.layers.forEach(({ label }, at) => {
       const on = label === selected;
       if (step < 11 && at % 2 && !on) return; // every other label fits
       const y = this.#legendTop() + (this.layers.length - 1 - at + 0.5) * step;
       pen.ctx.fillStyle = this.#tint(palette, at, on);
       pen.ctx.fillRect(x, y - 5, 8, 10);
       const style = { size: 9.5, color: on ? palette.text : palette.text2, weight: on ? 600 : 400 };
-      const bytes = formatBytes(peak);
+      const bytes = this.atPeak?.[at] ? formatBytes(this.atPeak[at]) : "0";
       const end = width - 10;
       write(pen, bytes, end, y, { ...style, align: "right" });
       write(pen, shortName(label), x + 13, y, {
@@ -190,7 +259,7 @@ export class StackedMemory {
   #legendStep() {
     const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
     const rows = Math.max(1, this.layers.length);
-    return Math.min(15, (holder.clientHeight - AXIS_HEIGHT - TOP) / rows);
+    return Math.min(17, (holder.clientHeight - AXIS_HEIGHT - TOP) / rows);
   }
 
   /** @returns {number} top of the legend, which ends where the plot does */
@@ -220,9 +289,9 @@ export class StackedMemory {
     const at = Math.floor((offsetY - this.#legendTop()) / this.#legendStep());
     const share = (offsetX - LEFT) / (holder.clientWidth - LEFT - this.legendWidth);
     if (!onLabel) {
-      const { end } = this.store.sceneIndex;
-      const { positionOf, timeAt } = proportionalAxis(this.store.sceneIndex);
-      if (share >= 0 && share <= 1) this.store.set("time", timeAt(share * positionOf(end)));
+      const { positionOf, timeAt } = timeAxis(this.store.sceneIndex, "events");
+      const [from, to] = this.#range.map(positionOf);
+      if (share >= 0 && share <= 1) this.store.set("time", timeAt(from + share * (to - from)));
       return;
     }
     const layer = this.layers[this.layers.length - 1 - at];
@@ -233,4 +302,47 @@ export class StackedMemory {
     const index = storages.length ? sceneIndex.storageOf.get(storages[0].storage_id) : undefined;
     if (index !== undefined) this.store.set("selected", { kind: "storage", index });
   }
+}
+
+/**
+ * Mark the highest point of a curve.
+ *
+ * @param {import("../../canvas/text.js").Pen} pen
+ * @param {number} x
+ * @param {number} y
+ * @param {number} left of the plot
+ * @param {number} right of the plot
+ * @param {string} color
+ * @param {string} label
+ */
+function paintPeak(pen, x, y, left, right, color, label) {
+  const { ctx } = pen;
+  ctx.fillStyle = color;
+  ctx.beginPath();
+  ctx.arc(x, y, 3, 0, 2 * Math.PI);
+  ctx.fill();
+  const width = widthOf(pen, label, 10, 600);
+  const at = x + 8 + width > right ? x - 8 - width : x + 8;
+  const style = /** @type {const} */ ({ size: 10, weight: 600, color });
+  paintText(pen, label, Math.max(left + 4, at), y - 7, style);
+}
+
+/**
+ * Return a curve over event numbers as a curve over times.
+ *
+ * @param {import("../../types.js").Scene} scene whose curve has both
+ * @param {import("../../scene/predict_memory.js").Curve} curve
+ * @returns {import("../../scene/predict_memory.js").Curve}
+ */
+function atTimes({ memory }, curve) {
+  const points = [...memory].filter(({ seq }) => seq >= 0);
+  const seqs = points.map(({ seq }) => seq);
+  return curve.map(({ time_ns: seq, nbytes }) => {
+    const at = Math.max(0, lastAt(seqs, seq));
+    const [here, next] = [points[at], points[at + 1]];
+    if (!here) return { time_ns: 0, nbytes };
+    const share = next ? (seq - here.seq) / (next.seq - here.seq || 1) : 0;
+    const length = next ? next.time_ns - here.time_ns : 0;
+    return { time_ns: here.time_ns + Math.max(0, share) * length, nbytes };
+  });
 }

@@ -1,19 +1,19 @@
 // @ts-check
-/** Bands of forward, backward and recomputation above the lifelines, and faintly behind them. */
+/** Bands of forward, backward and recomputation above a picture over time, and faintly behind it. */
 
-import { hueOfSpan } from "../../canvas/chart_parts.js";
-import { roundRect, widthOf, write } from "../../canvas/text.js";
-import { mix } from "../../canvas/theme.js";
+import { hueOfSpan } from "./chart_parts.js";
+import { roundRect, widthOf, write } from "./text.js";
+import { mix } from "./theme.js";
 
 const PHASES = ["forward", "backward", "optimizer", "recompute"];
 
 /**
- * @param {import("../../canvas/text.js").Pen} pen
+ * @param {import("./text.js").Pen} pen
  * @param {(time: number) => number} x
- * @param {number} from x at which the lifelines begin
- * @param {import("../../types.js").SceneSpan[]} spans
- * @param {number} head height of the part above the lifelines
- * @param {number} bottom of the lifelines
+ * @param {number} from x at which the picture begins
+ * @param {import("../types.js").SceneSpan[]} spans
+ * @param {number} head height of the part above it
+ * @param {number} bottom of the picture
  */
 export function paintPhases(pen, x, from, spans, head, bottom) {
   const { ctx, palette } = pen;

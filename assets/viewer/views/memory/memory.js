@@ -1,0 +1,412 @@
+// @ts-check
+/**
+ * The view of what fills the memory and would free it: a sentence, saved memory over time, a table of
+ * what is held at the peak, with the predicted effect of checkpointing or offloading its modules.
+ */
+
+import { icon } from "../../canvas/glyph_shapes.js";
+import { hostTheme } from "../../canvas/theme.js";
+import { copyButton } from "../../copy_button.js";
+import { button, choice, h } from "../../dom.js";
+import { kindHue } from "../../scene/fold.js";
+import { formatBytes, plural } from "../../scene/format.js";
+import { predictMemory } from "../../scene/predict_memory.js";
+import { peakIn } from "../../scene/steps.js";
+import { panel, table } from "../panel.js";
+import { heldRows } from "./held_rows.js";
+import { StackedMemory } from "./stacked_memory.js";
+
+/** @typedef {import("../../scene/predict_memory.js").Prediction} Prediction */
+/** @typedef {import("./held_rows.js").HeldRow} HeldRow */
+
+const KINDS = ["checkpoint", "offload"];
+/** Recorded steps without which the time of a module is that of its warm-up. */
+const FEW_STEPS = 2;
+/** Rows that are shown before one is opened. */
+const FIRST_ROWS = 16;
+const MAX_ROWS = 40;
+/** Share of the peak from which something is worth a sentence. */
+const MUCH = 0.05;
+
+export class Memory {
+  /**
+   * @param {import("../../store.js").Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
+    this.store = store;
+    /** @type {Map<string, {kind: string, modules: string[]}>} what was chosen, by pattern */
+    this.chosen = new Map();
+    /** @type {Set<HeldRow>} */
+    this.open = new Set();
+    /** @type {WeakMap<HeldRow, HTMLElement>} */
+    this.elements = new WeakMap();
+    this.before = predictMemory(store.scene, new Map());
+    this.inRegion = new Set(store.scene.regions.map(({ module }) => module));
+    this.chart = new StackedMemory(store, palette);
+    this.sentence = h("p", { class: "agv-memory-sentence", attrs: { "aria-live": "polite" } });
+    this.code = h("div", "agv-memory-code");
+    this.body = h("tbody");
+    const few = store.scene.steps.length < FEW_STEPS;
+    const head = ["held at the peak by", "bytes", "", "checkpoint frees", "step time", ""];
+    const note = few ? "times of 1 step are unreliable" : "";
+    const group = (/** @type {string} */ name) =>
+      this.chart.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
+    const tableElement = table(head, 1, 1, this.body, {
+      name: 0,
+      columns: "52px minmax(0, 1fr) 62px 70px auto",
+    });
+    this.element = h(
+      "div",
+      "agv-memory",
+      panel(
+        "wide",
+        [
+          this.sentence,
+          h("span", "agv-end agv-muted", note),
+          h("span", "", choice(["kind", "module", "line"], this.chart.grouping, group)),
+        ],
+        this.code,
+        this.chart.element,
+      ),
+      h("section", "agv-panel agv-panel-table", tableElement),
+    );
+    store.subscribe(["step"], () => this.#build());
+    store.subscribe(["view"], () => this.#paintKinds());
+    this.#build();
+  }
+
+  destroy() {
+    this.chart.destroy();
+  }
+
+  draw() {
+    this.chart.draw();
+    this.#paintKinds();
+  }
+
+  /** @returns {number} bytes at the peak of the step that is shown, or of the recording */
+  get #peak() {
+    const { scene, step } = this.store;
+    const { older_nbytes: older, peak_nbytes } = scene.summary;
+    const chosen = scene.steps[step];
+    return (chosen ? peakIn(scene, chosen).nbytes : peak_nbytes) + older;
+  }
+
+  #build() {
+    this.rows = heldRows(this.store);
+    this.open.clear();
+    // The largest modules are opened while the table is short.
+    let shown = this.rows.length;
+    for (;;) {
+      const [next] = this.#visible()
+        .filter(({ row }) => row.kind === "module" && row.rows.length && !this.open.has(row))
+        .sort((a, b) => b.row.nbytes - a.row.nbytes);
+      if (!next || (this.open.size && shown + next.row.rows.length > FIRST_ROWS)) break;
+      this.open.add(next.row);
+      shown += next.row.rows.length;
+    }
+    this.#fill();
+  }
+
+  /** @returns {{row: HeldRow, depth: number, around: string}[]} rows whose parents are open */
+  #visible() {
+    /** @type {{row: HeldRow, depth: number, around: string}[]} */
+    const found = [];
+    const visit = (
+      /** @type {HeldRow[]} */ rows,
+      /** @type {number} */ depth,
+      /** @type {string} */ around,
+    ) => {
+      for (const row of rows) {
+        found.push({ row, depth, around });
+        const inside = row.kind === "module" ? `${around}${around && "."}${row.label}` : around;
+        if (this.open.has(row)) visit(row.rows, depth + 1, inside);
+      }
+    };
+    visit(this.rows ?? [], 0, "");
+    return found;
+  }
+
+  #fill() {
+    const visible = this.#visible();
+    const elements = visible.slice(0, MAX_ROWS).map((each) => this.#row(each));
+    const rest = visible.length - elements.length;
+    if (rest > 0) {
+      const more = button(`Show ${plural(rest, "row")} more`, "agv-link", () =>
+        last.replaceWith(...visible.slice(MAX_ROWS).map((each) => this.#row(each))),
+      );
+      const last = h("tr", {}, h("td", { class: "agv-stacked-name", attrs: { colspan: 6 } }, more));
+      elements.push(last);
+    }
+    this.body.replaceChildren(...elements);
+    this.#paintKinds();
+    this.#say();
+  }
+
+  /**
+   * @param {{row: HeldRow, depth: number, around: string}} shown
+   * @returns {HTMLElement}
+   */
+  #row({ row, depth, around }) {
+    const { kind, label, note, rows, nbytes } = row;
+    const isOpen = this.open.has(row);
+    const parent = around.split(".").pop();
+    const name = parent && /^[\d*]/.test(label) ? `${parent}.${label}` : label;
+    const toggle = (/** @type {Event} */ event) => {
+      event.stopPropagation();
+      if (isOpen) this.open.delete(row);
+      else this.open.add(row);
+      this.#fill();
+      this.#rowElement(row)?.querySelector("button")?.focus();
+    };
+    const expander = button(`${isOpen ? "Close" : "Open"} ${label}`, "agv-memory-expander", toggle);
+    expander.replaceChildren(icon(isOpen ? "down" : "right"));
+    expander.setAttribute("aria-label", `${isOpen ? "Close" : "Open"} ${label}`);
+    expander.setAttribute("aria-expanded", String(isOpen));
+    const times = row.modules.length > 1 ? ` ×${row.modules.length}` : "";
+    const count = kind === "tensor" && row.count > 1 ? ` ×${row.count}` : "";
+    const cell = h(
+      "td",
+      {
+        class: "agv-memory-name agv-stacked-name",
+        title: [label, note].filter(Boolean).join("\n"),
+      },
+      rows.length ? expander : h("span", "agv-memory-expander"),
+      h(kind === "line" ? "code" : kind === "module" ? "b" : "span", "", name),
+      h("span", "agv-muted", note || times || count),
+    );
+    cell.style.paddingLeft = `${12 + 16 * depth}px`;
+    const bar = h("span", "agv-memory-bar");
+    for (const [title, part] of [...row.kinds].sort((a, b) => b[1] - a[1])) {
+      const piece = h("span", { title: `${title}: ${formatBytes(part)}` });
+      piece.dataset.title = title;
+      piece.style.width = `${(100 * part) / (this.#peak || 1)}%`;
+      bar.append(piece);
+    }
+    const element = h(
+      "tr",
+      { onclick: () => this.#select(row) },
+      cell,
+      h("td", "agv-right agv-strong", formatBytes(nbytes)),
+      h("td", "agv-memory-bars", bar),
+      ...this.#predictionCells(row, around),
+    );
+    this.elements.set(row, element);
+    return element;
+  }
+
+  /** @param {HeldRow} row */
+  #rowElement(row) {
+    return this.elements.get(row);
+  }
+
+  /**
+   * @param {HeldRow} row
+   * @param {string} around names of the modules around it
+   * @returns {HTMLElement[]} what checkpointing frees and costs, and buttons to choose it
+   */
+  #predictionCells(row, around) {
+    const none = [h("td"), h("td"), h("td")];
+    if (!this.before.curve.length || row.kind !== "module") return none;
+    const { modules, pattern, checkpoint, freed } = this.#best(row, around);
+    if (modules.every((module) => this.inRegion.has(module))) {
+      return [h("td", "agv-recompute", "checkpointed"), h("td"), h("td")];
+    }
+    const offload = this.#predict([{ kind: KINDS[1], modules }]);
+    if (freed <= 0 && this.before.peak - offload.peak <= 0) {
+      return [h("td", "agv-muted", "nothing"), h("td"), h("td")];
+    }
+    const buttons = KINDS.map((kind) => {
+      const press = (/** @type {Event} */ event) => {
+        event.stopPropagation();
+        if (this.chosen.get(pattern)?.kind === kind) this.chosen.delete(pattern);
+        else this.chosen.set(pattern, { kind, modules });
+        for (const each of buttons) {
+          const pressed = this.chosen.get(pattern)?.kind === each.textContent;
+          each.setAttribute("aria-pressed", String(pressed));
+        }
+        this.#say();
+      };
+      const element = button(`${kind} ${pattern}`, "", press, kind);
+      element.setAttribute("aria-pressed", String(this.chosen.get(pattern)?.kind === kind));
+      return element;
+    });
+    const time = checkpoint.recomputeNs ? this.#timeAdded(checkpoint) : "no backward";
+    const change = freed ? `adds ${formatBytes(-freed)}` : "nothing";
+    return [
+      h("td", freed > 0 ? "" : "agv-muted", freed > 0 ? formatBytes(freed) : change),
+      h("td", "", freed > 0 ? time : ""),
+      h("td", {}, h("span", { class: "agv-choice", attrs: { role: "group" } }, ...buttons)),
+    ];
+  }
+
+  /**
+   * Return the effect of checkpointing a row: of modules that contain only each other, the one that
+   * frees most.
+   *
+   * @param {HeldRow} row
+   * @param {string} around names of the modules around it
+   * @returns {{modules: string[], pattern: string, checkpoint: Prediction, freed: number}}
+   */
+  #best({ label, modules, around: outer }, around) {
+    const found = [...outer, { label, modules }].map((each) => {
+      const checkpoint = this.#predict([{ kind: KINDS[0], modules: each.modules }]);
+      const freed = this.before.peak - checkpoint.peak;
+      const pattern = `${around}${around && "."}${each.label}`;
+      return { modules: each.modules, pattern, checkpoint, freed };
+    });
+    return found.reduce((best, each) => (each.freed > best.freed ? each : best));
+  }
+
+  /**
+   * @param {Iterable<{kind: string, modules: string[]}>} choices
+   * @returns {Prediction}
+   */
+  #predict(choices) {
+    /** @type {Map<string, string>} */
+    const kinds = new Map();
+    for (const { kind, modules } of choices) {
+      for (const module of modules) if (!this.inRegion.has(module)) kinds.set(module, kind);
+    }
+    return predictMemory(this.store.scene, kinds);
+  }
+
+  /**
+   * @param {Prediction} prediction
+   * @returns {string} "+12–15 %" of the recorded steps; one step gives no range
+   */
+  #timeAdded({ recomputeNs, recomputeRangeNs: [least, most], steps }) {
+    const { end_ns, idle_ns } = this.store.scene.summary;
+    const idle = idle_ns.reduce((sum, time, at) => sum + (at % 2 ? time : -time), 0);
+    const whole = Math.max(1, (end_ns - idle) / Math.max(1, this.store.scene.steps.length));
+    const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
+    const [low, high] = [percent(least), percent(most)];
+    if (steps < FEW_STEPS || low === high) return `about +${percent(recomputeNs)} %`;
+    return `+${low}–${high} %`;
+  }
+
+  /** Write what fills the memory and would free it, or the effect of the choice. */
+  #say() {
+    const after = this.chosen.size ? this.#predict(this.chosen.values()) : null;
+    this.chart.predict(after?.curve ?? null);
+    this.sentence.textContent = after ? this.#ofChoice(after) : this.#ofPeak();
+    const options = KINDS.flatMap((kind) => {
+      const patterns = [...this.chosen].filter(([, each]) => each.kind === kind).flatMap(namesOf);
+      return patterns.length ? [`${kind}=${JSON.stringify(patterns)}`] : [];
+    });
+    const code = `trace.predict_memory(${options.join(", ")})`;
+    this.code.hidden = !after;
+    this.code.replaceChildren(h("code", "", code), copyButton("code", code));
+  }
+
+  /** @returns {string} */
+  #ofPeak() {
+    const peak = this.#peak;
+    const { scene, step } = this.store;
+    if (!peak) return "No tensor is kept for backward.";
+    const chosen = scene.steps[step];
+    const where = chosen ? `at the peak of step ${chosen.number}` : "at the peak";
+    const [title, most] = largestKind(this.rows ?? []);
+    const share = Math.round((100 * most) / peak);
+    const of = title ? `, ${share} % of it ${title}` : "";
+    return `${formatBytes(peak)} of saved tensors ${where}${of}; ${this.#remedy(peak)}.`;
+  }
+
+  /**
+   * @param {number} peak
+   * @returns {string} what would free most of it
+   */
+  #remedy(peak) {
+    const { summary } = this.store.scene;
+    const held = summary.held_nbytes + summary.older_nbytes;
+    if (held > MUCH * peak && summary.backwards && !summary.error_type) {
+      return `${formatBytes(held)} are still held at the end, though backward has run`;
+    }
+    /** @type {{freed: number, name: string, prediction: Prediction} | null} */
+    let best = null;
+    for (const { row, around } of this.#visible()) {
+      if (row.kind !== "module") continue;
+      const { pattern: name, checkpoint: prediction, freed } = this.#best(row, around);
+      if (freed > (best?.freed ?? 0)) best = { freed, name, prediction };
+    }
+    if (!this.before.curve.length) return "a prediction needs record(model) with its ops";
+    const { recomputed_nbytes: again } = summary;
+    if (again) {
+      const rest = best && best.freed > MUCH * peak ? `; ${best.name} could free more` : "";
+      const { length } = this.store.scene.steps;
+      const steps = length > 1 ? ` in ${plural(length, "step")}` : "";
+      return `checkpoints compute ${formatBytes(again)} again${steps} instead of keeping them${rest}`;
+    }
+    if (!best) return "checkpointing a module would free nothing";
+    if (best.freed < MUCH * peak) {
+      return `checkpointing a module would free at most ${formatBytes(best.freed)}`;
+    }
+    const time = best.prediction.recomputeNs ? `, ${this.#timeAdded(best.prediction)} time` : "";
+    return `checkpointing ${best.name} would free ${formatBytes(best.freed)}${time}`;
+  }
+
+  /**
+   * @param {Prediction} after
+   * @returns {string}
+   */
+  #ofChoice(after) {
+    const { peak } = this.before;
+    const freed = peak - after.peak;
+    const percent = peak ? Math.round((100 * Math.abs(freed)) / peak) : 0;
+    const names = [...this.chosen].map(([pattern, { kind }]) => `${kind} ${pattern}`).join(", ");
+    const change = `${freed < 0 ? "+" : "−"}${percent} %`;
+    const costs = [];
+    if (after.recomputeNs) costs.push(`${this.#timeAdded(after)} time`);
+    if (after.copied) costs.push(`${formatBytes(after.copied)} copied each way`);
+    const texts = [
+      `${formatBytes(peak)} → ${formatBytes(after.peak)} predicted (${change})`,
+      ...costs,
+    ];
+    return `With ${names}: ${texts.join(", ")}.`;
+  }
+
+  /** Color the bars by the kinds of the fold. */
+  #paintKinds() {
+    for (const piece of this.body.querySelectorAll("[data-title]")) {
+      const { title = "" } = /** @type {HTMLElement} */ (piece).dataset;
+      const hue = kindHue(this.store.scene, title, hostTheme());
+      /** @type {HTMLElement} */ (piece).style.background = hue ?? "var(--text3)";
+    }
+  }
+
+  /** @param {HeldRow} row */
+  #select({ kind, path, largest }) {
+    const { scene, sceneIndex } = this.store;
+    const group = scene.groups.find((each) => each.kind === "module" && each.path === path);
+    const storage = largest && sceneIndex.storageOf.get(largest.storage_id);
+    if (kind === "module" && group) {
+      this.store.set("selected", { kind: "group", index: group.index });
+    } else if (storage !== undefined && storage !== null) {
+      this.store.set("selected", { kind: "storage", index: storage });
+    }
+  }
+}
+
+/**
+ * Return the names for `predict_memory`: the pattern, or the modules if it stands for some only.
+ *
+ * @param {[pattern: string, {modules: string[]}]} choice
+ * @returns {string[]}
+ */
+function namesOf([pattern, { modules }]) {
+  return pattern.includes("*") ? [pattern] : modules;
+}
+
+/**
+ * @param {HeldRow[]} rows
+ * @returns {[title: string, nbytes: number]} of the kind with the most bytes
+ */
+function largestKind(rows) {
+  /** @type {Map<string, number>} */
+  const sums = new Map();
+  for (const { kinds } of rows) {
+    for (const [title, nbytes] of kinds) sums.set(title, (sums.get(title) ?? 0) + nbytes);
+  }
+  return [...sums].sort((a, b) => b[1] - a[1])[0] ?? ["", 0];
+}
