@@ -67,6 +67,8 @@ TABLE: Final[dict[str, Weight]] = {
     "formula of an installed package": Weight(0.01, 0, "its authors are to check it"),
     "formula without what arrives": Weight(0.6, 0.2, "it ignores factors of the loss, as a scale"),
     "loss of all pairs": Weight(0.7, 0.2, "targets of other samples are compared"),
+    "loss of probabilities": Weight(0.7, 0.2, "the loss cannot become small, or is no loss"),
+    "constant comparison": Weight(0.4, 0.2, "a condition without an effect"),
     "constant result": Weight(0.6, 0.3, "the parameters behind it get zeros"),
     "uneven accumulation": Weight(0.35, 0, "a step with fewer parts weighs each part alike"),
     "scaled twice": Weight(0.5, 0.3, "the same number, at two lines"),

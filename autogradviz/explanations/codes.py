@@ -43,7 +43,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "gradients-discarded", "gradients-mixed", "gradients-not-cleared", "leaf-frozen-early",
         "leaf-never-thawed", "loss-term-constant", "not-finite", "operation-refused",
         "partial-value-used", "precision-lost", "loss-broadcast", "result-constant",
-        "result-discarded", "gradient-all-zero",
+        "result-discarded", "gradient-all-zero", "loss-of-probabilities",
     ),
     500: (  # optimizers
         "clip-after-step", "clip-before-unscale", "clip-without-gradients",
