@@ -6,12 +6,13 @@ scales ``.grad`` in place. The arguments of ops are recorded, so both are known 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
+from autogradviz.causes.op_numbers import OpNumbers
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.gradient_lives import (
     clipping_stacks,
@@ -19,7 +20,7 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     gradient_storages,
 )
 from autogradviz.diagnose.fact import Fact
-from autogradviz.events import ArgumentsSeen, CollectiveCalled, OpCalled
+from autogradviz.events import CollectiveCalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,23 +62,20 @@ class _Scales:
     def __init__(self, graph: CausalGraph, evidence: Evidence) -> None:
         self._graph = graph
         self._evidence = evidence
-        log = evidence.analysis.log
-        self._arguments = dict(log.fields(ArgumentsSeen, "arguments_id", "arguments"))
-        self._ids: list[int | None] = log.column(OpCalled, "arguments_id")
+        self._numbers = OpNumbers(evidence.analysis.log)
         self._lives = gradient_lives(evidence)
         self._of_root: dict[int, list[_Scaling]] = {}
 
     def _divisor(self, index: int) -> float | None:
         """Return the number that an op divides by; None if it is no product with a number."""
         name = self._graph.op_names[index]
-        arguments_id = self._ids[index]
-        if name not in _DIVIDES | _MULTIPLIES or arguments_id is None:
+        if name not in _DIVIDES | _MULTIPLIES:
             return None
-        arguments = json.loads(self._arguments.get(arguments_id, "{}"))
-        given = [each for key, each in arguments.items() if key in {"other", "scalar"}]
-        if len(given) != 1 or not isinstance(given[0], int | float) or given[0] in {0, 1}:
+        numbers = self._numbers.of(index)
+        given = [each for key, each in numbers.items() if key in {"other", "scalar"}]
+        if len(given) != 1 or given[0] in {0, 1, inf, -inf}:
             return None
-        return float(given[0]) if name in _DIVIDES else 1 / given[0]
+        return given[0] if name in _DIVIDES else 1 / given[0]
 
     def _scaling(self, index: int) -> _Scaling | None:
         divisor = self._divisor(index)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import format_shape, percent, plural
+from autogradviz.causes.op_numbers import OpNumbers
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.tensor_values import (
     failed_op,
@@ -19,7 +19,7 @@ from autogradviz.diagnose.evidence.tensor_values import (
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source.assignments import names_assigned, names_read
 from autogradviz.diagnose.text_formatting import describe_tensor, short_location
-from autogradviz.events import NO_ID, ArgumentsSeen, BackwardStarted, OpCalled, RequiresGradChanged
+from autogradviz.events import NO_ID, BackwardStarted, RequiresGradChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,7 +211,7 @@ class _Words(NamedTuple):
 
 def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
     """Yield facts about losses over all pairs, and about results that cannot vary."""
-    dims = _dims(graph)
+    numbers = OpNumbers(graph.analysis.log)
     pairs: dict[SourceLocation, list[int]] = defaultdict(list)
     constant: dict[SourceLocation, list[int]] = defaultdict(list)
     varying: set[SourceLocation] = set()  # lines that normalize more elements in another call
@@ -222,7 +222,7 @@ def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
         place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
         if place is None:
             continue
-        if is_normalizing and _is_constant(dims, graph, index):
+        if is_normalizing and _is_constant(numbers, graph, index):
             constant[place].append(index)
         elif is_normalizing:
             varying.add(place)
@@ -311,24 +311,12 @@ def _pairs(graph: CausalGraph, ops: list[int]) -> _Words:
 # --- results that cannot vary -------------------------------------------------------------------
 
 
-def _dims(graph: CausalGraph) -> list[int | None]:
-    """Return the argument ``dim`` of each op, None if it was not recorded or is no number."""
-    log = graph.analysis.log
-    dims = {}
-    for number, text in log.fields(ArgumentsSeen, "arguments_id", "arguments"):
-        if '"dim"' in text:
-            dim = json.loads(text).get("dim")
-            dims[number] = dim if isinstance(dim, int) else None
-    return [
-        None if each is None else dims.get(each) for each in log.column(OpCalled, "arguments_id")
-    ]
-
-
-def _is_constant(dims: list[int | None], graph: CausalGraph, index: int) -> bool:
+def _is_constant(numbers: OpNumbers, graph: CausalGraph, index: int) -> bool:
     """Return whether an op normalizes over a dimension of one element: 1, or log 1."""
-    dim = dims[index]
-    if dim is None or graph.op_names[index] not in _NORMALIZING:
+    given = numbers.of(index)
+    if "dim" not in given or graph.op_names[index] not in _NORMALIZING:
         return False
+    dim = int(given["dim"])
     made = graph.outputs[index][0]
     shape = graph.analysis.tensors[made].shape
     if not (-len(shape) <= dim < len(shape) and shape[dim] == 1 and prod(shape) > 0):

@@ -7,16 +7,15 @@ NaN is in no range, and changes no answer here.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from math import exp, inf, log, prod
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
+from autogradviz.causes.op_numbers import OpNumbers
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
-from autogradviz.events import ArgumentsSeen, OpCalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +50,7 @@ _NARROW: Final = 1.0  # logits that differ by no more give similar probabilities
 
 
 class _Op(NamedTuple):
-    """What the range of a result depends on."""
+    """The parts of an op that the range of its result depends on."""
 
     name: str
     given: Sequence[Range]
@@ -59,14 +58,12 @@ class _Op(NamedTuple):
     same: bool  # it has one tensor as both operands
 
 
-class _Ranges:
+class Ranges:
     """The ranges of the first results of all ops, by op."""
 
     def __init__(self, graph: CausalGraph) -> None:
         self._graph = graph
-        log_ = graph.analysis.log
-        self._texts = dict(log_.fields(ArgumentsSeen, "arguments_id", "arguments"))
-        self._ids: list[int | None] = log_.column(OpCalled, "arguments_id")
+        self._numbers = OpNumbers(graph.analysis.log)
         self._known: dict[int, Range] = {}
         for index in range(len(graph.op_names)):
             found = self._of(index)
@@ -82,13 +79,7 @@ class _Ranges:
 
     def numbers(self, index: int) -> dict[str, float]:
         """Return the arguments of an op that are numbers."""
-        arguments_id = self._ids[index]
-        found = json.loads(self._texts.get(arguments_id, "{}")) if arguments_id is not None else {}
-        return {
-            key: float(each)
-            for key, each in found.items()
-            if isinstance(each, int | float) and not isinstance(each, bool)
-        }
+        return self._numbers.of(index)
 
     def _of(self, index: int) -> Range:
         graph = self._graph
@@ -100,10 +91,8 @@ class _Ranges:
             if tensor.nbytes != tensor.storage_nbytes:  # the rest of the memory keeps its values
                 return _ANY
             name = name.removesuffix("_")
-        if name in _BY_NAME:
-            return _BY_NAME[name]
         if name not in _KEEPING and name not in _COMPUTED:
-            return _ANY
+            return _BY_NAME.get(name, _ANY)
         given = [self[each] for each in graph.producers(index)]
         same = len(graph.inputs[index]) == _PAIR and len(set(graph.inputs[index])) == 1
         if all(each == _ANY for each in given) and not (same or name in _WITHOUT_INPUT):
@@ -127,13 +116,13 @@ def _mul(op: _Op) -> Range:
     if op.same:
         return _POSITIVE
     if len(op.given) == 1:
-        return _scaled(op.given[0], op.numbers.get("other", inf)) if op.numbers else _ANY
+        return _scaled(op.given[0], op.numbers["other"]) if "other" in op.numbers else _ANY
     signs = [_sign(each) for each in op.given]
     if 0 in signs:
         return _ANY
     if all(sign > 0 for sign in signs):
-        highest = prod(high for _, high in op.given)
-        return 0.0, highest if highest == highest else inf  # noqa: PLR0124: inf times zero is NaN
+        highest = [high for _, high in op.given]
+        return 0.0, inf if inf in highest else prod(highest)
     return _POSITIVE if prod(signs) > 0 else (-inf, 0.0)
 
 
@@ -218,7 +207,7 @@ def find_impossible_values(graph: CausalGraph) -> Iterator[Fact]:
     names = set(graph.op_names)
     if not (names & _CONSUMERS or names & _COMPARING):
         return
-    ranges = _Ranges(graph)
+    ranges = Ranges(graph)
     groups: dict[SourceLocation, list[tuple[int, _Words]]] = defaultdict(list)
     varying: set[SourceLocation] = set()  # lines that get other values in another call
     value_slice = graph.value_slice
@@ -245,14 +234,12 @@ def find_impossible_values(graph: CausalGraph) -> Iterator[Fact]:
 
 
 _COMPARING: Final = frozenset({"lt", "le", "gt", "ge"})
-_CONSUMERS: Final = frozenset(
-    {"_log_softmax", "nll_loss_forward", "nll_loss2d_forward", "binary_cross_entropy_with_logits",
-     "sub"}
-)  # fmt: skip
+_OF_LOGARITHMS: Final = frozenset({"nll_loss_forward", "nll_loss2d_forward", "sub"})
+_CONSUMERS: Final = _OF_LOGARITHMS | {"_log_softmax", "binary_cross_entropy_with_logits"}
 
 
 def _comparison(
-    graph: CausalGraph, ranges: _Ranges, index: int
+    graph: CausalGraph, ranges: Ranges, index: int
 ) -> tuple[SourceLocation | None, _Words] | None:
     """Return words about a comparison with a number that has one result only."""
     number = ranges.numbers(index).get("other")
@@ -287,72 +274,79 @@ def _range(low: float, high: float) -> str:
 
 
 def _of_loss(
-    graph: CausalGraph, ranges: _Ranges, index: int, place: SourceLocation
+    graph: CausalGraph, ranges: Ranges, index: int, place: SourceLocation
 ) -> tuple[SourceLocation | None, _Words] | None:
     """Return words about a loss that takes logits or log-probabilities and gets other values."""
     name, position = graph.op_names[index], 0
-    maker = graph.producers(index)[0]
     if name == "sub":  # of kl_div: xlogy(target, target) - target * input
         parts = graph.producers(index)
-        if len(parts) != _PAIR or NO_OP in parts or graph.op_names[parts[0]] != "xlogy":
+        is_divergence = (
+            len(parts) == _PAIR
+            and NO_OP not in parts
+            and [graph.op_names[each] for each in parts] == ["xlogy", "mul"]
+            and len(graph.inputs[parts[1]]) == _PAIR
+        )
+        if not is_divergence:
             return None
-        product = parts[1]
-        if graph.op_names[product] != "mul" or len(graph.inputs[product]) != _PAIR:
-            return None
-        index, position = product, 1
-        maker = graph.producers(product)[1]
-    if maker == NO_OP:
+        index, position = parts[1], 1
+    maker, (low, high) = graph.producers(index)[position], ranges.of_input(index, position)
+    if maker == NO_OP or high == low:
         return None
-    low, high = ranges.of_input(index, position)
     made = next(iter(graph.analysis.user_stack(graph.stacks[maker])), None)
     at = made if made != place else None
-    if name in {"sub", "nll_loss_forward", "nll_loss2d_forward"}:
-        if low < 0 or high == low:
-            return None
-        called = "kl_div" if name == "sub" else "nll_loss"
-        return None, _Words(
-            slug="loss-of-probabilities",
-            situation="loss of probabilities",
-            effect=f"{called} takes log-probabilities, which are never positive, and gets values "
-            f"of at least {low:g}",
-            explanation=(
-                "This loss takes log-probabilities:",
-                f"By the op that made them, {_range(low, high)}: its gradient is that of a linear "
-                "function.",
-            ),
-            fix="# give it log_softmax() instead of softmax(), or the logarithm",
-            other=at,
-        )
-    if name == "binary_cross_entropy_with_logits":
-        if not 0 <= low < high <= 1:
-            return None
-        least, most = 1 / (1 + exp(-low)), 1 / (1 + exp(-high))
-        limits = f"probabilities from {least:.2g} to {most:.2g} only"
-    else:
-        if high - low > _NARROW or high == low:
-            return None
-        classes = _classes(graph, ranges, index)
-        if classes is None or classes < _PAIR:
-            return None
-        most = 1 / (1 + (classes - 1) * exp(low - high))
-        limits = f"probabilities of at most {most:.2g} for {classes} classes"
-    return at, _Words(
+    if name in _OF_LOGARITHMS:
+        return (None, _of_logarithms(name, low, high, at)) if low >= 0 else None
+    limits = _limits(graph, ranges, index, low, high)
+    return (at, _of_logits(limits, low, high, place if at else None)) if limits else None
+
+
+def _of_logarithms(name: str, low: float, high: float, at: SourceLocation | None) -> _Words:
+    called = "kl_div" if name == "sub" else "nll_loss"
+    return _Words(
+        slug="loss-of-probabilities",
+        situation="loss of probabilities",
+        effect=f"{called} takes log-probabilities, which are never positive, and gets values "
+        f"of at least {low:g}",
+        explanation=(
+            "This loss takes log-probabilities:",
+            f"By the op that made them, {_range(low, high)}: its gradient is that of a linear "
+            "function.",
+        ),
+        fix="# give it log_softmax() instead of softmax(), or the logarithm",
+        other=at,
+    )
+
+
+def _of_logits(limits: str, low: float, high: float, loss: SourceLocation | None) -> _Words:
+    return _Words(
         slug="loss-of-probabilities",
         situation="loss of probabilities",
         effect=f"a loss takes logits and gets values from {low:g} to {high:g}, which are {limits}",
         explanation=(
-            "This line makes values that are normalized already:"
-            if at is not None
-            else "This line takes logits:",
+            "This line takes logits:"
+            if loss is None
+            else "This line makes values that are normalized already:",
             f"By the op that made them, {_range(low, high)}. The loss applies softmax or sigmoid "
             f"itself, so that they are {limits}.",
         ),
         fix="# give the loss the values from before softmax() or sigmoid()",
-        other=place if at is not None else None,
+        other=loss,
     )
 
 
-def _classes(graph: CausalGraph, ranges: _Ranges, index: int) -> int | None:
+def _limits(graph: CausalGraph, ranges: Ranges, index: int, low: float, high: float) -> str:
+    """Return the probabilities that logits can be in words, "" if their range is not narrow."""
+    if graph.op_names[index] == "binary_cross_entropy_with_logits":
+        least, most = 1 / (1 + exp(-low)), 1 / (1 + exp(-high))
+        return f"probabilities from {least:.2g} to {most:.2g} only" if 0 <= low < high <= 1 else ""
+    classes = _classes(graph, ranges, index)
+    if high - low > _NARROW or classes is None or classes < _PAIR:
+        return ""
+    most = 1 / (1 + (classes - 1) * exp(low - high))
+    return f"probabilities of at most {most:.2g} for {classes} classes"
+
+
+def _classes(graph: CausalGraph, ranges: Ranges, index: int) -> int | None:
     dim = ranges.numbers(index).get("dim")
     shape = graph.analysis.tensors[graph.outputs[index][0]].shape
     known = dim is not None and dim == int(dim) and -len(shape) <= dim < len(shape)
