@@ -149,7 +149,7 @@ class _Shown:
         self._ranges = Ranges(graph)
 
     def _reduced(self, index: int) -> int | None:
-        """Return how many elements of its input an op reduces to each of its result."""
+        """Return the number of input elements that an op reduces to each of its result."""
         tensors, graph = self._graph.analysis.tensors, self._graph
         if not graph.inputs[index] or not graph.outputs[index]:
             return None
