@@ -71,6 +71,7 @@ TABLE: Final[dict[str, Weight]] = {
     "constant comparison": Weight(0.4, 0.2, "a condition without an effect"),
     "constant result": Weight(0.6, 0.3, "the parameters behind it get zeros"),
     "uneven accumulation": Weight(0.35, 0, "a step with fewer parts weighs each part alike"),
+    "unequal weights": Weight(0.4, 0.1, "elements of short batches count more"),
     "scaled twice": Weight(0.5, 0.3, "the same number, at two lines"),
     "other divisor": Weight(0.4, 0, "the sum is no mean of the parts"),
     "dropped result": Weight(0.8, 0, "a statement without an effect"),
