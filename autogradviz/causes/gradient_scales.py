@@ -291,8 +291,8 @@ class _Scales:
             mechanism="mix",
             culprit=divided or place,
             effect=f"gradients of {losses} are added up: an element of one counts {times:.2g} "
-            f"times as much as of another; {plural(len(leaves), 'parameter')} ({percent(share)} of the "
-            "elements)",
+            f"times as much as of another; {plural(len(leaves), 'parameter')} ({percent(share)} of "
+            "the elements)",
             weight=weight("unequal weights", share),
             explanation=[
                 "Each loss is a mean, which is computed here:",
