@@ -114,3 +114,45 @@ def test_imports_of_an_installed_package_are_not_followed(tmp_path):
     ran = [str(tmp_path / "train.py"), str(package / "net.py")]
     assert with_imported(ran) == (*ran, str(tmp_path / "near.py"))
     assert with_imported(ran[1:]) == (ran[1], str(package / "inner.py"))
+
+
+KEEPER = """
+class Keeper:
+    def __init__(self):
+        self.state = None
+
+    def take(self):
+        return self.state
+
+    def add(self, state):
+        hidden, cell = state
+        self.state = hidden.detach(), cell
+"""
+CHUNKS = """
+import torch
+from torch import nn
+from keeps_a_state import Keeper
+
+def run():
+    lstm, keeper = nn.LSTM(3, 4), Keeper()
+    for _ in range(2):
+        out, state = lstm(torch.rand(5, 2, 3), keeper.take())
+        keeper.add(state)
+        out.sum().backward()
+"""
+
+
+def test_state_that_a_class_of_another_file_stores_is_named_there(tmp_path, monkeypatch):
+    (tmp_path / "keeps_a_state.py").write_text(KEEPER)
+    (tmp_path / "trains_in_chunks.py").write_text(CHUNKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = __import__("trains_in_chunks")
+    try:
+        with pytest.raises(RuntimeError, match="a second time"), autogradviz.record() as trace:
+            module.run()
+    finally:
+        for name in ("trains_in_chunks", "keeps_a_state"):
+            sys.modules.pop(name, None)
+    finding = trace.diagnose()[0]
+    assert finding.culprit.filename == str(tmp_path / "keeps_a_state.py")
+    assert finding.culprit.text == "self.state = hidden.detach(), cell"
