@@ -586,5 +586,5 @@ def _lines(
     if len(made) != 1:
         return None, None
     created = made[0]
-    found = replacements_after(created, [each.name for each in unused])
+    found = replacements_after(evidence.user_files, created, [each.name for each in unused])
     return created, found[0] if len(found) == 1 else None
