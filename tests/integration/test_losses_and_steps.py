@@ -92,3 +92,27 @@ def test_keeping_the_graph_is_no_advice_if_its_weights_were_updated():
     assert "self.made.detach()" in finding.fix
     assert "self.of_maker.step()" in finding.explanation
     assert "retain_graph=True" not in finding.fix
+
+
+class Turns(Pair):
+    def maker_step(self):
+        self.of_maker.zero_grad()
+        self.maker_loss().backward()
+        self.of_maker.step()
+
+    def judge_step(self):
+        loss = self.judge(self.real).square().mean()
+        loss.backward()
+        self.of_judge.step()
+        self.of_judge.zero_grad()
+
+
+@pytest.mark.parametrize("keep_steps", [None, 3])
+def test_gradients_that_are_cleared_after_their_step_only_are_named_where_they_are(keep_steps):
+    pair = Turns()
+    with autogradviz.record(keep_steps=keep_steps) as trace:
+        for _ in range(4):
+            pair.maker_step()
+            pair.judge_step()
+    first = trace.diagnose()[0]
+    assert (first.slug, first.culprit.text) == ("gradients-mixed", "self.of_judge.zero_grad()")

@@ -139,8 +139,9 @@ def _replay(events: list[tuple[int, str, GradientPart | None]]) -> GradientLife:
             used = _add(life, part, used=used)
         elif kind == "step":
             if life.open and not used:
+                # The first may add to a gradient from before the recording, of the same step.
+                life.stale += life.open[:1] if life.open[0].added and life.windows else []
                 life.windows.append(list(life.open))
-                life.stale += life.open[:1] if life.open[0].added else []
             used = bool(life.open)
         else:  # cleared: in place, or before a step that found nothing
             later = (s for s, k, _ in events[place + 1 :] if k != "zero")
