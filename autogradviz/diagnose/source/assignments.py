@@ -25,7 +25,7 @@ from autogradviz.diagnose.source.source_index import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.analysis import SourceLocation
 
@@ -412,6 +412,30 @@ def parameters(filename: str) -> Iterator[tuple[str, list[str]]]:
         if isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef)):
             named = [each.arg for each in (*owner.args.posonlyargs, *owner.args.args)]
             yield function, named[int(named[:1] in (["self"], ["cls"])) :]
+
+
+def line_that_chooses(word: str, stack: Sequence[SourceLocation]) -> SourceLocation | None:
+    """Return the innermost line of a stack that does not only pass on a parameter of its function.
+
+    Args:
+        word: the name of an argument, "create_graph".
+        stack: lines, innermost first.
+    """
+    for place in stack:
+        given = {
+            keyword.value.id
+            for statement in source.simple_statements(place)
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call)
+            for keyword in node.keywords
+            if keyword.arg == word and isinstance(keyword.value, ast.Name)
+        }
+        named = (names for name, names in parameters(place.filename) if name == function_of(place))
+        passed_on = given & set(next(named, ()))
+        if not passed_on:
+            return place
+        word = next(iter(passed_on))
+    return stack[0] if stack else None
 
 
 def passed_as(filename: str, lineno: int, place: int, word: str) -> str:
