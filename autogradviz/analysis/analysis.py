@@ -24,7 +24,7 @@ from autogradviz.analysis.graph import GraphInputs, build_graph
 from autogradviz.analysis.memory_curve import build_memory
 from autogradviz.analysis.module_call_of_sequence_number import CallIntervals, read_call_intervals
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
-from autogradviz.analysis.ops import build_ops, find_creators, read_arguments
+from autogradviz.analysis.ops import as_number, build_ops, find_creators, read_arguments
 from autogradviz.analysis.saved_memory import SavedMemory
 from autogradviz.analysis.saved_tensors import (
     build_histories,
@@ -143,6 +143,11 @@ class Analysis:
     def arguments_of(self) -> Callable[[int], dict[str, Any]]:
         """Returns the arguments of an op that are no tensors, by its event; {} if unknown."""
         return read_arguments(self.log)
+
+    def numbers_of(self, seq: int) -> dict[str, float]:
+        """Return the arguments of an op that are numbers, or lists of one, by its event."""
+        given = {key: as_number(value) for key, value in self.arguments_of(seq).items()}
+        return {key: number for key, number in given.items() if number is not None}
 
     def history(self, storage_id: int | None) -> TensorHistory | None:
         """Return the history of one storage; None if it was never saved or cloned."""

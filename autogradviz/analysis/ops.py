@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
@@ -88,6 +89,10 @@ def argument_texts(log: Log) -> dict[int | None, str]:
     return {number: text for number, text in rows if text.startswith("{")}
 
 
+_INFINITE: Final = {"f:inf": math.inf, "f:-inf": -math.inf}
+"""Numbers that JSON does not have, as ``ArgumentsSeen`` writes them."""
+
+
 def read_arguments(log: Log) -> Callable[[int], dict[str, Any]]:
     """Return a function that has the arguments of an op that are no tensors, by its event."""
     texts = argument_texts(log)
@@ -102,6 +107,16 @@ def read_arguments(log: Log) -> Callable[[int], dict[str, Any]]:
         return found
 
     return lambda seq: values(ids.get(seq))
+
+
+def as_number(value: object) -> float | None:
+    """Return an argument of an op as a number: also ``[1]``, and "f:inf"; None if it is none."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, str) and value in _INFINITE:
+        return _INFINITE[value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number else None  # type: ignore[arg-type]
 
 
 def is_view(op: Op) -> bool:

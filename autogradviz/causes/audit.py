@@ -14,6 +14,7 @@ from autogradviz.causes.gradient_scales import find_scales
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.operands import find_refusal, find_wrong_shapes
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
+from autogradviz.causes.value_ranges import find_impossible_values
 from autogradviz.causes.values import find_lost_precision, find_not_finite, find_unused_results
 from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, weight_of_rule
 from autogradviz.causes.writes import find_changes, find_writes
@@ -58,6 +59,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_zero_gradients(graph, evidence),
         lambda: find_unused_results(graph),
         lambda: find_wrong_shapes(graph),
+        lambda: find_impossible_values(graph),
     )
     found: dict[object, Fact] = {}
     for fact in sorted((fact for search in searches for fact in search()), key=_by_weight):

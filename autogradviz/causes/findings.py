@@ -50,8 +50,9 @@ is found by rules, which know when it is meant."""
 OWN_SLUGS: Final = (
     "accumulation-divisor", "accumulation-uneven", "gradient-all-zero", "gradient-changed",
     "gradient-cut", "gradient-scaled-twice", "gradient-zero", "gradients-mixed",
-    "incoming-gradient-ignored", "loss-broadcast", "precision-lost", "result-constant",
-    "result-discarded", "tensor-not-registered", "tensors-kept", "written-in-place",
+    "incoming-gradient-ignored", "loss-broadcast", "loss-of-probabilities", "precision-lost",
+    "result-constant", "result-discarded", "tensor-not-registered", "tensors-kept",
+    "written-in-place",
 )  # fmt: skip
 """The kinds that no rule finds."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import ALSO_USED, weight
-from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
+from autogradviz.diagnose.blame.gradients_lost import clearing_of, gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_lives import (
     accumulations,
     gradient_lives,
@@ -222,9 +222,10 @@ class _Lives:
             share = graph.share(leaves)
             what = "the same loss twice" if twice else f"{len(lines)} losses"
             several = len(graph.steps_of_optimizers) > 1
+            cleared = self._cleared_late(min(leaves), parts)
             yield Fact(
                 mechanism="mix",
-                culprit=lines[-1],
+                culprit=cleared or lines[-1],
                 effect=f"the gradients of {plural(len(leaves), 'parameter')} ({percent(share)} of "
                 f"the elements) are sums over {what} when a step uses them",
                 weight=weight(
@@ -235,15 +236,35 @@ class _Lives:
                     else "sum over micro-batches",
                     share,
                 ),
-                explanation=["These backwards add to the same gradients before one step:", *lines],
+                explanation=[
+                    "These backwards add to the same gradients before one step:",
+                    *lines,
+                    "Another optimizer stepped in between. These gradients are cleared here, after "
+                    "their own step:"
+                    if cleared is not None
+                    else None,
+                    cleared,
+                ],
                 confidence="hint",
                 parameters=tuple(sorted(leaves)),
                 share=share,
-                others=lines[:-1],
+                others=lines[:-1] if cleared is None else lines,
                 events=tuple(part.seq for part in parts[:4]),
                 fix="# if the sum is not meant: zero_grad() before each backward",
                 slug="gradients-mixed",
             )
+
+    def _cleared_late(self, leaf: int, window: list[GradientPart]) -> SourceLocation | None:
+        """Return the line that cleared a leaf's gradient after its step, instead of before it.
+
+        If it has parts of several losses, and an optimizer stepped in between that lacks the leaf.
+        """
+        between = self._steps_between(window[0].seq, window[-1].seq)
+        own = next((s for s in self.steps if s.seq > window[-1].seq and leaf in s.tensor_ids), None)
+        if own is None or not between or any(leaf in step.tensor_ids for step in between):
+            return None
+        stepped = self._evidence.analysis.location(own.stack_id)
+        return clearing_of(stepped) if stepped is not None else None
 
     def left_over(self) -> Iterator[Fact]:
         """Yield a fact for each loss whose gradient another optimizer than the one it is for uses.

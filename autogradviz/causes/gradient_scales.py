@@ -7,6 +7,7 @@ scales ``.grad`` in place. The arguments of ops are recorded, so both are known 
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf, prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
@@ -18,10 +19,11 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     gradient_storages,
 )
 from autogradviz.diagnose.fact import Fact
-from autogradviz.events import CollectiveCalled
+from autogradviz.diagnose.text_formatting import join_names
+from autogradviz.events import CollectiveCalled, LossDivisorRead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
@@ -36,6 +38,9 @@ _MEANS: Final = frozenset({
 })  # fmt: skip
 """Ops whose result is a mean if it is a single number, up to the argument ``reduction``."""
 
+_WEIGHTED: Final = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
+"""Means of some of their elements: how many, is known only if it was read."""
+_UNEVEN: Final = 1.25  # between the weights of two losses; batches of a data set differ a little
 _NOT_A_HALF: Final = 3  # halves of means are part of many formulas
 _WINDOWS: Final = 2  # steps: what happens once may be meant
 
@@ -48,12 +53,24 @@ class _Scaling(NamedTuple):
     place: SourceLocation
 
 
+class _Weight(NamedTuple):
+    """The weight of each element in a loss that is a mean."""
+
+    value: float
+    elements: float
+    divisor: float  # of the mean
+    divided: SourceLocation | None  # the line that divides it
+    place: SourceLocation
+    op: int
+
+
 def find_scales(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield facts about gradients that are scaled twice, and means divided by another number."""
     if graph.steps and "ops" in evidence.recorded:
         scales = _Scales(graph, evidence)
         yield from scales.twice()
         yield from scales.other_divisor()
+        yield from scales.unequal_weights()
 
 
 class _Scales:
@@ -62,17 +79,23 @@ class _Scales:
         self._evidence = evidence
         self._lives = gradient_lives(evidence)
         self._of_root: dict[int, list[_Scaling]] = {}
+        self._divisors: dict[int, dict[int, float]] = defaultdict(dict)
+        for event in evidence.analysis.log.of(LossDivisorRead):
+            self._divisors[event.backward_id][graph.memory(event.tensor_id)] = event.divisor
+
+    def _numbers(self, index: int) -> dict[str, float]:
+        return self._evidence.analysis.numbers_of(self._graph.op_seqs[index])
 
     def _divisor(self, index: int) -> float | None:
         """Return the number that an op divides by; None if it is no product with a number."""
         name = self._graph.op_names[index]
         if name not in _DIVIDES | _MULTIPLIES:
             return None
-        arguments = self._evidence.analysis.arguments_of(self._graph.op_seqs[index])
-        given = [each for key, each in arguments.items() if key in {"other", "scalar"}]
-        if len(given) != 1 or not isinstance(given[0], int | float) or given[0] in {0, 1}:
+        numbers = self._numbers(index)
+        given = [each for key, each in numbers.items() if key in {"other", "scalar"}]
+        if len(given) != 1 or given[0] in {0, inf, -inf}:
             return None
-        return float(given[0]) if name in _DIVIDES else 1 / given[0]
+        return given[0] if name in _DIVIDES else 1 / given[0]
 
     def _scaling(self, index: int) -> _Scaling | None:
         divisor = self._divisor(index)
@@ -188,13 +211,105 @@ class _Scales:
 
     def _mean_divided(self, backward_id: int) -> tuple[SourceLocation, float] | None:
         """Return the line that divides the mean of a loss by a whole number, with the number."""
-        found = self._of_loss(backward_id)
+        found = [each for each in self._of_loss(backward_id) if each.divisor != 1]
         if len(found) != 1 or self._graph.op_names[found[0].op] not in _DIVIDES:
             return None
         made = self._graph.producers(found[0].op)[0]
-        is_mean = made != NO_OP and self._graph.op_names[made] in _MEANS
+        is_mean = (
+            made != NO_OP
+            and self._graph.op_names[made] in _MEANS
+            and self._numbers(made).get("reduction", 1) == 1
+        )
         whole = found[0].divisor == int(found[0].divisor) and found[0].divisor > 1
         return (found[0].place, found[0].divisor) if is_mean and whole else None
+
+    def _weight(self, backward_id: int) -> _Weight | None:
+        """Return the weight of each element in the loss of a backward, if the loss is a mean."""
+        graph, start = self._graph, self._graph.backwards.get(backward_id)
+        scalings = self._of_loss(backward_id)
+        roots = start.root_ids if start is not None else ()
+        at = graph.op_of_node.get(roots[0], NO_OP) if len(roots) == 1 else NO_OP
+        if scalings:
+            at = graph.producers(scalings[-1].op)[0]
+        count = self._count(at, backward_id) if at != NO_OP else None
+        place = self._evidence.analysis.location(graph.stacks[at]) if count else None
+        if not count or place is None:
+            return None
+        divisor = prod(each.divisor for each in scalings)
+        divided = scalings[-1].place if scalings else None
+        return _Weight(1 / (count * divisor), count, divisor, divided, place, at)
+
+    def _count(self, index: int, backward_id: int) -> float | None:
+        """Return the number of elements that an op's result is the mean of, None if it is none."""
+        graph, name = self._graph, self._graph.op_names[index]
+        divisors = self._divisors.get(backward_id, {})
+        if name in _DIVIDES:
+            keys = graph.inputs_memory[index][1:]
+            return divisors.get(keys[0]) if keys and graph.producers(index)[1] != NO_OP else None
+        if name not in _MEANS or self._numbers(index).get("reduction", 1) != 1:
+            return None
+        made = [divisors[key] for key in map(graph.memory, graph.outputs[index]) if key in divisors]
+        if made:
+            return made[0]
+        shapes = graph.analysis.tensors
+        sizes = [prod(shapes[each].shape) for each in (graph.inputs[index][0],
+                                                      graph.outputs[index][0])]  # fmt: skip
+        return sizes[0] if sizes[1] == 1 and name not in _WEIGHTED else None
+
+    def unequal_weights(self) -> Iterator[Fact]:
+        """Yield a fact for each line whose means weigh elements unlike in the sum of a step."""
+        groups: dict[SourceLocation, dict[int, list[list[_Weight]]]] = defaultdict(dict)
+        known: dict[int, _Weight | None] = {}
+        for leaf, life in self._lives.items():
+            windows = []
+            for window in life.windows:
+                backwards = dict.fromkeys(part.backward_id for part in window)
+                for each in backwards:
+                    if each not in known:
+                        known[each] = self._weight(each)
+                weights = [one for each in backwards if (one := known[each]) is not None]
+                if len(weights) == len(backwards) > 1:
+                    windows.append(weights)
+            uneven = [weights for weights in windows if _is_uneven(weights)]
+            if not uneven:  # each step by itself is even
+                uneven = [steps] if _is_uneven(steps := _of_steps(windows)) else []
+            if _is_meant_to_be_even(uneven, windows):
+                groups[uneven[0][0].place][leaf] = uneven
+        for place, found in groups.items():
+            yield self._unequal(place, set(found), next(iter(found.values()))[0])
+
+    def _unequal(self, place: SourceLocation, leaves: set[int], weights: list[_Weight]) -> Fact:
+        share = self._graph.share(leaves)
+        values = [abs(each.value) for each in weights]
+        times = max(values) / min(values)
+        by_count = len({each.elements for each in weights}) > 1
+        divided = None if by_count else weights[0].divided
+        numbers = [each.elements if by_count else each.divisor for each in weights]
+        listed = join_names([f"{each:g}" for each in numbers])
+        losses = f"means of {listed} elements" if by_count else f"losses divided by {listed}"
+        return Fact(
+            slug="accumulation-uneven",
+            mechanism="mix",
+            culprit=divided or place,
+            effect=f"gradients of {losses} are added up: an element of one counts {times:.2g} "
+            f"times as much as of another; {plural(len(leaves), 'parameter')} ({percent(share)} of "
+            "the elements)",
+            weight=weight("unequal weights", share),
+            explanation=[
+                "Each loss is a mean, which is computed here:",
+                place,
+                "It is divided here:" if divided is not None else None,
+                divided,
+                f"The gradients that are added up are of {losses}, so that the elements of these "
+                "losses do not weigh alike, as they would in one large batch.",
+            ],
+            parameters=tuple(sorted(leaves)),
+            share=share,
+            events=tuple(self._graph.op_seqs[each.op] for each in weights[:2]),
+            fix="# add up sums, and divide by the number of elements of the whole step"
+            if by_count
+            else "# divide all losses of a step by the same number",
+        )
 
     def _divided(self, place: SourceLocation, divisor: float, usual: int, leaves: set[int]) -> Fact:
         share = self._graph.share(leaves)
@@ -218,13 +333,36 @@ class _Scales:
         )
 
 
+def _of_steps(windows: list[list[_Weight]]) -> list[_Weight]:
+    """Return the first weight of each step, of steps with as many losses."""
+    usual = len(windows[0]) if windows else 0
+    same = all(len(weights) == usual for weights in windows)
+    return [weights[0] for weights in windows] if same and usual > 1 else []
+
+
+def _is_meant_to_be_even(uneven: list[list[_Weight]], windows: list[list[_Weight]]) -> bool:
+    """Return whether the losses of a step weigh unlike by a number, or again and again.
+
+    A single batch of fewer elements may be the rest of the data.
+    """
+    usual = len(uneven) >= _WINDOWS and 2 * len(uneven) > len(windows)
+    return usual or any(len({each.elements for each in weights}) == 1 for weights in uneven)
+
+
+def _is_uneven(weights: Sequence[_Weight]) -> bool:
+    """Return whether the same lines computed some losses, and their elements weigh unlike."""
+    values = [abs(each.value) for each in weights]
+    same = len({each.place for each in weights}) == 1
+    return same and len(values) > 1 and min(values) > 0 and max(values) > _UNEVEN * min(values)
+
+
 def _pairs(
     scalings: list[_Scaling], later: list[_Scaling]
 ) -> Iterator[tuple[SourceLocation, SourceLocation, float]]:
     """Yield pairs of lines that scale by the same number, the second among the later ones."""
     for place, one in enumerate(scalings):
         for other in scalings[place + 1 :]:
-            if other in later and one.divisor == other.divisor and one.place != other.place:
+            if other in later and one.divisor == other.divisor != 1 and one.place != other.place:
                 yield one.place, other.place, one.divisor
 
 

@@ -11,7 +11,7 @@ from autogradviz.causes.storing_statements import stored_at, stores_without_grap
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact
-from autogradviz.events import TensorsAlive
+from autogradviz.events import ModuleEntered, TensorsAlive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,22 +37,24 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
     ends = graph.analysis.steps.ends
     if not alive or len(ends) <= _STEPS:
         return
-    groups: dict[int | None, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    modules = dict(graph.analysis.log.fields(ModuleEntered, "call_id", "module_id"))
+    by_module: dict[tuple[SourceLocation, int | None], dict[int, list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for index in _creators(graph, alive, numbers=numbers):
         step = bisect_right(ends, graph.op_seqs[index])
-        if step < len(ends) - 1:
-            groups[graph.stacks[index]][step].append(index)
-    merged: dict[SourceLocation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for stack_id, steps in groups.items():
-        place = graph.analysis.location(stack_id)
-        if place is not None and graph.analysis.user_stack(stack_id):
-            for step, found in steps.items():
-                merged[place][step] += found
-    for place, steps in merged.items():
-        if len(steps) >= _STEPS:
-            fact, is_log = _fact(graph, place, steps)
-            if numbers or not is_log:
-                yield fact
+        place = graph.analysis.location(graph.stacks[index])
+        if step < len(ends) - 1 and place and graph.analysis.user_stack(graph.stacks[index]):
+            by_module[place, modules.get(graph.call_ids[index])][step].append(index)
+    groups: dict[SourceLocation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for (place, _), steps in by_module.items():
+        # A module that keeps a tensor of one step has a buffer, as DistributedDataParallel.
+        for step, found in steps.items() if len(steps) >= _STEPS else ():
+            groups[place][step] += found
+    for place, steps in groups.items():
+        fact, is_log = _fact(graph, place, steps)
+        if numbers or not is_log:
+            yield fact
 
 
 def _creators(graph: CausalGraph, alive: set[int], *, numbers: bool) -> Iterator[int]:

@@ -311,9 +311,10 @@ def _pairs(graph: CausalGraph, ops: list[int]) -> _Words:
 
 def _is_constant(graph: CausalGraph, index: int) -> bool:
     """Return whether an op normalizes over a dimension of one element: 1, or log 1."""
-    dim = graph.analysis.arguments_of(graph.op_seqs[index]).get("dim")
-    if not isinstance(dim, int):
+    given = graph.analysis.numbers_of(graph.op_seqs[index])
+    if "dim" not in given or graph.op_names[index] not in _NORMALIZING:
         return False
+    dim = int(given["dim"])
     made = graph.outputs[index][0]
     shape = graph.analysis.tensors[made].shape
     if not (-len(shape) <= dim < len(shape) and shape[dim] == 1 and prod(shape) > 0):

@@ -6,9 +6,12 @@ import ast
 import math
 import re
 from collections import defaultdict
+from math import inf, prod
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
+from autogradviz.causes.value_ranges import Ranges
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -54,10 +57,23 @@ _VALUE: Final = {
     "expm1": "it overflows above 88 in float32",
     "atanh": "it is infinite at 1 and -1",
     "logit": "it is infinite at 0 and 1",
+    "_softmax": "a row in which every entry is minus infinity gives NaN",
 }
 _SINGULAR: Final = {**_DERIVATIVE, **_VALUE}
+_SAFE_ABOVE: Final = {
+    **dict.fromkeys(
+        ("sqrt", "norm", "pow", "rsqrt", "log", "log2", "log10", "reciprocal", "div"), 0.0
+    ),
+    "log1p": -1.0,
+}
+"""Ops that are finite, with their derivatives, if the last operand is above a number."""
+_SPREADS: Final = frozenset({"std", "var", "std_mean", "var_mean"})
+_MEANS: Final = frozenset({"mean", "nll_loss_forward", "mse_loss", "l1_loss", "smooth_l1_loss"})
+_ADDS_MASK: Final = 3  # ops between a number that is minus infinity and a softmax
 _AT_MOST: Final = 4
 _OVERFLOWING: Final = frozenset({"mul", "exp", "pow", "prod", "cumprod"})
+_EXP_OVERFLOWS: Final = 88.0  # in float32
+_PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
 _LARGE: Final = 1e10  # a factor that makes overflow in float32 probable
 _SAYS_SO: Final = re.compile(r"\b(nan|inf|infinite|non-?finite)\b", re.IGNORECASE)
 
@@ -86,19 +102,24 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         ops: Iterable[int] = range(len(graph.phases))
     else:
         ops = sorted(graph.value_slice) if in_forward else graph.slice_ops
-    for index in _candidates(graph, set() if refused else good, ops):
+    shown = _Shown(graph)
+    surely = [index for index in graph.value_slice if shown.is_nan(index)]
+    for index in surely or _candidates(graph, shown, set() if refused else good, ops):
         place = graph.analysis.location(graph.stacks[index])
         if place is not None and graph.analysis.user_stack(graph.stacks[index]):
             groups.setdefault(place, []).append(index)
-    dangers = {place: _danger(graph, ops, place, in_forward) for place, ops in groups.items()}
+    dangers = {
+        place: _danger(graph, shown, ops, place, in_forward) for place, ops in groups.items()
+    }
     for place in sorted(groups, key=lambda each: -dangers[each])[:_AT_MOST]:
         found = groups[place]
         name = max((graph.op_names[i] for i in found), key=lambda n: n in _SINGULAR)
-        why = _SINGULAR.get(name, "it may overflow")
+        why = shown.why(found[0]) if surely else _SINGULAR.get(name, "it may overflow")
+        gave = "gives NaN" if surely else "may have given the first NaN or infinity"
         yield Fact(
             mechanism="value",
             culprit=place,
-            effect=f"{name} may have given the first NaN or infinity: {why}",
+            effect=f"{name} {gave}: {why}",
             weight=weight("NaN that raised" if refused else "NaN", dangers[place]),
             explanation=[
                 f"Of the values that were read, {plural(len(bad), 'gradient')} and the losses of "
@@ -120,13 +141,79 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         )
 
 
-def _candidates(graph: CausalGraph, good: set[int], ops: Iterable[int]) -> list[int]:
+class _Shown:
+    """Facts about results that follow from shapes, numbers and the ranges of operands."""
+
+    def __init__(self, graph: CausalGraph) -> None:
+        self._graph = graph
+        self._ranges = Ranges(graph)
+
+    def _reduced(self, index: int) -> int | None:
+        """Return the number of input elements that an op reduces to each of its result."""
+        tensors, graph = self._graph.analysis.tensors, self._graph
+        if not graph.inputs[index] or not graph.outputs[index]:
+            return None
+        given, made = (
+            prod(tensors[each].shape) for each in (graph.inputs[index][0], graph.outputs[index][0])
+        )
+        return given // made if made else None
+
+    def is_nan(self, index: int) -> bool:
+        """Return whether a result is NaN whatever the values are: its op needs more elements."""
+        name = self._graph.op_names[index]
+        if name not in _SPREADS and name not in _MEANS:
+            return False
+        numbers, count = self._ranges.numbers(index), self._reduced(index)
+        if name in _MEANS:
+            return count == 0 and numbers.get("reduction", 1) == 1
+        return count is not None and count <= numbers.get("correction", 1)
+
+    def why(self, index: int) -> str:
+        """Return the reason for which a result is NaN whatever the values are."""
+        name, count = self._graph.op_names[index], self._reduced(index)
+        if name in _MEANS:
+            return "it is a mean of no element"
+        return f"of {plural(count or 0, 'element')} it divides by 0; correction=0 divides by 1"
+
+    def is_harmless(self, index: int) -> bool:
+        """Return whether its operand keeps an op from where it or its derivative is singular."""
+        graph, name = self._graph, self._graph.op_names[index]
+        numbers = self._ranges.numbers(index)
+        if name == "_softmax":
+            return not self._is_masked(index)
+        exponent = numbers.get("exponent", 0.5) if name == "pow" else 0.5
+        if exponent == int(exponent) and exponent > 0:
+            return True
+        if not graph.inputs[index]:
+            return False
+        low, high = self._ranges.of_input(index, len(graph.inputs[index]) - 1)
+        if name == "exp":
+            return high <= _EXP_OVERFLOWS
+        return low > _SAFE_ABOVE.get(name, inf)
+
+    def _is_masked(self, index: int) -> bool:
+        """Return whether a number that is minus infinity was put into an op's input."""
+        graph, at = self._graph, [index]
+        for _ in range(_ADDS_MASK):
+            at = [
+                made
+                for each in at
+                for made in graph.producers(each)
+                if made != NO_OP and graph.op_names[made] not in _PRODUCTS
+            ]
+            if any(-inf in self._ranges.numbers(each).values() for each in at):
+                return True
+        return False
+
+
+def _candidates(graph: CausalGraph, shown: _Shown, good: set[int], ops: Iterable[int]) -> list[int]:
     """Return the ops that may have given it: those whose nodes lead to no finite gradient.
 
     Of a value that is not finite in the forward, gradients of everything before are not finite too.
 
     Args:
         graph: the graph.
+        shown: what shapes and ranges say about them.
         good: the leaves whose gradients are finite.
         ops: the ops to choose from. In the forward, also one without a node may give it.
     """
@@ -142,16 +229,16 @@ def _candidates(graph: CausalGraph, good: set[int], ops: Iterable[int]) -> list[
                 blocked.add(node)
                 waiting.append(node)
     dangerous = _SINGULAR.keys() | _OVERFLOWING
-    ops = [index for index in ops if graph.phases[index] == "forward"]
-    return [
-        index
-        for index in ops
-        if graph.op_names[index] in dangerous and graph.node_of_op.get(index) not in blocked
-    ] or [index for index in ops if graph.op_names[index] in _SINGULAR]
+    ops = [i for i in ops if graph.phases[i] == "forward" and graph.op_names[i] in dangerous]
+    ops = [index for index in ops if not shown.is_harmless(index)]
+    return [index for index in ops if graph.node_of_op.get(index) not in blocked] or [
+        index for index in ops if graph.op_names[index] in _SINGULAR
+    ]
 
 
 def _danger(
     graph: CausalGraph,
+    shown: _Shown,
     ops: list[int],
     place: SourceLocation,
     in_forward: bool,  # noqa: FBT001
@@ -162,9 +249,8 @@ def _danger(
         graph.op_names[index]
         for index in ops
         if not (graph.op_names[index] == "div" and len(graph.inputs[index]) == 1)
+        if not shown.is_harmless(index)
     }
-    if constants.whole_power:
-        names.discard("pow")
     by_value, by_derivative = names & _VALUE.keys(), names & _DERIVATIVE.keys()
     rank = 2.0 if by_value or (by_derivative and not in_forward) else 1.0 if by_derivative else 0.0
     if rank and constants.small_term:
@@ -177,7 +263,7 @@ class _Constants:
     """Properties of a statement that its numbers show."""
 
     def __init__(self, place: SourceLocation) -> None:
-        self.large_factor = self.zero_factor = self.small_term = self.whole_power = False
+        self.large_factor = self.zero_factor = self.small_term = False
         for statement in source.simple_statements(place):
             for node in ast.walk(statement):
                 if isinstance(node, ast.BinOp):
@@ -192,9 +278,7 @@ class _Constants:
         value = getattr(side, "value", None) if isinstance(side, ast.Constant) else None
         if not isinstance(value, int | float):
             return
-        if isinstance(op, ast.Pow):
-            self.whole_power |= value == int(value) and value > 0
-        elif isinstance(op, ast.Mult | ast.Div):
+        if isinstance(op, ast.Mult | ast.Div):
             size = abs(value)
             self.large_factor |= size >= _LARGE or 0 < size <= 1 / _LARGE
             self.zero_factor |= size == 0

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 _FIX: Final = "# let the factor depend on what is trained, or start it from other values than zero"
 
 
+_RECTIFIERS: Final = frozenset({"relu", "threshold", "clamp_min", "hardtanh"})
+_BIASES: Final = {"addmm": 0, "baddbmm": 0, "convolution": 2, "linear": 2}
+"""The position of the bias among the inputs of products."""
+_NEXT_OPS: Final = 12  # after a rectifier, in which its result is multiplied
+
+
 def find_zero_gradients(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield a fact for each zero factor, or one if all trained parameters get zero gradients."""
     search = _Zeros(graph, evidence)
@@ -57,6 +63,10 @@ def find_zero_gradients(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact
     for place, pairs in search.products().items() if not groups else ():
         yield _of_product(graph, place, pairs)
         groups[place] = []
+    dead = search.dead_unit() if not groups else None
+    if dead is not None:
+        yield _of_unit(graph, *dead)
+        return
     if groups or not search.is_everything:
         return
     if not any(cut.kind == "zero" for cut in gradient_cuts(evidence)):
@@ -155,6 +165,41 @@ class _Zeros:
             if other is not None and place is not None:
                 found[place] |= direct | other
         return found
+
+    def dead_unit(self) -> tuple[SourceLocation, int, set[int]] | None:
+        """Return the last op whose results must be zeros, with its line and these parameters.
+
+        An op as ReLU gives zeros, and passes them on in backward: the parameters before it get
+        zeros, and so do those that its result is multiplied with. What is added to that does not.
+        """
+        graph = self._graph
+        for index in reversed(graph.slice_ops):
+            if graph.op_names[index].removesuffix("_") not in _RECTIFIERS:
+                continue
+            before = graph.reached_leaves(graph.node_of_op[index])
+            if not before or not before <= self.leaves:
+                continue
+            weights, biases = self._multiplied(index)
+            place = graph.analysis.location(graph.stacks[index])
+            is_dead = weights and weights <= self.leaves and biases - self.leaves
+            if is_dead and place is not None:
+                return place, index, before | weights
+        return None
+
+    def _multiplied(self, index: int) -> tuple[set[int], set[int]]:
+        """Return the parameters that an op's result is multiplied with, and those added to that."""
+        graph = self._graph
+        made = {graph.memory(each) for each in graph.outputs[index]}
+        weights: set[int] = set()
+        biases: set[int] = set()
+        for later in range(index + 1, min(index + 1 + _NEXT_OPS, len(graph.inputs))):
+            keys = graph.inputs_memory[later]
+            at = _BIASES.get(graph.op_names[later])
+            if at is not None and len(keys) > at and made & set(keys):
+                leaves = [graph.parameter_memory.get(key) for key in keys]
+                biases |= {each for each in leaves[at : at + 1] if each is not None}
+                weights |= {e for n, e in enumerate(leaves) if n != at and e is not None}
+        return weights, biases
 
     def _gives_zeros(self, index: int) -> bool:
         """Return whether each result of an op is zero, and has elements."""
@@ -281,6 +326,24 @@ def _of_product(graph: CausalGraph, place: SourceLocation, leaves: set[int]) -> 
         ],
         events=tuple(max(graph.got_gradient[each]) for each in sorted(leaves)[:2]),
         fix="# start one of the factors from other values than zero: torch.nn.init.normal_(...)",
+    )
+
+
+def _of_unit(graph: CausalGraph, place: SourceLocation, index: int, leaves: set[int]) -> Fact:
+    name = graph.op_names[index].removesuffix("_")
+    return _of_line(
+        graph,
+        place,
+        leaves,
+        explanation=[
+            f"The result of {name} is zero in each entry here:",
+            place,
+            "The gradients of the parameters before it are exactly zero, and so is that of the "
+            "parameter that its result is multiplied with; later parameters have others. Its "
+            "input is below zero for the whole batch, so no step changes that.",
+        ],
+        events=(graph.op_seqs[index],),
+        fix="# a smaller learning rate, other initial values or a bias of 0; or LeakyReLU",
     )
 
 

@@ -12,6 +12,8 @@ from autogradviz.events import BackwardStarted, CellSeen, Event, FrameSeen, Stac
 from autogradviz.support.source import source_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from autogradviz.event_log.log import Log
 
 
@@ -71,6 +73,27 @@ def line_of_file(
     if text is None:
         text = source_line(filename, lineno).strip()
     return SourceLocation(filename=filename, lineno=lineno, function=function, text=text, cell=cell)
+
+
+def where_stacks_part(
+    one: Sequence[SourceLocation], other: Sequence[SourceLocation]
+) -> tuple[SourceLocation, SourceLocation] | None:
+    """Return the lines of the innermost function that two stacks have in common, None if of none.
+
+    The lines of the functions around it are the same, so both lines probably ran in one call.
+
+    Args:
+        one: lines, outermost first.
+        other: those of the other stack.
+    """
+    found = None
+    for pair in zip(one, other, strict=False):
+        if (pair[0].filename, pair[0].function) != (pair[1].filename, pair[1].function):
+            break
+        found = pair
+        if pair[0].lineno != pair[1].lineno:
+            break
+    return found
 
 
 class Locations:

@@ -32,6 +32,7 @@ from autogradviz.events.backward import GradientBuffersOffered as GradientBuffer
 from autogradviz.events.backward import GradientFound as GradientFound
 from autogradviz.events.backward import LeafGradientRead as LeafGradientRead
 from autogradviz.events.backward import LocalGradientNormRead as LocalGradientNormRead
+from autogradviz.events.backward import LossDivisorRead as LossDivisorRead
 from autogradviz.events.backward import LossRead as LossRead
 from autogradviz.events.backward import NodeFinished as NodeFinished
 from autogradviz.events.backward import NodeSeen as NodeSeen

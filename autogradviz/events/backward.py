@@ -161,6 +161,19 @@ class LossRead(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossDivisorRead(Event):
+    """A number that the loss of a backward was divided by was read, such as ``mask.sum()``.
+
+    Or the weight of the targets that a cross entropy is the mean of. Only numbers on the CPU.
+    """
+
+    backward_id: BackwardId
+    tensor_id: TensorId  # the divisor
+    divisor: float
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepNormRead(Event):
     """The norm of the gradient in a leaf's ``.grad`` was read when a step ended.
 

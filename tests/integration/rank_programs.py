@@ -319,7 +319,11 @@ def run(name):
 
 
 def local_part(tensor):
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    if not hasattr(tensor, "to_local"):
+        return tensor
+    # A term of a sum over ranks is no part of the tensor: its norm would be wrong.
+    placements = [Replicate() if each.is_partial() else each for each in tensor.placements]
+    return tensor.redistribute(placements=placements).to_local()
 
 
 def run_recorded(name, recording, folder):

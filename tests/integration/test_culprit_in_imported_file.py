@@ -114,3 +114,98 @@ def test_imports_of_an_installed_package_are_not_followed(tmp_path):
     ran = [str(tmp_path / "train.py"), str(package / "net.py")]
     assert with_imported(ran) == (*ran, str(tmp_path / "near.py"))
     assert with_imported(ran[1:]) == (ran[1], str(package / "inner.py"))
+
+
+KEEPER = """
+class Keeper:
+    def __init__(self):
+        self.state = None
+
+    def take(self):
+        return self.state
+
+    def add(self, state):
+        hidden, cell = state
+        self.state = hidden.detach(), cell
+"""
+CHUNKS = """
+import torch
+from torch import nn
+from keeps_a_state import Keeper
+
+def run():
+    lstm, keeper = nn.LSTM(3, 4), Keeper()
+    for _ in range(2):
+        out, state = lstm(torch.rand(5, 2, 3), keeper.take())
+        keeper.add(state)
+        out.sum().backward()
+"""
+
+
+def test_state_that_a_class_of_another_file_stores_is_named_there(tmp_path, monkeypatch):
+    (tmp_path / "keeps_a_state.py").write_text(KEEPER)
+    (tmp_path / "trains_in_chunks.py").write_text(CHUNKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = __import__("trains_in_chunks")
+    try:
+        with pytest.raises(RuntimeError, match="a second time"), autogradviz.record() as trace:
+            module.run()
+    finally:
+        for name in ("trains_in_chunks", "keeps_a_state"):
+            sys.modules.pop(name, None)
+    finding = trace.diagnose()[0]
+    assert finding.culprit.filename == str(tmp_path / "keeps_a_state.py")
+    assert finding.culprit.text == "self.state = hidden.detach(), cell"
+
+
+NETS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x).tanh())
+
+    def new_head(self):
+        self.head = nn.Linear(4, 2)
+"""
+TUNES = """
+import torch
+from nets_with_heads import Net
+
+class Tuner:
+    def __init__(self):
+        self.net = Net()
+        self.optimizer = self.make_optimizer()
+        self.net.new_head()
+
+    def make_optimizer(self):
+        return torch.optim.SGD(list(self.net.parameters()), lr=0.1)
+
+def run():
+    tuner = Tuner()
+    for _ in range(3):
+        tuner.optimizer.zero_grad()
+        tuner.net(torch.rand(4, 3)).square().mean().backward()
+        tuner.optimizer.step()
+"""
+
+
+def test_a_method_that_replaces_parameters_of_an_optimizer_is_named_where_it_is_called(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "nets_with_heads.py").write_text(NETS)
+    (tmp_path / "tunes_a_head.py").write_text(TUNES)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = __import__("tunes_a_head")
+    try:
+        with autogradviz.record() as trace:
+            module.run()
+    finally:
+        for name in ("tunes_a_head", "nets_with_heads"):
+            sys.modules.pop(name, None)
+    (finding,) = trace.diagnose()
+    assert (finding.slug, finding.culprit.text) == ("parameter-not-updated", "self.net.new_head()")

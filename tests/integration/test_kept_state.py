@@ -517,3 +517,31 @@ def test_a_gan_that_retains_the_shared_graph_is_not_accused():
     trace, raised = recorded(lambda: gan(retain=True))
     assert raised is None
     assert [each for each in trace.diagnose() if each.confidence != "hint"] == []
+
+
+class WithBuffer(nn.Module):
+    """Allocates a buffer in its second call, as DistributedDataParallel does."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.calls, self.buffer = 0, None
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 2:
+            self.buffer = torch.empty(64)
+        return self.inner(x)
+
+
+def test_a_buffer_of_each_of_several_modules_is_not_kept_by_steps():
+    nets = [WithBuffer() for _ in range(3)]
+    with autogradviz.record() as trace:
+        for net in nets:
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                net(torch.rand(2, 4)).mean().backward()
+                optimizer.step()
+    assert [each.slug for each in trace.diagnose()] == []
+    assert trace.audit().of("keep") == ()

@@ -148,3 +148,17 @@ def test_a_loss_of_data_alone_is_not_certain():
     with contextlib.suppress(RuntimeError), autogradviz.record() as trace:
         program()
     assert [each.confidence for each in trace.diagnose() if each.confidence == "certain"] == []
+
+
+def gradient_of(function, x, keep_graph=False):
+    return torch.autograd.grad(function(x).sum(), x, create_graph=keep_graph)[0]
+
+
+def test_a_caller_that_leaves_an_argument_out_is_named():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.rand(2, 3, requires_grad=True)
+    with pytest.raises(RuntimeError), autogradviz.record(net) as trace:
+        score = gradient_of(net, x)
+        score.square().sum().backward()
+    finding = trace.diagnose()[0]
+    assert (finding.slug, finding.culprit.text) == ("graph-lost", "score = gradient_of(net, x)")

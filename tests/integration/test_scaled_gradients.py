@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import autogradviz
+from autogradviz.events import LossDivisorRead
 
 SLUGS = {
     "accumulation-divisor", "gradient-scaled-twice", "clip-while-accumulating",
@@ -204,3 +205,109 @@ CORRECT = [
 @pytest.mark.parametrize("work", CORRECT)
 def test_correct_accumulation_has_no_finding(work):
     assert found(work) == []
+
+
+# --- weights of the losses of one step ----------------------------------------------------------
+
+
+COUNTS = (4, 12)
+
+
+def accumulated(loss_of, **options):
+    """Return slug and line of what is found if each step uses the gradients of two losses."""
+    torch.manual_seed(0)
+    net = nn.Linear(3, 5)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with autogradviz.record(net, **options) as trace:
+        for _ in range(3):
+            for part in range(2):
+                loss = loss_of(net, part)
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return [(each.slug, each.culprit.text) for each in trace.diagnose()]
+
+
+def labels(count):
+    found = torch.arange(12) % 5
+    found[count:] = -100
+    return found
+
+
+def mean_of_targets(net, part):
+    return nn.functional.cross_entropy(net(torch.randn(12, 3)), labels(COUNTS[part])) / 2
+
+
+def mean_of_a_mask(net, part):
+    mask = torch.arange(12) < COUNTS[part]
+    loss = net(torch.randn(12, 3)).square().sum(1)
+    loss = (loss * mask).sum() / mask.sum()
+    return loss / 2
+
+
+def mean_of_rows(net, part):
+    return net(torch.randn(COUNTS[part], 3)).square().mean() / 2
+
+
+def other_divisor_in_a_step(net, part):
+    return net(torch.randn(12, 3)).square().mean() / (2 + part)
+
+
+@pytest.mark.parametrize("engine", [None, "python"])
+@pytest.mark.parametrize(
+    ("loss_of", "line"),
+    [
+        (mean_of_targets, "return nn.functional.cross_entropy(net(torch.randn(12, 3)), "
+         "labels(COUNTS[part])) / 2"),
+        (mean_of_a_mask, "loss = (loss * mask).sum() / mask.sum()"),
+        (mean_of_rows, "return net(torch.randn(COUNTS[part], 3)).square().mean() / 2"),
+        (other_divisor_in_a_step, "return net(torch.randn(12, 3)).square().mean() / (2 + part)"),
+    ],
+)  # fmt: skip
+def test_losses_of_a_step_whose_elements_weigh_unlike_are_reported(loss_of, line, engine):
+    options = {} if engine is None else {"engine": engine}
+    assert accumulated(loss_of, **options) == [("accumulation-uneven", line)]
+
+
+def test_steps_whose_losses_are_divided_by_other_numbers_are_reported():
+    batches = iter(range(6))
+
+    def loss_of(net, part):
+        loss = net(torch.randn(12, 3)).square().mean()
+        return loss / (2 if next(batches) < 4 else 1)
+
+    expected = "return loss / (2 if next(batches) < 4 else 1)"
+    assert accumulated(loss_of) == [("accumulation-uneven", expected)]
+
+
+def same_number_of_targets(net, part):
+    return nn.functional.cross_entropy(net(torch.randn(12, 3)), labels(7)) / 2
+
+
+def weighed_by_their_number(net, part):
+    loss = nn.functional.cross_entropy(net(torch.randn(12, 3)), labels(COUNTS[part]))
+    return loss * COUNTS[part] / sum(COUNTS)
+
+
+def sums(net, part):
+    loss = nn.functional.cross_entropy(
+        net(torch.randn(12, 3)), labels(COUNTS[part]), reduction="sum"
+    )
+    return loss / sum(COUNTS)
+
+
+@pytest.mark.parametrize("loss_of", [same_number_of_targets, weighed_by_their_number, sums])
+def test_losses_of_a_step_whose_elements_weigh_alike_are_not_reported(loss_of):
+    assert accumulated(loss_of) == []
+
+
+def test_what_a_loss_was_divided_by_is_recorded():
+    net = nn.Linear(3, 5)
+    with autogradviz.record(net) as trace:
+        mean_of_targets(net, 0).backward()
+        loss = mean_of_a_mask(net, 1)
+        loss.backward(retain_graph=True)
+        loss.backward()
+    read = trace.analysis.log.of(LossDivisorRead)
+    divisors = [(each.backward_id, each.divisor) for each in read]
+    assert divisors == [(0, 2), (0, 4), (1, 2), (1, 12), (2, 2), (2, 12)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -108,7 +110,8 @@ def test_parameters_of_which_one_starts_from_zero_get_no_finding_without_norms(o
 def test_a_dead_unit_is_no_product_of_zero_parameters():
     model = dead_relu()
     nn.init.zeros_(model[2].weight)
-    assert found(trained(model, squared)) == []
+    (finding,) = trained(model, squared).diagnose()
+    assert "The result of relu is zero" in finding.explanation
 
 
 def test_values_of_leaves_are_read_if_their_gradient_is_zero_at_the_end():
@@ -145,11 +148,10 @@ def test_the_line_that_makes_the_factor_is_named(loss, line):
     assert [each for each, _ in found(trained(nn.Linear(4, 2), loss, norms=True))] == [line]
 
 
-def test_without_norms_of_ops_only_gradients_that_are_all_zero_are_named():
+def test_without_norms_of_ops_gradients_that_are_all_zero_are_named_at_the_loss():
     [(line, title)] = found(trained(nn.Linear(4, 2), of_empty_mask))
     assert line == "return (model(X) * mask).sum()"
     assert title == "all 2 parameters that got a gradient got exactly zero"
-    assert found(trained(dead_relu(), squared)) == []
 
 
 def test_parameters_that_are_zero_and_multiplied_are_named_without_norms_of_ops():
@@ -189,3 +191,38 @@ def test_gradients_that_were_cleared_in_place_are_not_zero_gradients(norms):
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
     assert found(trace) == []
+
+
+class Units(nn.Module):
+    def __init__(self, product):
+        super().__init__()
+        make = nn.Linear if product == "linear" else partial(nn.Conv1d, kernel_size=1)
+        self.first, self.second = make(3, 4), make(4, 2)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        hidden = hidden.relu()  # <-- dead
+        return self.second(hidden)
+
+
+@pytest.mark.parametrize("product", ["linear", "convolution"])
+def test_dead_units_are_found_without_norms_of_values(product):
+    net = Units(product)
+    with torch.no_grad():
+        net.first.bias.fill_(-100)
+    with autogradviz.record(net) as trace:
+        for _ in range(2):
+            net(torch.rand(5, 3) if product == "linear" else torch.rand(5, 3, 6)).sum().backward()
+    (finding,) = trace.diagnose()
+    assert (finding.slug, finding.confidence) == ("gradient-all-zero", "hint")
+    assert finding.culprit.text == "hidden = hidden.relu()  # <-- dead"
+    assert finding.title.endswith("exactly zero: first.weight, first.bias, second.weight")
+
+
+def test_a_loss_that_is_multiplied_by_zero_has_no_dead_units():
+    net, other = Units("linear"), nn.Linear(3, 2)
+    both = nn.ModuleList([net, other])
+    with autogradviz.record(both) as trace:
+        x = torch.rand(5, 3)
+        (other(x).sum() + 0 * net(x).sum()).backward()
+    assert "relu" not in "".join(each.explanation for each in trace.diagnose())

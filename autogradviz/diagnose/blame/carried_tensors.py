@@ -10,6 +10,7 @@ from autogradviz.diagnose.evidence.earlier_graph import Reuse, find_reuse
 from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import Assignments, function_of
+from autogradviz.event_log.stacks import where_stacks_part
 from autogradviz.events import FrameSeen
 
 if TYPE_CHECKING:
@@ -45,9 +46,13 @@ class CarriedGraph(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """True if the tensor was recorded on both sides, and only one line can have carried it."""
+        """True if the tensor was recorded on both sides, and only one line can have carried it.
+
+        And if each step makes it: one that is made once could also be made again, or its graph be
+        kept.
+        """
         known = self.carrier is not None and self.carrier.sure and self.idle is None
-        return self.reuse.seen and known
+        return self.reuse.seen and known and self.reuse.remade
 
     def lines(self) -> list[str | SourceLocation | None]:
         """Return paragraphs for an explanation: where it was made, taken, and kept between."""
@@ -159,45 +164,70 @@ def _idle_detach(evidence: Evidence, carrier: Carrier) -> SourceLocation | None:
 
 
 class SharedTensor(NamedTuple):
-    """A line that gave a tensor to a loss whose optimizer does not train what made the tensor."""
+    """A line that gave a tensor with its graph to one of two losses, which should go without it."""
 
     location: SourceLocation
     name: str  # "fake"
+    updated_at: SourceLocation | None  # the step between the losses; None: the first loss took it
 
     @property
     def fix(self) -> str:
         """The expression to use there."""
-        return f"{self.name}.detach()  # in the first loss, whose optimizer does not train it"
+        if self.updated_at is None:
+            return f"{self.name}.detach()  # in the first loss, whose optimizer does not train it"
+        return (
+            f"{self.name}.detach()  # if this loss shall not train what computed it; else run\n"
+            "# its backward before the step, or compute the tensor again after it"
+        )
 
     def lines(self) -> list[str | SourceLocation]:
         """Return paragraphs for an explanation."""
+        if self.updated_at is None:
+            return [
+                f"The first loss took {self.name} with its graph here, but no optimizer that "
+                "stepped after its backward has a parameter that computed it:",
+                self.location,
+            ]
         return [
-            f"The first loss took {self.name} with its graph here, but no optimizer that stepped "
-            "after its backward has a parameter that computed it:",
+            f"The second loss took {self.name} with its graph here:",
             self.location,
+            "In between, this step updated the parameters that computed it, so retain_graph=True "
+            "would give them a gradient of weights that they no longer have, or raise:",
+            self.updated_at,
         ]
 
 
 def find_shared_tensor(evidence: Evidence, reuse: Reuse) -> SharedTensor | None:
-    """Return the line that gave the tensor to the first loss, if that should be without its graph.
+    """Return the line that gave a tensor to a loss, if that should be without its graph.
 
-    As in a GAN: the loss of the discriminator trains the discriminator alone.
+    As in a GAN: the loss of the discriminator trains the discriminator alone. It is the first loss
+    if no optimizer trains what made the tensor, and the second if one did before its backward.
     """
-    reader = reuse.first_reader
+    stack = evidence.analysis.user_stack
+    reader, updated_at = reuse.first_reader, None
     if reader is None or not reuse.not_trained:
+        reader = reuse.after
+        updated_at = evidence.analysis.location(reuse.updated.stack_id) if reuse.updated else None
+        if updated_at is None:
+            return None
+    made, read = stack(reuse.before.stack_id)[::-1], stack(reader.stack_id)[::-1]
+    parted = where_stacks_part(made, read)
+    if parted is None:
         return None
-    made = evidence.analysis.user_stack(reuse.before.stack_id)[::-1]
-    read = evidence.analysis.user_stack(reader.stack_id)[::-1]
-    line = None
-    for ours, theirs in zip(made, read, strict=False):
-        if (ours.filename, ours.function) != (theirs.filename, theirs.function):
-            break
-        line = theirs
-        if ours.lineno != theirs.lineno:
-            break
+    line = parted[1]
     carrier = find_carrier(evidence, made, made, read)
     name = carrier.texts[0] if carrier is not None else "tensor"
-    return SharedTensor(line, name) if line is not None else None
+    if updated_at is not None:
+        line = _reader_of_name(evidence, made, read[read.index(line) :]) or line
+    return SharedTensor(line, name, updated_at)
+
+
+def _reader_of_name(evidence: Evidence, made: Frames, read: Frames) -> SourceLocation | None:
+    """Return the innermost of some lines that reads what the lines that made a tensor filled."""
+    file = _sources(evidence).file
+    filled = {each.target for place in made for each in file(place.filename).filled_at(place)}
+    reading = (place for place in reversed(read) if filled & file(place.filename).read_at(place))
+    return next(reading, None)
 
 
 # --- the statement that carried a tensor, and with it a graph, from one step into a later one -----

@@ -20,7 +20,11 @@ from autogradviz.diagnose.blame.gradients_lost import CREATING, NUMBERS, NumberR
 from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.assignments import names_assigned, names_read
+from autogradviz.diagnose.source.assignments import (
+    line_that_chooses,
+    names_assigned,
+    names_read,
+)
 from autogradviz.events import NO_ID, BackwardStarted, FunctionMarked
 
 if TYPE_CHECKING:
@@ -304,7 +308,8 @@ class CutSearch:
         if op.phase == "backward":
             started = graph.backward_of(index)
             if started is not None and not started.create_graph:
-                place = analysis.location(started.stack_id)
+                stack = analysis.user_stack(started.stack_id)
+                place = line_that_chooses("create_graph", stack)
                 self._add("backward", index, reader, place, stack_id=started.stack_id)
             return True
         region = self._regions.get(op.region_id) if self._lost else None

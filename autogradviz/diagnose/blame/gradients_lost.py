@@ -63,6 +63,28 @@ def gradients_cleared_at(
     )
 
 
+def clearing_of(step: SourceLocation) -> SourceLocation | None:
+    """Return the only line that clears the gradients of a step's optimizer, if there is one."""
+    owners = {
+        ast.unparse(node.func.value)
+        for statement in source.simple_statements(step)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "step"
+    }
+    found = [
+        source.location(step.filename, node.lineno, function)
+        for function, node in source.nodes(step.filename)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "zero_grad"
+        and ast.unparse(node.func.value) in owners
+    ]
+    found = [each for each in found if each.function == step.function] or found
+    return found[0] if len(found) == 1 else None
+
+
 def _clearing(filename: str) -> Iterator[tuple[int, str]]:
     """Yield line and function of the calls of ``zero_grad``, and of assignments of None to grad."""
     for lineno, function, called in source.calls(filename, ("zero_grad",)):

@@ -8,8 +8,11 @@ from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.events import OldGraphHeld
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autogradviz.analysis import Analysis, Node, Op
     from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.events import OptimizerStepped
 
 
 class Reuse(NamedTuple):
@@ -23,6 +26,7 @@ class Reuse(NamedTuple):
     repeats: bool  # it was made or taken in a step, not by two losses of one step
     first_reader: Op | None  # of the tensor, in the earlier graph
     not_trained: bool  # optimizers stepped in between, and none with what made the tensor
+    updated: OptimizerStepped | None  # wrote what made the tensor, before the later backward
 
 
 def find_reuse(
@@ -61,6 +65,8 @@ def find_reuse(
     earlier = [op for op in evidence.analysis.ops if op.seq < moment and op.phase == "forward"]
     readers = [op for op in earlier if op.seq > before.seq and storages(op.inputs) & given]
     alike = [op for op in earlier if op.location == after.location]
+    leaves = _leaves_behind(evidence, before)
+    until = started.seq if started is not None else after.seq
     remade = any(op.seq > moment and op.stack_id == before.stack_id for op in evidence.analysis.ops)
     return Reuse(
         before=before,
@@ -72,16 +78,31 @@ def find_reuse(
         or any(op.stack_id == after.stack_id for op in alike)
         or (bool(alike) and not any(op in readers for op in alike)),
         first_reader=next((op for op in readers if op.sequence_nr is not None), None),
-        not_trained=_not_trained(evidence, before, moment),
+        not_trained=_not_trained(evidence, leaves, moment),
+        updated=next(_updates(evidence, leaves, moment, until), None),
     )
 
 
-def _not_trained(evidence: Evidence, before: Op, moment: int) -> bool:
+def _leaves_behind(evidence: Evidence, op: Op) -> set[int]:
+    """Return the leaves from which an op's result was computed with a graph."""
     graph = evidence.causal_graph
-    behind = graph.reachable([] if before.node_id is None else [before.node_id])
-    leaves = {graph.leaves[node_id] for node_id in behind & graph.leaves.keys()}
-    steps = [event for event in graph.steps if event.seq > moment]
+    behind = graph.reachable([] if op.node_id is None else [op.node_id])
+    return {graph.leaves[node_id] for node_id in behind & graph.leaves.keys()}
+
+
+def _not_trained(evidence: Evidence, leaves: set[int], moment: int) -> bool:
+    steps = [event for event in evidence.causal_graph.steps if event.seq > moment]
     return bool(steps and leaves) and not any(leaves & set(step.tensor_ids) for step in steps)
+
+
+def _updates(
+    evidence: Evidence, leaves: set[int], after: int, before: int
+) -> Iterator[OptimizerStepped]:
+    """Yield the steps between two events that updated any of some leaves."""
+    graph = evidence.causal_graph
+    for step in graph.steps:
+        if after < step.seq < before and leaves & set(graph.updated_in(step)):
+            yield step
 
 
 def _count_taken(evidence: Evidence, ahead: set[int], moment: int) -> int:

@@ -67,7 +67,9 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     if carried is not None and not carried.reuse.repeats:  # two losses of one step share a tensor
         shared = find_shared_tensor(evidence, carried.reuse)
         carried = None
-    sure = first is not None and (carried is None or carried.sure)
+    # That it was freed is certain. Without a tensor that was carried, either of two lines can be
+    # changed: the first backward keeps the graph, or the second has a graph of its own.
+    sure = carried.sure if carried is not None else first is not None and first == second
     yield Draft(
         title="A second backward needs a graph that the first one freed",
         culprit=(carried.culprit if carried is not None else None)

@@ -564,8 +564,10 @@ def _replaced(evidence: Evidence, first: _Unused, creator: Op | None) -> _Hidden
             older = _creator(analysis, held)
             same = held.shape == shape and tensor_id not in got
             if same and older is not None and older.seq < creator.seq and older.seq not in before:
+                _, line = _lines(evidence, [first], [event])  # that called what replaced it
+                called = line in analysis.user_stack(creator.stack_id)
                 return _Hidden(
-                    creator.location,
+                    line if called else creator.location,
                     f"{event.optimizer_name} has another tensor of its shape, which was created "
                     "earlier and gets no gradient: this line replaced it.",
                     "optimizer = Optimizer(model.parameters())  # after the last change of the "
@@ -586,5 +588,5 @@ def _lines(
     if len(made) != 1:
         return None, None
     created = made[0]
-    found = replacements_after(created, [each.name for each in unused])
+    found = replacements_after(evidence.user_files, created, [each.name for each in unused])
     return created, found[0] if len(found) == 1 else None

@@ -38,6 +38,7 @@ from autogradviz.diagnose.text_formatting import (
     short_location,
     slot_name,
 )
+from autogradviz.event_log.stacks import where_stacks_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -191,6 +192,10 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     unrecorded = first_bump_unrecorded(analysis, saved, version)
     if not unrecorded and writes and (carried := _carried(evidence, node, writes[0])) is not None:
         return _of_earlier_step(evidence, node, saved, writes[0], carried)
+    if not unrecorded and writes:
+        early = _forward_before_step(evidence, node, writes[0])
+        if early is not None:
+            return _of_stale_forward(evidence, node, saved, writes[0], early)
     thread = thread_write(evidence) if unrecorded else None
     write = next((entry for entry in writes if entry.location is not None), None)
     write = None if thread is not None else write or next(iter(writes), None)
@@ -209,6 +214,8 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     if name := evidence.named_memory(saved.tensor):
         described = f"{name} ({described})"
     proven = write is not None and write.location is not None and not unrecorded
+    # What wrote a weight is certain; the forward that read it could be moved as well.
+    movable = write is not None and evidence.analysis.write_in_optimizer(write.seq)
     return Draft(
         title=f"{named} was written before backward needed it",
         culprit=culprit,
@@ -226,8 +233,65 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
             _more_stale(analysis, saved, write),
         ],
         fix=_fix(evidence, saved, write),
-        confidence="certain" if proven else "likely",
+        confidence="certain" if proven and not movable else "likely",
         evidence=(saved, *writes[:8], unpack, node),
+        region_id=node.region_id,
+    )
+
+
+def _forward_before_step(
+    evidence: Evidence, node: Node, write: HistoryEntry
+) -> SourceLocation | None:
+    """Return the line whose forward should run after an optimizer's step, None if there is none.
+
+    The step is where it belongs if the backward that failed also trains what its optimizer does not
+    have: with the step after it, that optimizer would use gradients of a loss of another one.
+    """
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    error = analysis.error
+    started = evidence.backward(error.backward_id) if error is not None else None
+    step = next((step for step in graph.steps if step.seq > write.seq), None)
+    if (
+        started is None
+        or step is None
+        or not analysis.write_in_optimizer(write.seq)
+        or evidence.first_backward(node) is not None  # the graph of an earlier loss
+    ):
+        return None
+    nodes = graph.reachable(started.root_ids) & graph.leaves.keys()
+    reached = {graph.leaves[node_id] for node_id in nodes} & graph.requires_grad.keys()
+    own = set(graph.updated_in(step))
+    if not (reached & own and reached - own):
+        return None
+    lines = analysis.write_stack(write.seq)[::-1]
+    stack = [line for line in lines if line.filename in evidence.user_files]
+    forward = analysis.user_stack(node.op.stack_id if node.op is not None else None)[::-1]
+    parted = where_stacks_part(forward, stack)
+    return parted[0] if parted is not None and parted[0].lineno != parted[1].lineno else None
+
+
+def _of_stale_forward(
+    evidence: Evidence, node: Node, saved: SavedTensor, write: HistoryEntry, early: SourceLocation
+) -> Draft:
+    named = evidence.named_memory(saved.tensor) or describe_tensor(saved.tensor)
+    return Draft(
+        title="Backward needs weights from before a step of another optimizer",
+        culprit=early,
+        victim=saved.location or node.location,
+        explanation=[
+            f"{node.name}{in_module(node.module)} saved {named}:",
+            saved.location or node.location,
+            "It ran here, before the step of the optimizer that has this weight:",
+            early,
+            write.location,
+            "The loss whose backward failed also trains parameters that this optimizer does not "
+            "have: its forward can run after the step. A step after its backward would use the "
+            "gradients of both losses.",
+            _more_stale(evidence.analysis, saved, write),
+        ],
+        fix=f"# after the step:\n{early.text}",
+        confidence="likely",
+        evidence=(saved, write, node),
         region_id=node.region_id,
     )
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.import_graph import imported_by
 from autogradviz.diagnose.source.python_numpy_mutating_calls import METHODS
 from autogradviz.diagnose.source.source_index import (
     functions,
@@ -24,7 +25,7 @@ from autogradviz.diagnose.source.source_index import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.analysis import SourceLocation
 
@@ -65,20 +66,25 @@ class Assignment(NamedTuple):
 
 
 class Assignments:
-    """The assignments of one file."""
+    """The assignments of one file, also to parameters of functions in files that it imports."""
 
     def __init__(self, filename: str) -> None:
         self._filename = filename
-        self._functions: dict[str, list[ast.AST]] = defaultdict(list)
-        for name, owner in source.functions(filename):
-            self._functions[name].append(owner)
+        self._functions = _functions(filename)
         self._variables = {name: _variables(owners) for name, owners in self._functions.items()}
-        self._methods = {
-            name.rpartition(".")[2]
-            for name, owners in self._functions.items()
-            if "." in name and isinstance(owners[0], _FUNCTIONS)
-        }
-        """The methods of the file's classes: a call of ``put`` may be one, and no queue's."""
+        self._callable: dict[str, list[tuple[str, str, ast.AST]]] = defaultdict(list)
+        """File, name and definition of the functions that may be called by a last name."""
+        self._methods: set[str] = set()
+        """The methods of their classes: a call of ``put`` may be one, and no queue's."""
+        self._of_files = {each: _functions(each) for each in imported_by(filename)}
+        self._of_files[filename] = self._functions
+        for file, named in self._of_files.items():
+            for name, owners in named.items():
+                if isinstance(owners[0], _FUNCTIONS):
+                    last = name.rpartition(".")[2]
+                    self._callable[last].append((file, name, owners[0]))
+                    if "." in name:
+                        self._methods.add(last)
         self._given: dict[str, frozenset[Name]] = {}
         self._given = self._names_of_getters()
         self.all = [
@@ -159,15 +165,15 @@ class Assignments:
         if not isinstance(node, ast.Call):
             return
         called = source.last_name(node.func)
-        for name, owners in self._functions.items() if called else ():
-            if name.rpartition(".")[2] == called and isinstance(owners[0], _FUNCTIONS):
-                for parameter, value in _parameters(owners[0], node):
-                    yield Name(self._filename, name, parameter), value, parameter, False, False
+        for file, name, owner in self._callable.get(called or "", ()):
+            for parameter, value in _parameters(owner, node):
+                yield Name(file, name, parameter), value, parameter, False, False
 
     def _names_of_getters(self) -> dict[str, frozenset[Name]]:
         """Return the names that functions return as they are, by the function's last name."""
         found: dict[str, frozenset[Name]] = {}
-        for function, owners in self._functions.items():
+        pairs = (pair for named in self._of_files.values() for pair in named.items())
+        for function, owners in pairs:
             returned = [
                 node.value
                 for owner in owners
@@ -221,6 +227,13 @@ class Assignments:
         owners = (each for each in (function, *_outside(function))
                   if name in self._variables.get(each, ()))  # fmt: skip
         return Name(self._filename, next(owners, ""), name)
+
+
+def _functions(filename: str) -> dict[str, list[ast.AST]]:
+    found: dict[str, list[ast.AST]] = defaultdict(list)
+    for name, owner in source.functions(filename):
+        found[name].append(owner)
+    return found
 
 
 def function_of(place: SourceLocation) -> str:
@@ -399,6 +412,30 @@ def parameters(filename: str) -> Iterator[tuple[str, list[str]]]:
         if isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef)):
             named = [each.arg for each in (*owner.args.posonlyargs, *owner.args.args)]
             yield function, named[int(named[:1] in (["self"], ["cls"])) :]
+
+
+def line_that_chooses(word: str, stack: Sequence[SourceLocation]) -> SourceLocation | None:
+    """Return the innermost line of a stack that does not only pass on a parameter of its function.
+
+    Args:
+        word: the name of an argument, "create_graph".
+        stack: lines, innermost first.
+    """
+    for place in stack:
+        given = {
+            keyword.value.id
+            for statement in source.simple_statements(place)
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call)
+            for keyword in node.keywords
+            if keyword.arg == word and isinstance(keyword.value, ast.Name)
+        }
+        named = (names for name, names in parameters(place.filename) if name == function_of(place))
+        passed_on = given & set(next(named, ()))
+        if not passed_on:
+            return place
+        word = next(iter(passed_on))
+    return stack[0] if stack else None
 
 
 def passed_as(filename: str, lineno: int, place: int, word: str) -> str:

@@ -28,13 +28,13 @@ def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
     known = dict.fromkeys(filenames)
     waiting = [name for name in known if not is_installed(name)] or list(known)
     while waiting and len(known) < MAX_FILES:
-        fresh = [found for found in _imported_by(waiting.pop(0)) if found not in known]
+        fresh = [found for found in imported_by(waiting.pop(0)) if found not in known]
         known.update(dict.fromkeys(fresh))
         waiting += fresh
     return tuple(known)
 
 
-def _imported_by(filename: str) -> tuple[str, ...]:
+def imported_by(filename: str) -> tuple[str, ...]:
     """Return the files that a file imports from its folder or its package's folder."""
     folder = Path(filename).parent
     names = [name for _, node in nodes(filename)

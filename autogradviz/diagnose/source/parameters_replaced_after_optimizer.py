@@ -45,21 +45,51 @@ def optimizer_lines(
     return [source.location(*each) for each in chosen]
 
 
+def _calls_of(files: Iterable[str], function: str) -> list[SourceLocation]:
+    """Return the lines that call a function of the user, by its last name.
+
+    ``__init__`` is called by the name of its class.
+    """
+    *_, owner, last = ["", "", *function.split(".")]
+    last = owner if last == "__init__" else last
+    return [
+        source.location(filename, node.lineno, caller)
+        for filename in files if last.isidentifier()
+        for caller, node in source.nodes(filename)
+        if isinstance(node, ast.Call) and source.last_name(node.func) == last
+    ]  # fmt: skip
+
+
 def replacements_after(
-    created: SourceLocation, parameter_names: Collection[str]
+    files: Iterable[str], created: SourceLocation, parameter_names: Collection[str]
 ) -> list[SourceLocation]:
-    """Return the later lines of a function that give a model the parameters with some names.
+    """Return the later lines that give a model the parameters with some names.
 
     They assign the parameter, a module that contains it, or an item of one, or call a function
-    that replaces parameters.
+    that replaces parameters. They are in the function that created the optimizer, else in one that
+    called this function.
     """
     parts = {part for name in parameter_names for part in name.split(".")}
-    function = created.function.replace("<module>", "")
-    return [
-        source.location(created.filename, line, function)
-        for line in sorted(set(_replacements(created.filename, function, parts)))
-        if line > created.lineno
-    ]
+    files = list(files)
+    replacing = {
+        function.rpartition(".")[2]
+        for filename in files
+        for function, _ in source.functions(filename)
+        if not function.endswith("__init__") and any(_replacements(filename, function, parts))
+    }
+    for place in (created, *_calls_of(files, created.function)):
+        function = place.function.replace("<module>", "")
+        lines = {*_replacements(place.filename, function, parts)}
+        lines |= {
+            node.lineno
+            for name, node in source.nodes(place.filename)
+            if name == function and isinstance(node, ast.Call)
+            if source.last_name(node.func) in replacing
+        }
+        later = [line for line in sorted(lines) if line > place.lineno]
+        if later:
+            return [source.location(place.filename, line, function) for line in later]
+    return []
 
 
 def _replacements(filename: str, function: str, parts: set[str]) -> Iterator[int]:

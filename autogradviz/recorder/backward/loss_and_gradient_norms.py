@@ -24,14 +24,22 @@ from autogradviz.events import (
     GradientFound,
     LeafGradientRead,
     LocalGradientNormRead,
+    LossDivisorRead,
     LossRead,
     NormRead,
     ParameterNormRead,
     RecorderLimited,
     StepNormRead,
 )
-from autogradviz.recorder.ops.values import below_autograd, is_plain, readable, sum_and_norm
+from autogradviz.recorder.ops.values import (
+    below_autograd,
+    is_plain,
+    number_of,
+    readable,
+    sum_and_norm,
+)
 from autogradviz.recorder.torch_internals.distributed import infers_shapes
+from autogradviz.recorder.torch_internals.nodes import divisors_of
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_LAYOUT,
@@ -141,6 +149,7 @@ class GradientTable:
                 number = self._read_number(root)
                 if number is not None:
                     self._add_loss((backward_id, self._intern(root), number))
+                    self._read_divisors(backward_id, root)
                     continue
             with DisableTorchFunction(), below_autograd():
                 if not readable(root):
@@ -149,6 +158,15 @@ class GradientTable:
                     is_number = root.is_cpu and not root.is_complex()
                     loss = float(root.item()) if is_number else root.clone()
                     self._add_loss((backward_id, self._intern(root), loss))
+                    self._read_divisors(backward_id, root)
+
+    def _read_divisors(self, backward_id: int, loss: torch.Tensor) -> None:
+        """Record the tensors of one number that a loss was divided by."""
+        with DisableTorchFunction(), below_autograd():
+            for each in divisors_of(loss) if is_plain(loss) else ():
+                number = number_of(each)
+                if number is not None and isfinite(number):
+                    self._session.emit(LossDivisorRead, backward_id, self._intern(each), number)
 
     def _add_loss(self, found: Loss) -> None:
         """Add a loss, to those of the step too if it is a number."""

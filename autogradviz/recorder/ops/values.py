@@ -180,6 +180,12 @@ def readable(tensor: torch.Tensor) -> bool:
     return tensor.dtype in _FLOATING and _has_bits(tensor)
 
 
+def number_of(tensor: torch.Tensor) -> float | None:
+    """Return the number in a tensor of one number on the CPU, None if it cannot be read."""
+    known = tensor.is_cpu and tensor.numel() == 1 and not tensor.is_complex() and _has_bits(tensor)
+    return float(tensor.item()) if known else None
+
+
 def _has_bits(tensor: torch.Tensor) -> bool:
     if not is_plain(tensor) or why_unreadable(tensor) or tensor.numel() == 0:
         return False

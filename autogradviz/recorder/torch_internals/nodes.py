@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-if TYPE_CHECKING:
-    import torch
-
+import torch
 
 # --- read a tensor's node, and whether it is a leaf, only if that runs no code --------------------
 #
@@ -32,6 +30,38 @@ def is_trainable_leaf(tensor: torch.Tensor) -> bool:
     if not tensor.requires_grad or (tensor._is_view() and tensor._version):
         return False
     return tensor.is_leaf
+
+
+# --- the tensors that a loss is divided by --------------------------------------------------------
+
+_PASSED: Final = frozenset(
+    {"MulBackward0", "DivBackward0", "NegBackward0", "AddBackward0", "ViewBackward0",
+     "SqueezeBackward0"}
+)  # fmt: skip
+"""Nodes between a loss and a mean of it; of a sum, the first term counts."""
+_MOST_NODES: Final = 6
+
+
+def divisors_of(loss: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors of one number that a loss was divided by, the last division first.
+
+    The one of a cross entropy is the weight of all its targets.
+    """
+    found: list[torch.Tensor] = []
+    node = safe_grad_fn(loss)
+    for _ in range(_MOST_NODES):
+        name = "" if node is None else node.name()
+        try:
+            if name.startswith("NllLoss"):
+                found.append(node._raw_saved_total_weight.data)
+            elif name == "DivBackward0" and node.next_functions[1][0] is None:
+                found.append(node._raw_saved_other.data)
+        except RuntimeError:  # an earlier backward freed the slot
+            break
+        if name not in _PASSED:
+            break
+        node = next((each for each, _ in node.next_functions if each is not None), None)
+    return [each for each in found if isinstance(each, torch.Tensor) and each.dim() == 0]
 
 
 # --- the Python function that computes the gradient of a node -------------------------------------

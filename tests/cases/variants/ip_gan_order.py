@@ -14,7 +14,7 @@ def make():
 def update(optimizer, loss, keep=False):
     optimizer.zero_grad()
     loss.backward(retain_graph=keep)  # ALSO
-    optimizer.step()  # CULPRIT
+    optimizer.step()  # ALSO
 
 
 def go(wrong):
@@ -24,7 +24,7 @@ def go(wrong):
     d_opt = torch.optim.SGD(disc.parameters(), lr=0.1)
     real, noise = torch.randn(5, 4), torch.randn(5, 3)
     fake = gen(noise)
-    score = disc(fake)  # VICTIM
+    score = disc(fake)  # CULPRIT
     d_loss = F.softplus(-disc(real)).mean() + F.softplus(disc(fake.detach())).mean()
     g_loss = F.softplus(-score).mean()
     if wrong:

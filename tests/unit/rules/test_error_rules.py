@@ -125,7 +125,8 @@ def test_first_backward_is_reported():
     (finding,) = freed()
     assert finding.slug == "graph-freed"
     assert lines(finding) == ("t.py:5", "t.py:2")
-    assert (finding.confidence, finding.nodes) == ("certain", (7,))
+    # The first could keep the graph, or the second have its own: two lines to change.
+    assert (finding.confidence, finding.nodes) == ("likely", (7,))
     assert "retain_graph=True" in finding.fix
 
 

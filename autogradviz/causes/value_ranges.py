@@ -1,0 +1,376 @@
+"""Ranges of values that follow from the ops that made them, and what cannot be meant given those.
+
+A softmax is between 0 and 1 and a square is not negative, whatever the input is. A loss that takes
+logits or log-probabilities gets something else then, and a comparison may have one result only.
+NaN is in no range, and changes no answer here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import exp, inf, log, prod
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.analysis.formatting import percent, plural
+from autogradviz.causes.weights import weight
+from autogradviz.diagnose.fact import Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
+
+Range: TypeAlias = tuple[float, float]
+
+_ANY: Final[Range] = (-inf, inf)
+_UNIT: Final[Range] = (0.0, 1.0)
+_POSITIVE: Final[Range] = (0.0, inf)
+_BY_NAME: Final[dict[str, Range]] = {
+    **dict.fromkeys(("_softmax", "_safe_softmax", "sigmoid", "hardsigmoid"), _UNIT),
+    **dict.fromkeys(("_log_softmax", "log_sigmoid_forward"), (-inf, 0.0)),
+    **dict.fromkeys(("tanh", "sin", "cos"), (-1.0, 1.0)),
+    **dict.fromkeys(
+        ("relu", "abs", "square", "exp", "sqrt", "linalg_vector_norm", "mse_loss", "l1_loss",
+         "smooth_l1_loss", "huber_loss", "softplus", "_cdist_forward", "std", "var"),
+        _POSITIVE,
+    ),
+}  # fmt: skip
+"""The results of ops that have these ranges whatever they are given."""
+_KEEPING: Final = frozenset({
+    "clone", "_to_copy", "mean", "select", "index", "index_select", "gather", "cat", "stack",
+    "_unsafe_view", "amax", "amin", "max", "min", "topk", "sort", "repeat", "roll", "flip",
+    "median", "masked_select", "maximum", "minimum", "constant_pad_nd", "take_along_dim",
+})  # fmt: skip
+"""Ops whose results are among the values of their inputs, or means of them; pads are zeros."""
+_PAIR: Final = 2
+_NARROW: Final = 1.0  # logits that differ by no more give similar probabilities to all classes
+
+
+class _Op(NamedTuple):
+    """The parts of an op that the range of its result depends on."""
+
+    name: str
+    given: Sequence[Range]
+    numbers: Mapping[str, float]  # arguments that are numbers
+    same: bool  # it has one tensor as both operands
+
+
+class Ranges:
+    """The ranges of the first results of all ops, by op."""
+
+    def __init__(self, graph: CausalGraph) -> None:
+        self._graph = graph
+        self._known: dict[int, Range] = {}
+        for index in range(len(graph.op_names)):
+            found = self._of(index)
+            if found != _ANY:
+                self._known[index] = found
+
+    def __getitem__(self, index: int) -> Range:
+        return self._known.get(index, _ANY)
+
+    def of_input(self, index: int, position: int) -> Range:
+        """Return the range of an input of an op."""
+        return self[self._graph.producers(index)[position]]
+
+    def numbers(self, index: int) -> dict[str, float]:
+        """Return the arguments of an op that are numbers."""
+        return self._graph.analysis.numbers_of(self._graph.op_seqs[index])
+
+    def _of(self, index: int) -> Range:
+        graph = self._graph
+        name = graph.op_names[index]
+        if not graph.outputs[index] or not graph.inputs[index] or graph.failed[index]:
+            return _ANY
+        if graph.written[index]:
+            tensor = graph.analysis.tensors[graph.inputs[index][0]]
+            if tensor.nbytes != tensor.storage_nbytes:  # the rest of the memory keeps its values
+                return _ANY
+            name = name.removesuffix("_")
+        if name not in _KEEPING and name not in _COMPUTED:
+            return _BY_NAME.get(name, _ANY)
+        given = [self[each] for each in graph.producers(index)]
+        same = len(graph.inputs[index]) == _PAIR and len(set(graph.inputs[index])) == 1
+        if all(each == _ANY for each in given) and not (same or name in _WITHOUT_INPUT):
+            return _ANY
+        if name in _KEEPING:
+            found = _hull(given[:1] if name not in _SEVERAL else given)
+            return _hull([found, (0.0, 0.0)]) if name == "constant_pad_nd" else found
+        return _COMPUTED[name](_Op(name, given, self.numbers(index), same))
+
+
+def _hull(ranges: Sequence[Range]) -> Range:
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+
+def _scaled(of: Range, factor: float) -> Range:
+    ends = [0.0 if factor == 0 else end * factor for end in of]
+    return min(ends), max(ends)
+
+
+def _mul(op: _Op) -> Range:
+    if op.same:
+        return _POSITIVE
+    if len(op.given) == 1:
+        return _scaled(op.given[0], op.numbers["other"]) if "other" in op.numbers else _ANY
+    signs = [_sign(each) for each in op.given]
+    if 0 in signs:
+        return _ANY
+    if all(sign > 0 for sign in signs):
+        highest = [high for _, high in op.given]
+        return 0.0, inf if inf in highest else prod(highest)
+    return _POSITIVE if prod(signs) > 0 else (-inf, 0.0)
+
+
+def _div(op: _Op) -> Range:
+    if len(op.given) == 1:
+        number = op.numbers.get("other")
+        return _scaled(op.given[0], 1 / number) if number else _ANY
+    signs = [_sign(each) for each in op.given]
+    return _ANY if 0 in signs else _POSITIVE if prod(signs) > 0 else (-inf, 0.0)
+
+
+def _sign(of: Range) -> int:
+    return 1 if of[0] >= 0 else -1 if of[1] <= 0 else 0
+
+
+def _sum_of(op: _Op) -> Range:
+    first, alpha = op.given[0], op.numbers.get("alpha", op.numbers.get("*alpha", 1.0))
+    if len(op.given) == 1:
+        if "other" not in op.numbers:
+            return _ANY
+        second = op.numbers["other"], op.numbers["other"]
+    else:
+        second = op.given[1]
+    if op.name == "rsub":
+        first, second = second, first
+    second = _scaled(second, alpha if op.name == "add" else -alpha)
+    return first[0] + second[0], first[1] + second[1]
+
+
+def _pow(op: _Op) -> Range:
+    even = op.numbers.get("exponent", 1.0) % 2 == 0
+    return _POSITIVE if even or op.given[0][0] >= 0 else _ANY
+
+
+def _clamp(op: _Op) -> Range:
+    low, high = op.given[0]
+    least, most = op.numbers.get("min", -inf), op.numbers.get("max", inf)
+    return min(max(low, least), most), max(min(high, most), least)
+
+
+def _log(op: _Op) -> Range:
+    low, high = op.given[0]
+    return (log(low) if low > 0 else -inf), (log(high) if 0 < high < inf else inf)
+
+
+def _sum(op: _Op) -> Range:
+    return (_POSITIVE, _ANY, (-inf, 0.0))[1 - _sign(op.given[0])]
+
+
+def _neg(op: _Op) -> Range:
+    return _scaled(op.given[0], -1.0)
+
+
+def _where(op: _Op) -> Range:
+    return _hull(op.given[1:]) if len(op.given) > _PAIR else _ANY
+
+
+_COMPUTED: Final[dict[str, Callable[[_Op], Range]]] = {
+    "mul": _mul, "div": _div, "add": _sum_of, "sub": _sum_of, "rsub": _sum_of, "pow": _pow,
+    "clamp": _clamp, "clamp_min": _clamp, "hardtanh": _clamp, "log": _log, "sum": _sum,
+    "neg": _neg, "where": _where,
+}  # fmt: skip
+_WITHOUT_INPUT: Final = frozenset({"pow", "clamp", "clamp_min"})
+"""Ops that have a range also if that of their input is not known."""
+_SEVERAL: Final = frozenset({"cat", "stack", "maximum", "minimum"})
+
+
+# --- what cannot be meant -------------------------------------------------------------------------
+
+
+class _Words(NamedTuple):
+    slug: str
+    situation: str  # of the table of weights
+    effect: str
+    explanation: tuple[str, ...]  # around the line of the fact and the other one
+    fix: str
+    other: SourceLocation | None = None
+
+
+def find_impossible_values(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield facts about losses that get other values than they take, and constant comparisons."""
+    names = set(graph.op_names)
+    if not (names & _CONSUMERS or names & _COMPARING):
+        return
+    ranges = Ranges(graph)
+    groups: dict[SourceLocation, list[tuple[int, _Words]]] = defaultdict(list)
+    varying: set[SourceLocation] = set()  # lines that get other values in another call
+    value_slice = graph.value_slice
+    for index in sorted(value_slice):
+        name = graph.op_names[index]
+        if name not in _CONSUMERS and name not in _COMPARING:
+            continue
+        place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
+        if place is None:
+            continue
+        found = (
+            _comparison(graph, ranges, index)
+            if name in _COMPARING
+            else _of_loss(graph, ranges, index, place)
+        )
+        if found is None:
+            varying.add(place)
+            continue
+        named, words = found
+        groups[named or place].append((index, words))
+    for place, found_there in groups.items():
+        if place not in varying:
+            yield _fact(graph, place, found_there)
+
+
+_COMPARING: Final = frozenset({"lt", "le", "gt", "ge"})
+_OF_LOGARITHMS: Final = frozenset({"nll_loss_forward", "nll_loss2d_forward", "sub"})
+_CONSUMERS: Final = _OF_LOGARITHMS | {"_log_softmax", "binary_cross_entropy_with_logits"}
+
+
+def _comparison(
+    graph: CausalGraph, ranges: Ranges, index: int
+) -> tuple[SourceLocation | None, _Words] | None:
+    """Return words about a comparison with a number that has one result only."""
+    number = ranges.numbers(index).get("other")
+    if number is None or len(graph.inputs[index]) != 1 or not graph.is_users(index):
+        return None
+    low, high = ranges.of_input(index, 0)
+    always = {
+        "lt": high < number, "le": high <= number, "gt": low > number, "ge": low >= number,
+    }[graph.op_names[index]]  # fmt: skip
+    never = {
+        "lt": low >= number, "le": low > number, "gt": high <= number, "ge": high < number,
+    }[graph.op_names[index]]  # fmt: skip
+    if not (always or never):
+        return None
+    return None, _Words(
+        slug="result-constant",
+        situation="constant comparison",
+        effect=f"{graph.op_names[index]} with {number:g} is {'true' if always else 'false'} for "
+        f"every element: {_range(low, high)}",
+        explanation=(
+            "This comparison has one result, whatever the values are:",
+            f"By the op that made them, {_range(low, high)}.",
+        ),
+        fix="# compare what the values were computed from",
+    )
+
+
+def _range(low: float, high: float) -> str:
+    if high == inf:
+        return f"they are at least {low:g}"
+    return f"they are at most {high:g}" if low == -inf else f"they are from {low:g} to {high:g}"
+
+
+def _of_loss(
+    graph: CausalGraph, ranges: Ranges, index: int, place: SourceLocation
+) -> tuple[SourceLocation | None, _Words] | None:
+    """Return words about a loss that takes logits or log-probabilities and gets other values."""
+    name, position = graph.op_names[index], 0
+    if name == "sub":  # of kl_div: xlogy(target, target) - target * input
+        parts = graph.producers(index)
+        is_divergence = (
+            len(parts) == _PAIR
+            and NO_OP not in parts
+            and [graph.op_names[each] for each in parts] == ["xlogy", "mul"]
+            and len(graph.inputs[parts[1]]) == _PAIR
+        )
+        if not is_divergence:
+            return None
+        index, position = parts[1], 1
+    maker, (low, high) = graph.producers(index)[position], ranges.of_input(index, position)
+    if maker == NO_OP or high == low:
+        return None
+    made = next(iter(graph.analysis.user_stack(graph.stacks[maker])), None)
+    at = made if made != place else None
+    if name in _OF_LOGARITHMS:
+        return (None, _of_logarithms(name, low, high, at)) if low >= 0 else None
+    limits = _limits(graph, ranges, index, low, high)
+    return (at, _of_logits(limits, low, high, place if at else None)) if limits else None
+
+
+def _of_logarithms(name: str, low: float, high: float, at: SourceLocation | None) -> _Words:
+    called = "kl_div" if name == "sub" else "nll_loss"
+    return _Words(
+        slug="loss-of-probabilities",
+        situation="loss of probabilities",
+        effect=f"{called} takes log-probabilities, which are never positive, and gets values "
+        f"of at least {low:g}",
+        explanation=(
+            "This loss takes log-probabilities:",
+            f"By the op that made them, {_range(low, high)}: its gradient is that of a linear "
+            "function.",
+        ),
+        fix="# give it log_softmax() instead of softmax(), or the logarithm",
+        other=at,
+    )
+
+
+def _of_logits(limits: str, low: float, high: float, loss: SourceLocation | None) -> _Words:
+    return _Words(
+        slug="loss-of-probabilities",
+        situation="loss of probabilities",
+        effect=f"a loss takes logits and gets values from {low:g} to {high:g}, which are {limits}",
+        explanation=(
+            "This line takes logits:"
+            if loss is None
+            else "This line makes values that are normalized already:",
+            f"By the op that made them, {_range(low, high)}. The loss applies softmax or sigmoid "
+            f"itself, so that they are {limits}.",
+        ),
+        fix="# give the loss the values from before softmax() or sigmoid()",
+        other=loss,
+    )
+
+
+def _limits(graph: CausalGraph, ranges: Ranges, index: int, low: float, high: float) -> str:
+    """Return the probabilities that logits can be in words, "" if their range is not narrow."""
+    if graph.op_names[index] == "binary_cross_entropy_with_logits":
+        least, most = 1 / (1 + exp(-low)), 1 / (1 + exp(-high))
+        return f"probabilities from {least:.2g} to {most:.2g} only" if 0 <= low < high <= 1 else ""
+    classes = _classes(graph, ranges, index)
+    if high - low > _NARROW or classes is None or classes < _PAIR:
+        return ""
+    most = 1 / (1 + (classes - 1) * exp(low - high))
+    return f"probabilities of at most {most:.2g} for {classes} classes"
+
+
+def _classes(graph: CausalGraph, ranges: Ranges, index: int) -> int | None:
+    dim = ranges.numbers(index).get("dim")
+    shape = graph.analysis.tensors[graph.outputs[index][0]].shape
+    known = dim is not None and dim == int(dim) and -len(shape) <= dim < len(shape)
+    return shape[int(dim)] if known else None  # type: ignore[arg-type]
+
+
+def _fact(graph: CausalGraph, place: SourceLocation, found: list[tuple[int, _Words]]) -> Fact:
+    index, words = found[0]
+    behind = graph.parameters_behind(index)
+    share = graph.share(behind)
+    return Fact(
+        slug=words.slug,
+        mechanism="change" if words.slug == "loss-of-probabilities" else "cut",
+        culprit=place,
+        effect=f"{words.effect}, {plural(len(found), 'time')}; {plural(len(behind), 'parameter')} "
+        f"({percent(share)} of the elements) are behind it",
+        weight=weight(words.situation, share),
+        explanation=[
+            words.explanation[0],
+            place,
+            *(("The loss:", words.other) if words.other is not None else ()),
+            words.explanation[1],
+        ],
+        parameters=tuple(sorted(behind)),
+        share=share,
+        others=(words.other,) if words.other is not None else (),
+        events=tuple(graph.op_seqs[each] for each, _ in found[:2]),
+        fix=words.fix,
+    )

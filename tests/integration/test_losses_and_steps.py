@@ -1,0 +1,118 @@
+"""Two losses and a step between their backwards: which line is to change, and how sure it is."""
+
+import pytest
+import torch
+from torch import nn
+
+import autogradviz
+
+
+class Pair:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.maker = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3))
+        self.judge = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.of_maker = torch.optim.SGD(self.maker.parameters(), lr=0.1)
+        self.of_judge = torch.optim.SGD(self.judge.parameters(), lr=0.1)
+        self.made = self.maker(torch.randn(5, 2))
+        self.real = torch.randn(5, 3)
+
+    def train_maker(self):
+        loss = -self.judge(self.made).mean()
+        self.of_maker.zero_grad()
+        loss.backward()
+        self.of_maker.step()
+
+    def train_judge(self):
+        made = keep(self.made)
+        loss = self.judge(made).mean() - self.judge(self.real).mean()
+        self.of_judge.zero_grad()
+        loss.backward()
+        self.of_judge.step()
+
+    def maker_loss(self):
+        return -self.judge(self.maker(torch.randn(5, 2))).mean()
+
+
+def keep(images):
+    return torch.stack(list(images))
+
+
+def judge_after_maker():
+    pair = Pair()
+    pair.train_maker()
+    pair.train_judge()
+
+
+def losses_before_steps():
+    pair = Pair()
+    judged = pair.judge(pair.real).mean()
+    loss = pair.maker_loss()
+    judged.backward()
+    pair.of_judge.step()
+    loss.backward()
+
+
+def one_optimizer():
+    pair = Pair()
+    every = torch.optim.SGD([*pair.maker.parameters(), *pair.judge.parameters()], lr=0.1)
+    loss = pair.maker_loss()
+    pair.judge(pair.real).mean().backward()
+    every.step()
+    loss.backward()
+
+
+def shared_in_one_step():
+    pair = Pair()
+    first, second = pair.made.mean(), pair.made.square().mean()
+    first.backward()
+    second.backward()
+
+
+WRONG = {
+    judge_after_maker: ("graph-freed", "made = keep(self.made)", "likely"),
+    losses_before_steps: ("saved-tensor-mutated", "loss = pair.maker_loss()", "likely"),
+    one_optimizer: ("saved-tensor-mutated", "every.step()", "likely"),
+    shared_in_one_step: ("graph-freed", "first.backward()", "likely"),
+}
+
+
+@pytest.mark.parametrize("work", WRONG, ids=lambda work: work.__name__)
+def test_a_line_is_certain_only_if_no_other_could_be_changed(work):
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        work()
+    (finding,) = trace.diagnose()
+    assert (finding.slug, finding.culprit.text, finding.confidence) == WRONG[work]
+
+
+def test_keeping_the_graph_is_no_advice_if_its_weights_were_updated():
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        judge_after_maker()
+    (finding,) = trace.diagnose()
+    assert "self.made.detach()" in finding.fix
+    assert "self.of_maker.step()" in finding.explanation
+    assert "retain_graph=True" not in finding.fix
+
+
+class Turns(Pair):
+    def maker_step(self):
+        self.of_maker.zero_grad()
+        self.maker_loss().backward()
+        self.of_maker.step()
+
+    def judge_step(self):
+        loss = self.judge(self.real).square().mean()
+        loss.backward()
+        self.of_judge.step()
+        self.of_judge.zero_grad()
+
+
+@pytest.mark.parametrize("keep_steps", [None, 3])
+def test_gradients_that_are_cleared_after_their_step_only_are_named_where_they_are(keep_steps):
+    pair = Turns()
+    with autogradviz.record(keep_steps=keep_steps) as trace:
+        for _ in range(4):
+            pair.maker_step()
+            pair.judge_step()
+    first = trace.diagnose()[0]
+    assert (first.slug, first.culprit.text) == ("gradients-mixed", "self.of_judge.zero_grad()")
