@@ -13,9 +13,9 @@ from tests.history.excerpt import statement
 FILE = "alphafold2_pytorch/alphafold2.py"
 CASE = Case(
     repository="lucidrains/alphafold2",
-    fix="7f30f08",
+    fix="7f30f08be5",
     license="MIT",
-    kind="missing",
+    kind="detach",
     what="the last update of the translations has no gradient of the rotations",
     paths=(FILE,),
     within={FILE: ((859, 859),)},

@@ -9,9 +9,9 @@ from tests.history.excerpt import definitions
 FILE = "entmax/activations.py"
 CASE = Case(
     repository="deep-spin/entmax",
-    fix="4f3bc08",
+    fix="4f3bc08316",
     license="MIT",
-    kind="wrong",
+    kind="broadcast",
     what="`squeeze()` drops other dimensions of size 1, and the division broadcasts",
     paths=(FILE,),
 )

@@ -9,7 +9,7 @@ from tests.history.excerpt import definitions
 FILE = "src/gluonts/nursery/torch_arsgls_rbpf/inference/analytical_gausian_linear/inference_step.py"
 CASE = Case(
     repository="awslabs/gluonts",
-    fix="ad99a8259",
+    fix="ad99a82592",
     license="Apache-2.0",
     kind="in-place",
     what="without a transition matrix `mp += b` overwrites the mean of the step before",

@@ -9,7 +9,7 @@ from tests.history.excerpt import definitions
 FILE = "src/imitation/util/networks.py"
 CASE = Case(
     repository="HumanCompatibleAI/imitation",
-    fix="c85278fa",
+    fix="c85278fa75",
     license="MIT",
     kind="in-place",
     what="the statistics are updated with gradients, and ops in place overwrite what these need",

@@ -11,7 +11,7 @@ CASE = Case(
     repository="NVIDIA/NeMo",
     fix="aa2b9b8de4",
     license="Apache-2.0",
-    kind="NaN",
+    kind="nan",
     what="the mask writes `-inf`, and the gradient of the CTC loss is NaN there",
     paths=(FILE,),
 )

@@ -11,9 +11,9 @@ from tests.history.excerpt import definitions
 FILE = "src/open_clip/loss.py"
 CASE = Case(
     repository="mlfoundations/open_clip",
-    fix="204d53e",
+    fix="204d53e768",
     license="MIT",
-    kind="missing",
+    kind="unused",
     what="`forward` takes `logit_bias` and never uses it, so that the parameter has no gradient",
     paths=(FILE,),
 )

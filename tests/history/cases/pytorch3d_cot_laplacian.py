@@ -9,7 +9,7 @@ from tests.history.excerpt import definitions
 FILE = "pytorch3d/ops/laplacian_matrices.py"
 CASE = Case(
     repository="facebookresearch/pytorch3d",
-    fix="3b5ab51d",
+    fix="3b5ab51de5",
     license="BSD-3-Clause",
     kind="in-place",
     what="ops in place on intermediate values, one of which the backward pass needs",

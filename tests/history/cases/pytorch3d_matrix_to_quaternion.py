@@ -8,9 +8,9 @@ from tests.history.case import Case
 FILE = "pytorch3d/transforms/rotation_conversions.py"
 CASE = Case(
     repository="facebookresearch/pytorch3d",
-    fix="4d52f9fb",
+    fix="4d52f9fb8b",
     license="BSD-3-Clause",
-    kind="NaN",
+    kind="nan",
     what="the derivative of a square root is infinite at zero, and the rotation is the identity",
     paths=(FILE,),
     within={FILE: ((101, 104),)},

@@ -9,7 +9,7 @@ from tests.history.excerpt import definitions
 FILE = "torch_ema/ema.py"
 CASE = Case(
     repository="fadel/pytorch_ema",
-    fix="05fe2c7",
+    fix="05fe2c74d7",
     license="MIT",
     kind="ema",
     what="the averages leave out frozen parameters, and `zip` does not",

@@ -1,6 +1,6 @@
 """Gradients are accumulated over the wrong batches."""
 
-import datetime
+import datetime as dt
 import time
 from types import SimpleNamespace
 
@@ -13,12 +13,11 @@ from tests.history.excerpt import statement
 FILE = "train.py"
 CASE = Case(
     repository="eriklindernoren/PyTorch-YOLOv3",
-    fix="65486c4",
+    fix="65486c48b3",
     license="GPL-3.0",
     kind="accumulation",
     what="the remainder is not compared to 0, so three of four batches update the weights",
     paths=(FILE,),
-    also={FILE: (110, 111)},
 )
 
 
@@ -44,7 +43,7 @@ def build():
         "epoch": 0, "opt": SimpleNamespace(gradient_accumulations=4, epochs=1), "model": model,
         "Variable": lambda x, requires_grad=False: x, "device": "cpu", "optimizer": optimizer,
         "metrics": [], "AsciiTable": lambda rows: SimpleNamespace(table=""), "time": time,
-        "datetime": datetime, "start_time": 0.0, "print": lambda *a: None,
+        "datetime": dt, "start_time": 0.0, "print": lambda *a: None,
     }  # fmt: skip
 
     def step(number):

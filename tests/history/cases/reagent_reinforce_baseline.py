@@ -11,12 +11,12 @@ from tests.history.excerpt import statement
 FILE = "reagent/training/reinforce_trainer.py"
 CASE = Case(
     repository="facebookresearch/ReAgent",
-    fix="60f7ab51",
+    fix="60f7ab51ca",
     license="BSD-3-Clause",
-    kind="missing detach",
+    kind="detach",
     what="the advantage is not detached, and the graph of its baseline is gone already",
     paths=(FILE,),
-    also={FILE: (118, 121)},
+    also={FILE: (121,)},
 )
 
 

@@ -10,9 +10,9 @@ from tests.history.excerpt import definitions
 FILE = "src/model.py"
 CASE = Case(
     repository="BlinkDL/RWKV-LM",
-    fix="ef29f4b",
+    fix="ef29f4b9e8",
     license="Apache-2.0",
-    kind="NaN",
+    kind="nan",
     what="`exp(k)` of large keys is infinite, and the weighted mean divides it by its sum",
     paths=(FILE,),
     within={FILE: ((53, 54),)},

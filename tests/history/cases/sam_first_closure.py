@@ -9,9 +9,9 @@ from tests.history.excerpt import definitions
 FILE = "sam.py"
 CASE = Case(
     repository="davda54/sam",
-    fix="7022575",
+    fix="70225750cd",
     license="MIT",
-    kind="optimizer",
+    kind="no gradient",
     what="`step` climbs along the gradients of the step before, and there are none at first",
     paths=(FILE,),
     also={FILE: (45,)},

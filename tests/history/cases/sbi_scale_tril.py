@@ -8,9 +8,9 @@ from tests.history.excerpt import definitions
 FILE = "sbi/samplers/vi/vi_utils.py"
 CASE = Case(
     repository="sbi-dev/sbi",
-    fix="21723096",
+    fix="2172309689",
     license="Apache-2.0",
-    kind="wrong",
+    kind="formula",
     what="`rsample` uses the upper triangle of a learned matrix that `log_prob` ignores",
     paths=(FILE,),
     within={FILE: ((180, 180),)},

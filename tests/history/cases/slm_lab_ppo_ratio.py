@@ -11,9 +11,9 @@ from tests.history.excerpt import statement
 FILE = "slm_lab/agent/algorithm/ppo.py"
 CASE = Case(
     repository="kengz/SLM-Lab",
-    fix="1ba7d078",
+    fix="1ba7d078bd",
     license="MIT",
-    kind="missing",
+    kind="detach",
     what="only the bonus for the entropy has a gradient, the loss of the policy has none",
     paths=(FILE,),
     within={FILE: ((125, 125),)},
@@ -35,7 +35,9 @@ def build():
     }  # fmt: skip
     statement(FILE, "def calc_policy_loss(", names)
     body = SimpleNamespace(env=SimpleNamespace(clock={"epi": 1}))
-    algorithm = SimpleNamespace(net=model, old_net=old, clip_eps=0.2, entropy_coef=0.01, body=body)
+    algorithm = SimpleNamespace(
+        net=model, old_net=old, clip_eps=0.2, clip_eps_anneal_epi=9, entropy_coef=0.01, body=body
+    )
 
     def step(number):
         logits = model(states)

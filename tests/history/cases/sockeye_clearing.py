@@ -11,7 +11,7 @@ from tests.history.excerpt import statement
 FILE = "sockeye/training_pt.py"
 CASE = Case(
     repository="awslabs/sockeye",
-    fix="f2b1fe75",
+    fix="f2b1fe7516",
     license="Apache-2.0",
     kind="clearing",
     what="`zero_grad` is skipped with an update after each batch",

@@ -11,7 +11,7 @@ from tests.history.excerpt import definitions
 FILE = "sockeye/transformer_pt.py"
 CASE = Case(
     repository="awslabs/sockeye",
-    fix="006f01b1",
+    fix="006f01b11b",
     license="Apache-2.0",
     kind="in-place",
     what="`Dropout(inplace=True)` follows an activation that saves its result",

@@ -11,13 +11,13 @@ from tests.history.excerpt import definitions
 FILE = "models/swav.py"
 CASE = Case(
     repository="vturrisi/solo-learn",
-    fix="049e106",
+    fix="049e106d89",
     license="MIT",
     kind="memory",
     what="features go into a buffer without `detach`",
     paths=(FILE,),
     within={FILE: ((108, 108),)},
-    also={FILE: (106, 107)},
+    also={FILE: (106,)},
     steps=4,
     options={"keep_steps": 3},
 )

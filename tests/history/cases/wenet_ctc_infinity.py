@@ -8,9 +8,9 @@ from tests.history.excerpt import definitions
 FILE = "wenet/transformer/ctc.py"
 CASE = Case(
     repository="wenet-e2e/wenet",
-    fix="9612fda5",
+    fix="9612fda567",
     license="Apache-2.0",
-    kind="NaN",
+    kind="nan",
     what="infinite losses are not set to zero, and one of them is enough for the batch",
     paths=(FILE,),
     also={FILE: (66,)},

@@ -9,7 +9,7 @@ from tests.history.excerpt import definitions
 FILE = "yolox/utils/metric.py"
 CASE = Case(
     repository="Megvii-BaseDetection/YOLOX",
-    fix="dc360b4",
+    fix="dc360b485c",
     license="Apache-2.0",
     kind="memory",
     what="the total of a meter keeps the graph of each loss",
