@@ -135,8 +135,9 @@ def path_in_packages(filename: str) -> str | None:
 
 
 def is_installed(filename: str) -> bool:
-    """Return whether a file is in a folder of installed packages."""
-    return path_in_packages(filename) is not None
+    """Return whether a file is in a folder of installed packages; the demo counts as the user's."""
+    path = path_in_packages(filename)
+    return path is not None and not path.replace("\\", "/").startswith("autogradviz/demo/")
 
 
 # --- text that UTF-8 can encode -------------------------------------------------------------------
