@@ -7,6 +7,7 @@ import linecache
 import pytest
 
 from autogradviz.diagnose.source import source_index
+from autogradviz.support.source import is_installed
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +58,16 @@ def test_number_of_kept_files_is_limited(tmp_path, monkeypatch):
         source_index.functions(str(path))
     source_index.forget_changed_files()
     assert source_index._read == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "installed"),
+    [
+        ("/venv/lib/python3.11/site-packages/einops/einops.py", True),
+        ("/venv/lib/python3.11/site-packages/autogradviz/demo/gpt.py", False),  # as a user's file
+        ("C:\\venv\\Lib\\site-packages\\autogradviz\\demo\\gpt.py", False),
+        ("/home/me/train.py", False),
+    ],
+)
+def test_files_of_installed_packages_are_known_by_their_folder(path, installed):
+    assert is_installed(path) is installed

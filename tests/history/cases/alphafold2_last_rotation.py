@@ -4,7 +4,6 @@ import contextlib
 from types import SimpleNamespace
 
 import torch
-from einops import repeat
 from torch import nn
 
 from tests.history.case import Case
@@ -52,6 +51,8 @@ class Block(nn.Module):
 
 
 def build():
+    from einops import repeat  # of the environment of the histories
+
     model = nn.ModuleDict({
         "ipa_block": Block(), "to_quaternion_update": nn.Linear(8, 6), "to_points": nn.Linear(8, 3),
     })  # fmt: skip
