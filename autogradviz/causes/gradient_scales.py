@@ -196,7 +196,7 @@ class _Scales:
         for leaf, life in self._lives.items():
             counts = [len({part.backward_id for part in window}) for window in life.windows]
             usual = max(counts, key=counts.count, default=0)
-            if counts.count(usual) < _WINDOWS:
+            if counts.count(usual) < _WINDOWS or life.dropped:  # some are lost, which is a cause
                 continue
             window = next(
                 w for w, count in zip(life.windows, counts, strict=True) if count == usual

@@ -116,3 +116,29 @@ def test_gradients_that_are_cleared_after_their_step_only_are_named_where_they_a
             pair.judge_step()
     first = trace.diagnose()[0]
     assert (first.slug, first.culprit.text) == ("gradients-mixed", "self.of_judge.zero_grad()")
+
+
+def test_lost_gradients_are_not_also_a_wrong_divisor():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with autogradviz.record(model) as trace:
+        for number in range(1, 17):
+            optimizer.zero_grad()
+            (model(torch.ones(3, 2)).square().mean() / 4).backward()
+            if number % 4 == 0:
+                optimizer.step()
+    assert [finding.slug for finding in trace.diagnose()] == ["gradients-discarded"]
+
+
+def test_a_write_that_gives_a_buffer_a_graph_is_named_with_its_fix():
+    model = torch.nn.Linear(2, 1)
+    model.register_buffer("average", torch.ones(2))
+    with autogradviz.record(model) as trace, pytest.raises(RuntimeError, match="second time"):
+        for _ in range(3):
+            loss = model(model.average[None]).square().sum()
+            loss.backward()
+            with torch.enable_grad():
+                model.average.copy_(model.average * 0.9 + model.weight[0].exp())  # CULPRIT
+    first = trace.diagnose()[0]
+    assert first.culprit.text.endswith("# CULPRIT")
+    assert first.fix.startswith("with torch.no_grad():\n    model.average.copy_(")

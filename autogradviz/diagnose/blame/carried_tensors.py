@@ -16,7 +16,7 @@ from autogradviz.events import FrameSeen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Node, SourceLocation
+    from autogradviz.analysis import Node, Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.source.assignments import Assignment, Name
 
@@ -42,7 +42,15 @@ class CarriedGraph(NamedTuple):
         """The line that carried the tensor, else the one that took it."""
         if self.idle is not None:
             return self.idle
-        return self.carrier.location if self.carrier is not None else self.reuse.after.location
+        if self.carrier is not None:
+            return self.carrier.location
+        return (self._write or self.reuse.after).location
+
+    @property
+    def _write(self) -> Op | None:
+        """The op that wrote the graph into a tensor which existed before, as a buffer does."""
+        before = self.reuse.before
+        return before if self.carrier is None and before.written else None
 
     @property
     def sure(self) -> bool:
@@ -62,7 +70,12 @@ class CarriedGraph(NamedTuple):
             "graph:",
             after,
         ]
-        if before != after:
+        if self._write is not None:
+            found += [
+                "An earlier step wrote into the tensor, which took over the graph, here:",
+                before,
+            ]
+        elif before != after:
             found += ["An earlier step computed the tensor here:", before]
         if carrier is not None and carrier.location != after:
             names = " and ".join(carrier.texts)
@@ -81,6 +94,8 @@ class CarriedGraph(NamedTuple):
     def fix(self) -> str:
         """A statement that detaches what was carried."""
         carrier = self.carrier
+        if self._write is not None and self._write.location is not None:
+            return f"with torch.no_grad():\n    {self._write.location.text}"
         if carrier is None or self.idle is not None:
             return (
                 "hidden = hidden.detach()  # the tensor that is kept from one step to the next"
