@@ -133,7 +133,7 @@ def test_lost_gradients_are_not_also_a_wrong_divisor():
 def test_a_write_that_gives_a_buffer_a_graph_is_named_with_its_fix():
     model = torch.nn.Linear(2, 1)
     model.register_buffer("average", torch.ones(2))
-    with autogradviz.record(model) as trace, pytest.raises(RuntimeError, match="second time"):
+    with pytest.raises(RuntimeError, match="second time"), autogradviz.record(model) as trace:
         for _ in range(3):
             loss = model(model.average[None]).square().sum()
             loss.backward()
