@@ -71,10 +71,7 @@ class CarriedGraph(NamedTuple):
             after,
         ]
         if self._write is not None:
-            found += [
-                "An earlier step wrote into the tensor, which took over the graph, here:",
-                before,
-            ]
+            found += ["An earlier step wrote its graph into the tensor here:", before]
         elif before != after:
             found += ["An earlier step computed the tensor here:", before]
         if carrier is not None and carrier.location != after:
@@ -94,14 +91,8 @@ class CarriedGraph(NamedTuple):
     def fix(self) -> str:
         """A statement that detaches what was carried."""
         carrier = self.carrier
-        if self._write is not None and self._write.location is not None:
-            return f"with torch.no_grad():\n    {self._write.location.text}"
         if carrier is None or self.idle is not None:
-            return (
-                "hidden = hidden.detach()  # the tensor that is kept from one step to the next"
-                if self.idle is None
-                else "# detach each tensor of the state here: self.h = self.h.detach()"
-            )
+            return self._fix_without_carrier()
         if carrier.location.function.endswith("__init__"):
             name = carrier.texts[0].rpartition(".")[2]
             return f"# compute {name} in forward, from the parameters, not once in __init__"
@@ -120,6 +111,13 @@ class CarriedGraph(NamedTuple):
             else f"{text} = {text}.detach(){_AFTER}"
             for text in carrier.texts
         )
+
+    def _fix_without_carrier(self) -> str:
+        if self.idle is not None:
+            return "# detach each tensor of the state here: self.h = self.h.detach()"
+        if self._write is not None and self._write.location is not None:
+            return f"with torch.no_grad():\n    {self._write.location.text}"
+        return "hidden = hidden.detach()  # the tensor that is kept from one step to the next"
 
 
 def find_carried_graph(
