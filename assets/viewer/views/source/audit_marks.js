@@ -61,7 +61,7 @@ export function makeMarks(store, keyOf, files) {
 }
 
 /**
- * Return the findings of the audit that name no line, as of parameters that nothing uses.
+ * Return the entries of the audit that have no line, as of parameters that nothing uses.
  *
  * @param {Store} store
  * @returns {HTMLElement[]} buttons that open the entries
