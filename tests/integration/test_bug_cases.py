@@ -110,7 +110,7 @@ def test_first_finding_names_the_culprit_line_of_a_real_bug(name):
 
 def test_optimizer_write_has_its_own_fix():
     _, seen = examine("ip_03_vae_step_before_discriminator")
-    assert seen["findings"][0][4] == "certain"
+    assert seen["findings"][0][4] == "likely"  # the forward could be moved as well
     assert "call step() only after every backward()" in seen["fixes"][0]
 
 

@@ -264,6 +264,8 @@ def _read_tensor_written(
         fix="# call step() only after every backward() through the region"
         if evidence.in_optimizer(write)
         else "# move this write after backward(), or write to a clone",
+        # A step belongs where it is as often as the forward: either could be moved.
+        confidence="likely" if evidence.in_optimizer(write) else None,
         evidence=(read, write, recomputation),
     )
 

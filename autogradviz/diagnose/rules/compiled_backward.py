@@ -235,6 +235,7 @@ def _shared(
         ],
         fix="(first_loss + second_loss).backward()  # one backward for both\n"
         "# or compile the two parts separately, or retain_graph=True in the first backward",
+        confidence="likely",  # the second could have a graph of its own
         evidence=(error, node, run.seq),
         region_id=node.region_id if node is not None else None,
     )

@@ -46,7 +46,7 @@ def selective_backward_twice(evidence: Evidence) -> Iterator[Draft]:
             backward,
         ],
         fix="# add the losses and call backward() once, or checkpoint without a policy",
-        confidence="certain",
+        confidence="likely",  # the first could be left out as well
         evidence=(evidence.analysis.error,),
     )
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _WITHOUT_GRAPH: Final = frozenset({"detach", "detach_", "data", "item", "tolist", "numpy", "shape"})
 _FILLED: Final = (ast.Attribute, ast.Name)
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PAIR: Final = 2
 _SETATTR_VALUE: Final = 2  # the position of its value
 _INNER: Final = re.compile(r"(\.<locals>)?\.?<(module|lambda|\w+comp|genexpr)>")
 """Parts of the name of a function in frames of expressions and modules."""
@@ -415,27 +416,43 @@ def parameters(filename: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def line_that_chooses(word: str, stack: Sequence[SourceLocation]) -> SourceLocation | None:
-    """Return the innermost line of a stack that does not only pass on a parameter of its function.
+    """Return the line that decides on an argument of a call on the innermost line of a stack.
+
+    It is the line of the caller if the call passes on a parameter of its function, and the caller
+    leaves it out or passes a constant.
 
     Args:
-        word: the name of an argument, "create_graph".
+        word: the name of the argument, "create_graph".
         stack: lines, innermost first.
     """
-    for place in stack:
-        given = {
-            keyword.value.id
-            for statement in source.simple_statements(place)
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Call)
-            for keyword in node.keywords
-            if keyword.arg == word and isinstance(keyword.value, ast.Name)
-        }
-        named = (names for name, names in parameters(place.filename) if name == function_of(place))
-        passed_on = given & set(next(named, ()))
-        if not passed_on:
-            return place
-        word = next(iter(passed_on))
-    return stack[0] if stack else None
+    if len(stack) < _PAIR:
+        return stack[0] if stack else None
+    inner, caller = stack[0], stack[1]
+    given = {
+        keyword.value.id
+        for call in _calls_at(inner)
+        for keyword in call.keywords
+        if keyword.arg == word and isinstance(keyword.value, ast.Name)
+    }
+    function = function_of(inner)
+    named = next((names for name, names in parameters(inner.filename) if name == function), [])
+    for call in _calls_at(caller) if given & set(named) else ():
+        if source.last_name(call.func) == function.rpartition(".")[2]:
+            place = next(at for at, name in enumerate(named) if name in given)
+            passed = [each.value for each in call.keywords if each.arg == named[place]]
+            passed += call.args[place : place + 1]
+            if all(isinstance(each, ast.Constant) for each in passed):
+                return caller
+    return inner
+
+
+def _calls_at(place: SourceLocation) -> list[ast.Call]:
+    return [
+        node
+        for statement in source.simple_statements(place)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call)
+    ]
 
 
 def passed_as(filename: str, lineno: int, place: int, word: str) -> str:
