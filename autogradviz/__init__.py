@@ -18,7 +18,7 @@ _NAMES_BY_MODULE = {
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
-    "diagnose.change": "Change",
+    "diagnose.finding": "Change",
     "diagnose.evidence.gradient_lives": "FailedFact",
     "diagnose.evidence.memory_holders": "MemoryHolder MemoryHolders",
     "diagnose.evidence.tensor_values": "NotFiniteEntry NotFiniteLedger",

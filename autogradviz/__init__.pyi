@@ -39,12 +39,12 @@ from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
-from autogradviz.diagnose.change import Change as Change
 from autogradviz.diagnose.evidence.gradient_lives import FailedFact as FailedFact
 from autogradviz.diagnose.evidence.memory_holders import MemoryHolder as MemoryHolder
 from autogradviz.diagnose.evidence.memory_holders import MemoryHolders as MemoryHolders
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteEntry as NotFiniteEntry
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteLedger as NotFiniteLedger
+from autogradviz.diagnose.finding import Change as Change
 from autogradviz.distributed_runs import FirstDifference as FirstDifference
 from autogradviz.distributed_runs import OddRank as OddRank
 from autogradviz.distributed_runs import RankFile as RankFile

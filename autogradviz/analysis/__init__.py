@@ -11,7 +11,7 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
-from autogradviz.analysis.compiled_save_places import ModuleNames
+from autogradviz.analysis.compiled_saves import ModuleNames
 from autogradviz.analysis.devices import DeviceTime, DeviceWait, Transfer
 from autogradviz.analysis.fit_budget import BudgetFit
 from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint

@@ -11,7 +11,7 @@ from autogradviz.analysis.compiled_regions import (
     build_graph_breaks,
     build_recompiles,
 )
-from autogradviz.analysis.compiled_save_places import ModuleNames, places_of_saved
+from autogradviz.analysis.compiled_saves import ModuleNames, places_of_saved
 from autogradviz.analysis.devices import (
     DeviceTime,
     DeviceWait,
@@ -20,12 +20,15 @@ from autogradviz.analysis.devices import (
     build_transfers,
     build_waits,
 )
-from autogradviz.analysis.graph import GraphInputs, build_graph
-from autogradviz.analysis.memory_curve import build_memory
-from autogradviz.analysis.module_call_of_sequence_number import CallIntervals, read_call_intervals
-from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
+from autogradviz.analysis.graph import (
+    GraphInputs,
+    NodeRun,
+    build_graph,
+    find_outermost_backwards,
+    read_runs,
+)
 from autogradviz.analysis.ops import as_number, build_ops, find_creators, read_arguments
-from autogradviz.analysis.saved_memory import SavedMemory
+from autogradviz.analysis.saved_memory import SavedMemory, build_memory
 from autogradviz.analysis.saved_tensors import (
     build_histories,
     build_saved,
@@ -38,15 +41,17 @@ from autogradviz.analysis.selective_checkpoints import (
     build_selective_policies,
 )
 from autogradviz.analysis.tensor_and_module_tables import (
+    CallIntervals,
     ParameterOwners,
     Tensors,
+    read_call_intervals,
     read_call_modules,
     read_modules,
     read_owners,
     read_parameter_names,
     read_tensors,
 )
-from autogradviz.analysis.timeline_spans import build_timeline
+from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.user_hooks import build_hooks
 from autogradviz.event_log.match_ops_nodes import OpNodeMatches, match_ops_to_nodes

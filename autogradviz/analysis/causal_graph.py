@@ -13,8 +13,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.formatting import short_op_name
+from autogradviz.analysis.tensor_and_module_tables import acyclic
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,

@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.acyclic_parents import acyclic
 from autogradviz.analysis.align_ops import align, first_different_row
+from autogradviz.analysis.tensor_and_module_tables import acyclic
 from autogradviz.analysis.types import Recomputation, Region
 from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
 

@@ -16,7 +16,7 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
-from autogradviz.analysis.compiled_save_reasons import reason_to_save, remedy_for_save
+from autogradviz.analysis.compiled_saves import reason_to_save, remedy_for_save
 from autogradviz.compiled_graphs.graph_text import is_packed, unpacked_name
 from autogradviz.compiled_graphs.regions import is_later_checkpoint
 from autogradviz.event_log.read_named_tuples import rows_of

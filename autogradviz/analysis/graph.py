@@ -6,16 +6,17 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.node_creation_order import creation_order
-from autogradviz.analysis.node_runs_and_failures import NodeRun, find_failed_nodes
 from autogradviz.analysis.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
 from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.events import (
     NO_ID,
+    BackwardEnded,
     BackwardStarted,
+    ErrorRaised,
     GradAccumulated,
     NodeFinished,
     NodeSeen,
+    NodeStarted,
     NormRead,
 )
 from autogradviz.support.objects import maker
@@ -23,12 +24,129 @@ from autogradviz.support.objects import maker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from autogradviz.analysis.module_call_of_sequence_number import CallIntervals
-    from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
+    from autogradviz.analysis.tensor_and_module_tables import (
+        CallIntervals,
+        ParameterOwners,
+        Tensors,
+    )
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
     from autogradviz.event_log.match_ops_nodes import OpNodeMatches
     from autogradviz.event_log.stacks import Stacks
+
+
+# --- creation order of nodes across threads, from sequence numbers and forward ops ----------------
+
+
+def creation_order(log: Log, matches: OpNodeMatches, edges: tuple[Edge, ...]) -> dict[int, int]:
+    """Return the rank of each node by id, from 0 and without gaps.
+
+    Nodes of one thread are ordered by sequence number. Threads are merged by the ops that created
+    the nodes. AccumulateGrad has no sequence number and comes just before its first user.
+    """
+    nodes = {
+        node_id: (number, node_id, thread)
+        for number, node_id, thread in log.fields(NodeSeen, "sequence_nr", "node_id", "thread")
+    }
+    ranks = _rank_numbered(nodes.values(), matches)
+    first_users: dict[int, int] = {}
+    for edge in edges:
+        rank = ranks.get(edge.source)
+        if rank is not None and rank < first_users.get(edge.target, len(ranks)):
+            first_users[edge.target] = rank
+    keys = [
+        (ranks[node_id], 1, node_id)
+        if node_id in ranks
+        else (first_users.get(node_id, len(ranks)), 0, node_id)
+        for node_id in nodes
+    ]
+    return {node_id: rank for rank, (_, _, node_id) in enumerate(sorted(keys))}
+
+
+def _rank_numbered(
+    seen: Iterable[tuple[int | None, int, int]], matches: OpNodeMatches
+) -> dict[int, int]:
+    """Return the rank of each node that has a sequence number, among those nodes.
+
+    Args:
+        seen: sequence number, id and thread of each node.
+        matches: the ops that created the nodes.
+    """
+    numbered = [(number, *rest) for number, *rest in seen if number is not None]
+    latest: dict[int, int] = {}  # thread -> the last op so far
+    keys: list[tuple[int, int, int]] = []
+    for sequence_nr, node_id, walked_on in sorted(numbered):
+        op_seq = matches.op_of_node.get(node_id)
+        thread = walked_on if op_seq is None else matches.thread_of_op[op_seq]
+        if op_seq is not None:
+            latest[thread] = max(op_seq, latest.get(thread, op_seq))
+        keys.append((latest.get(thread, -1), sequence_nr, node_id))
+    return {node_id: rank for rank, (_, _, node_id) in enumerate(sorted(keys))}
+
+
+# --- runs of nodes during backward, and the nodes that failed -------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """One run of a node. It has no end if an exception left it or if the log is torn."""
+
+    backward_id: int
+    node_id: int
+    thread: int
+    started_seq: int
+    started_ns: int
+    finished_ns: int | None
+
+
+_make_run: Callable[..., NodeRun] = maker(NodeRun)
+
+
+def read_runs(log: Log) -> list[NodeRun]:
+    """Return all runs of all nodes, in the order in which they started."""
+    finished_ns: list[int | None] = []
+    unfinished: dict[tuple[int, int, int], list[int]] = {}
+    for kind, time_ns, *key in log.merged_fields(
+        (NodeStarted, NodeFinished), "time_ns", "thread", "backward_id", "node_id"
+    ):
+        thread, backward_id, node_id = key
+        if kind is NodeStarted:
+            unfinished.setdefault((thread, backward_id, node_id), []).append(len(finished_ns))
+            finished_ns.append(None)
+        elif waiting := unfinished.get((thread, backward_id, node_id)):
+            finished_ns[waiting.pop()] = time_ns
+    started = log.fields(NodeStarted, "backward_id", "node_id", "thread", "seq", "time_ns")
+    return [_make_run(*run, end_ns) for run, end_ns in zip(started, finished_ns, strict=True)]
+
+
+def find_failed_nodes(log: Log, runs: list[NodeRun], outermost: dict[int, int]) -> set[int]:
+    """Return the nodes that raised: in each failed or torn backward, the innermost unfinished one.
+
+    A reentrant checkpoint runs a backward inside a backward. Their unfinished nodes form one chain
+    of calls, and the last one to start raised the exception.
+    """
+    completed = {event.backward_id for event in log.of(BackwardEnded) if not event.failed}
+    innermost: dict[int, int] = {}
+    for run in runs:
+        if run.finished_ns is None and run.backward_id not in completed:
+            innermost[outermost.get(run.backward_id, run.backward_id)] = run.node_id
+    for error in log.of(ErrorRaised):
+        if error.node_id is not None and error.backward_id is not None:
+            innermost[outermost.get(error.backward_id, error.backward_id)] = error.node_id
+    return set(innermost.values())
+
+
+def find_outermost_backwards(log: Log) -> dict[int, int]:
+    """Return the outermost backward that each backward ran in, itself for a top-level one."""
+    outermost: dict[int, int] = {}
+    for event in log.of(BackwardStarted):  # a parent comes before its children
+        own, parent = event.backward_id, event.parent_backward_id
+        outermost[own] = own if parent is None else outermost.get(parent, own)
+    return outermost
+
+
+# --- nodes and edges ------------------------------------------------------------------------------
+
 
 _make_node = maker(Node)
 _make_edge: Callable[..., Edge] = maker(Edge)

@@ -20,8 +20,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.acyclic_parents import acyclic
-from autogradviz.analysis.module_call_of_sequence_number import read_call_intervals
+from autogradviz.analysis.tensor_and_module_tables import acyclic, read_call_intervals
 from autogradviz.errors import UnknownTargetError
 from autogradviz.event_log.saved_bytes import Change, sum_bytes
 from autogradviz.events import (

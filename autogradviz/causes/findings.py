@@ -19,7 +19,7 @@ from autogradviz.causes.weights import (
 from autogradviz.diagnose import Finding, facts_of_rules, with_runs_and_user_lines
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.finding import CONFIDENCES
-from autogradviz.diagnose.notebook_cell_names import with_cell_names
+from autogradviz.diagnose.places_of_facts import with_cell_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.checking.result import RELATIONS
-from autogradviz.cli.command import Command
-from autogradviz.cli.exit_codes import NEGATIVE
+from autogradviz.cli.command import NEGATIVE, Command
 from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
 from autogradviz.errors import UnknownTargetError
 

@@ -1,9 +1,9 @@
-"""A subcommand: its name, its arguments, and the function that runs it."""
+"""A subcommand: its name, arguments, example and function; and the exit codes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from autogradviz.cli.common_arguments import add_trace, add_trace_or_run, warn_incomplete
 from autogradviz.distributed_runs import load as load_trace_or_run
@@ -12,6 +12,56 @@ from autogradviz.trace import load
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
+
+
+# --- the exit codes of the command line; there are no others --------------------------------------
+#
+# ``autogradviz run`` exits as the program does, and with ``FAILED`` if it does not start.
+
+
+NEGATIVE: Final = 1
+"""The answer is no: a relation or ``--fail-on`` failed, or an error is not reproduced.
+
+Or the answer is not whole, because the file of the trace is cut off.
+"""
+
+FAILED: Final = 2
+"""The command failed: wrong arguments, an unreadable file, a missing package."""
+
+INTERRUPTED: Final = 130
+"""Ctrl-C, as in a shell."""
+
+BROKEN_PIPE: Final = 141
+"""The reader of the output closed it, as in a shell."""
+
+
+# --- one example of each command, which ends its help ---------------------------------------------
+
+
+EXAMPLES: Final = {
+    "demo": "autogradviz demo",
+    "run": "autogradviz run train.py --lr 3e-4",
+    "export": "autogradviz export step.agv -o step.parquet",
+    "import-compile-trace": "autogradviz import-compile-trace logs/",
+    "compare": "autogradviz compare before.agv after.agv",
+    "show": "autogradviz show step.agv",
+    "diagnose": "autogradviz diagnose step.agv",
+    "audit": "autogradviz audit step.agv",
+    "why": "autogradviz why step.agv 0.weight",
+    "check": "autogradviz check train.py:step",
+    "plan": "autogradviz plan train.py:step",
+    "reproduce": "autogradviz reproduce step.agv",
+    "svg": "autogradviz svg step.agv -o graph.svg",
+    "html": "autogradviz html step.agv -o report.html",
+    "watch": "autogradviz watch run.agv",
+    "sql": 'autogradviz sql step.agv "SELECT op, count(*) FROM events GROUP BY op"',
+    "mcp": "autogradviz mcp step.agv",
+    "explain": "autogradviz explain graph-lost",
+    "native": "autogradviz native status",
+}
+
+
+# --- A subcommand: its name, its arguments, and the function that runs it -------------------------
 
 
 def _no_arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,9 +32,8 @@ from autogradviz.cli import (
     watch,
     why,
 )
+from autogradviz.cli.command import BROKEN_PIPE, EXAMPLES, FAILED, INTERRUPTED, NEGATIVE
 from autogradviz.cli.common_arguments import describe_error
-from autogradviz.cli.examples import EXAMPLES
-from autogradviz.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, NEGATIVE
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
+    print_written,
 )
-from autogradviz.cli.output_path import print_written
 from autogradviz.distributed_runs import Run
 from autogradviz.errors import AutogradvizError
 from autogradviz.export import all_formats, describe_formats

@@ -9,10 +9,11 @@ from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
+    choose_output,
     has_graph,
+    print_written,
     warn_incomplete,
 )
-from autogradviz.cli.output_path import choose_output, print_written
 from autogradviz.comparison.compare_traces import compare
 from autogradviz.distributed_runs import load
 from autogradviz.errors import AutogradvizError

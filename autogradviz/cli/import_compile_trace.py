@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.command import Command
-from autogradviz.cli.common_arguments import add_output
-from autogradviz.cli.output_path import print_written
+from autogradviz.cli.common_arguments import add_output, print_written
 from autogradviz.event_log import save
 from autogradviz.export.import_compile_trace import import_compile_trace
 

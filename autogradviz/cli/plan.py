@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import read_bytes
-from autogradviz.cli.command import Command
-from autogradviz.cli.exit_codes import NEGATIVE
+from autogradviz.cli.command import NEGATIVE, Command
 from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
 
 if TYPE_CHECKING:

@@ -6,17 +6,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.breakpoints.stop_condition import parse_condition
-from autogradviz.cli.command import Command
+from autogradviz.cli.command import FAILED, Command
 from autogradviz.cli.common_arguments import (
     describe_error,
     seconds,
     step_count,
     step_range,
 )
-from autogradviz.cli.exit_codes import FAILED
 from autogradviz.cli.program_recording import ProgramRecording, print_error
-from autogradviz.cli.program_traceback import install_excepthook, is_success
-from autogradviz.cli.run_as_main import STANDARD_INPUT, read_program, run_as_main
+from autogradviz.cli.run_as_main import (
+    STANDARD_INPUT,
+    install_excepthook,
+    is_success,
+    read_program,
+    run_as_main,
+)
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
 from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted

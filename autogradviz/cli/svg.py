@@ -8,10 +8,11 @@ from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
+    choose_output,
     depth,
     has_graph,
+    print_written,
 )
-from autogradviz.cli.output_path import choose_output, print_written
 
 if TYPE_CHECKING:
     import argparse

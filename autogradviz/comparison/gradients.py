@@ -9,7 +9,7 @@ from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.analysis.compiled_save_places import uncompiled_name
+from autogradviz.analysis.compiled_saves import uncompiled_name
 from autogradviz.comparison.result import Difference
 from autogradviz.events import (
     NO_ID,

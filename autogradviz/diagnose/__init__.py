@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.callers_of_installed_code import users_lines_first
-from autogradviz.diagnose.culprit_op_call import add_culprit_runs
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding import CONFIDENCES, Confidence, CulpritRun, Finding
-from autogradviz.diagnose.notebook_cell_names import with_cell_names
+from autogradviz.diagnose.places_of_facts import (
+    add_culprit_runs,
+    users_lines_first,
+    with_cell_names,
+)
 from autogradviz.diagnose.rule import Rule, all_rules
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.errors import AutogradvizWarning

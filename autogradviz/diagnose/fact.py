@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.diagnose.change import Change
-    from autogradviz.diagnose.finding import CulpritRun
+    from autogradviz.diagnose.finding import Change, CulpritRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis import Analysis, HistoryEntry, Op, RaisedError, Unpack
-    from autogradviz.diagnose.change import Change
     from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.finding import Change
     from autogradviz.events import Event
 
 Need: TypeAlias = Literal["ops", "fingerprints"]

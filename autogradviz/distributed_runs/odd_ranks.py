@@ -1,23 +1,33 @@
-"""Groups of ranks that should do the same, and the ranks that do not.
-
-With a device mesh whose dimensions have names, ranks are in one group if they differ in a
-data-parallel dimension only. Without one, they are if their models have the same parameters. Of
-those, ranks that agree in no step and send to each other are stages of a pipeline: their groups are
-those that agree.
-"""
+"""Ranks of a run that differ from the others: slow ones, and stages that compute longer."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from autogradviz import event_log
+from autogradviz.diagnose import Finding
+from autogradviz.diagnose.text_formatting import explain
+from autogradviz.events import CollectiveWaited
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+    from autogradviz.distributed_runs.rank_files import RankFile
     from autogradviz.event_log import RankSummary, StepSummary
+
+
+# --- groups of ranks that should do the same, and the ranks that do not ---------------------------
+#
+# With a device mesh whose dimensions have names, ranks are in one group if they differ in a data-
+# parallel dimension only. Without one, they are if their models have the same parameters. Of those,
+# ranks that agree in no step and send to each other are stages of a pipeline: their groups are
+# those that agree.
+
 
 Aspect: TypeAlias = Literal["ops", "collectives", "loss", "gradients", "parameters", "time"]
 """A difference: ops of a step, its collectives, a loss that is not finite, the final gradients, or
@@ -343,3 +353,67 @@ def _times_ns(summary: RankSummary) -> list[int]:
             found.append(min(each.first_ns for each in step.collectives) - before)
         before = step.ended_ns if step.ended else None
     return found[1:]
+
+
+# --- stages of a pipeline that compute longer than the others -------------------------------------
+
+
+_UNEVEN: Final = 1.5  # times the median of the other stages
+_UNEVEN_NS: Final = 10_000_000
+_MOST_LISTED: Final = 8
+
+
+def find_uneven_stages(files: Sequence[RankFile]) -> tuple[tuple[int, Finding], ...]:
+    """Return the rank and the finding of the stage that sets the pace of a pipeline.
+
+    The ranks of a pipeline are those that send and receive. The time of a step is that between
+    the ends of two steps, without what the program waited for communication.
+    """
+    stages = [file for file in files if any(p.number is None for p in file.summary.newest)]
+    times = {file.rank: _computing_ns(file) for file in stages}
+    known = {rank: each for rank, each in times.items() if len(each) >= _LEAST_STEPS}
+    if len(known) < 2 or len(known) < len(stages):  # noqa: PLR2004 - nothing to compare
+        return ()
+    medians = {rank: median(each) for rank, each in known.items()}
+    slowest = max(medians, key=lambda rank: medians[rank])
+    others = [rank for rank in known if rank != slowest]
+    usual = median(medians[rank] for rank in others)
+    # Single steps may be slow or fast for any reason.
+    low = sorted(known[slowest])[len(known[slowest]) // 4]
+    high = max(sorted(known[rank])[-1 - len(known[rank]) // 4] for rank in others)
+    if low <= max(_UNEVEN * usual, high) or low - usual <= _UNEVEN_NS:
+        return ()
+    return ((slowest, _finding(slowest, medians, usual)),)
+
+
+def _computing_ns(file: RankFile) -> list[int]:
+    """Return the duration of each step from the third on, without waits for communication."""
+    ends = [step.ended_ns for step in file.summary.steps if step.ended]
+    waits = event_log.read_kinds(file.path, (CollectiveWaited,)).of(CollectiveWaited)
+    return [
+        end - start - sum(each.duration_ns for each in waits if start < each.time_ns <= end)
+        for start, end in pairwise(ends[1:])
+    ]
+
+
+def _finding(slowest: int, medians: dict[int, float], usual: float) -> Finding:
+    ordered = sorted(medians)
+    listed = [f"rank {rank}: {medians[rank] / 1e6:.1f} ms" for rank in ordered[:_MOST_LISTED]]
+    if len(ordered) > _MOST_LISTED:
+        listed.append(f"{len(ordered) - _MOST_LISTED:,} others")
+    return Finding(
+        slug="pipeline-stages-uneven",
+        title=f"the pipeline stage of rank {slowest} computes {medians[slowest] / usual:.1f} times "
+        "as long as the others",
+        culprit=None,
+        victim=None,
+        explanation=explain(
+            "Each step of a rank takes, without waits for communication:",
+            *(f"    {line}" for line in listed),
+            "These are the medians of the steps from the third on, with the cost of the "
+            "recording. The other stages wait for the slowest one in each microbatch.",
+        ),
+        fix=f"# move layers from the stage of rank {slowest} to the others",
+        confidence="hint",
+        events=(),
+    )

@@ -17,8 +17,7 @@ import pyarrow as pa
 from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import read_files
-from autogradviz.event_log.arrow_arrays import import_pandas
-from autogradviz.event_log.arrow_message_sizes import read_messages
+from autogradviz.event_log.arrow_arrays import import_pandas, read_messages
 from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
 from autogradviz.event_log.log import Log, Segments
 from autogradviz.event_log.rank_summary import summarize, summary_footer

@@ -30,10 +30,8 @@ from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, 
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.compile.install_compiler_hooks import CompilerObserver
-from autogradviz.recorder.device_times import DeviceTimes, device_type
-from autogradviz.recorder.fsdp_gather_and_free import observe_sharded_parameters
-from autogradviz.recorder.function_transforms import observe_transforms
-from autogradviz.recorder.grad_and_autocast_modes import observe_modes
+from autogradviz.recorder.device_times import DeviceTimes, device_type, observe_stream_order
+from autogradviz.recorder.divided_tensors import observe_placements, observe_sharded_parameters
 from autogradviz.recorder.leaf_tensors_and_versions import (
     LeafTable,
     observe_increments,
@@ -41,6 +39,7 @@ from autogradviz.recorder.leaf_tensors_and_versions import (
     observe_resizes,
     observe_restored_versions,
 )
+from autogradviz.recorder.modes_and_transforms import observe_modes, observe_transforms
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
 from autogradviz.recorder.out_of_memory.failures import (
     AllocationFailures,
@@ -49,7 +48,6 @@ from autogradviz.recorder.out_of_memory.failures import (
 )
 from autogradviz.recorder.owners.find_owners import HeldGraphs
 from autogradviz.recorder.owners.memory_holders import MemoryHolders
-from autogradviz.recorder.placement_changes import observe_placements
 from autogradviz.recorder.raised_errors import describe, explained_error
 from autogradviz.recorder.saved_tensors.hooks import (
     HookPairTable,
@@ -58,12 +56,11 @@ from autogradviz.recorder.saved_tensors.hooks import (
     observe_hook_pairs,
 )
 from autogradviz.recorder.saved_tensors.saves import AddressTable, SaveTable
-from autogradviz.recorder.stream_order import observe_stream_order
-from autogradviz.recorder.torch_internals.allow_swap_tensors import (
+from autogradviz.recorder.torch_internals.compilers import skip_recorder_frames
+from autogradviz.recorder.torch_internals.patches import (
     forget_fake_tensor,
     released_before_swap,
 )
-from autogradviz.recorder.torch_internals.compilers import skip_recorder_frames
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
     DisableTorchFunction,

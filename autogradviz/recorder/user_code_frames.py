@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import torch
 
 from autogradviz.events import CellSeen, SourceLineRead
-from autogradviz.recorder.function_qualified_names import qualified_name
+from autogradviz.recorder.callable_names import qualified_name
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 from autogradviz.support.source import is_library as is_library_file
 from autogradviz.support.source import source_lines

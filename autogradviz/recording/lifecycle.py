@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from autogradviz import event_log
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.event_log.log import LogSource
-from autogradviz.recording.interruption_watch import InterruptionWatch
-from autogradviz.recording.last_steps_backup import LastStepsFile
+from autogradviz.recording.interruption_watch import InterruptionWatch, LastStepsFile
 from autogradviz.support.defer_signals import uninterrupted
 from autogradviz.support.process import current_rank, is_folder_path, print_line, trace_path
 from autogradviz.trace import Trace

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from autogradviz.scene import panels
 from autogradviz.scene.build_groups import build_groups
 from autogradviz.scene.call_tree import CallTree, build_call_times
-from autogradviz.scene.compiled.regions_of_nodes import (
+from autogradviz.scene.compiled.tables import (
+    build_compiled_tables,
     dominating_nodes,
     picture_sizes,
     region_contents,
     region_of_nodes,
 )
-from autogradviz.scene.compiled.tables import build_compiled_tables
 from autogradviz.scene.detached import build_detaches
 from autogradviz.scene.facts import build_facts
 from autogradviz.scene.fold import build_fold

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from autogradviz.analysis.formatting import short_path
-from autogradviz.scene.compiled.regions_of_nodes import node_to_open
+from autogradviz.scene.compiled.tables import node_to_open
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

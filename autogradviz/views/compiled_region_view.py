@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from autogradviz.errors import UnknownRegionError
 from autogradviz.event_log import write_over_own
 from autogradviz.render.svg.compiled_region import render_compiled_svg
-from autogradviz.scene.compiled.regions_of_nodes import regions_named
-from autogradviz.scene.compiled.tables import build_region_scene
+from autogradviz.scene.compiled.tables import build_region_scene, regions_named
 
 if TYPE_CHECKING:
     import os

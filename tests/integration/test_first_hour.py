@@ -17,7 +17,7 @@ from interpreters import run_forked, run_new
 from torch import nn
 
 import autogradviz
-from autogradviz.cli.examples import EXAMPLES
+from autogradviz.cli.command import EXAMPLES
 
 SCRIPTS = Path(__file__).parent / "first_hour"
 MARK = "# NAMED"

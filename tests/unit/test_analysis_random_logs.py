@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autogradviz.analysis import Analysis
-from autogradviz.analysis.acyclic_parents import acyclic
+from autogradviz.analysis.tensor_and_module_tables import acyclic
 from autogradviz.event_log import Log
 
 PARTS = [

@@ -15,8 +15,8 @@ import pytest
 import autogradviz
 from autogradviz import event_log
 from autogradviz.cli import main
-from autogradviz.cli.examples import EXAMPLES
-from autogradviz.cli.output_path import TraceFile
+from autogradviz.cli.command import EXAMPLES
+from autogradviz.cli.common_arguments import TraceFile
 from autogradviz.events import StepEnded
 
 TITLE = "ExpBackward0.result was written before backward needed it"

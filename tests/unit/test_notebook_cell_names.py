@@ -4,7 +4,7 @@ import pytest
 
 from autogradviz.analysis import SourceLocation
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.notebook_cell_names import with_cell_names
+from autogradviz.diagnose.places_of_facts import with_cell_names
 
 FILE = "/tmp/ipykernel_7/456.py"
 

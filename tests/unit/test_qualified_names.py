@@ -6,8 +6,8 @@ from types import CodeType
 
 import pytest
 
-from autogradviz.recorder import function_qualified_names
-from autogradviz.recorder.function_qualified_names import name_in_source, qualified_name
+from autogradviz.recorder import callable_names as function_qualified_names
+from autogradviz.recorder.callable_names import name_in_source, qualified_name
 
 SOURCE = '''
 import functools

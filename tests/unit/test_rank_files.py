@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import autogradviz
+from autogradviz.cli.common_arguments import TraceFile
 from autogradviz.cli.entry_point import main
-from autogradviz.cli.output_path import TraceFile
 from autogradviz.distributed_runs.scene import build_run_scene, rank_totals, read_totals
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import Log, StepTotals, read_summary

@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.change import Change
 from autogradviz.diagnose.evidence.memory_holders import holder_at_failure
+from autogradviz.diagnose.finding import Change
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.writes import writes
 from autogradviz.events import GradAccumulated, ModuleEntered, OldGraphHeld
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import Op, SavedTensor, SourceLocation, Tensor
-    from autogradviz.diagnose.change import ChangeKind
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.evidence.memory import Need, StepMemory
+    from autogradviz.diagnose.finding import ChangeKind
 
 MOST: Final = 3
 _COST: Final[tuple[ChangeKind, ...]] = (

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.analysis.memory_at_failure import HeldKind, MemoryAtFailure
-    from autogradviz.diagnose.change import Change
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.finding import Confidence
+    from autogradviz.diagnose.finding import Change, Confidence
 
 
 # --- inplace write refused ------------------------------------------------------------------------

@@ -1,10 +1,4 @@
-"""A bounded walk over the state that a function can access, without running code of the user.
-
-A walk goes from a function to the variables that its code names (closure cells, globals, defaults),
-to the module that it belongs to and to its arguments, and reads the values that it finds, by path:
-``{("self", "calls"): 1, ("cache", "keys"): "len 1"}``. Instance dictionaries are read directly, and
-only plain built-in values are shown.
-"""
+"""A bounded walk over the state that a function can access, without running code of the user."""
 
 from __future__ import annotations
 
@@ -46,16 +40,41 @@ from autogradviz.recorder.checkpoint.value_repr import (
     tensor_facts,
     tensor_reading,
 )
-from autogradviz.recorder.checkpoint.walked_module_attributes import (
-    TABLES,
-    is_hook_table,
-    is_user_attribute,
-)
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
 from autogradviz.recorder.user_code_frames import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+# --- the attributes of modules that a walk over state enters --------------------------------------
+
+
+TABLES: Final = ("_parameters", "_buffers", "_modules")
+
+_INTERNALS: Final = frozenset(
+    name for name in vars(torch.nn.Module()) if name[0] == "_" and not name.endswith("_hooks")
+) | {"_compiled_call_impl"}
+"""Attributes of ``nn.Module`` itself: tables that the walk enters one by one, and flags."""
+
+
+def is_hook_table(name: str) -> bool:
+    """Return whether an attribute of a module holds hooks."""
+    return name not in _INTERNALS and name.endswith("_hooks")
+
+
+def is_user_attribute(name: str) -> bool:
+    """Return whether an attribute of a module is not one of PyTorch's tables and flags."""
+    return name not in _INTERNALS and name[:2] != "__" and not name.endswith("_hooks")
+
+
+# --- A bounded walk over the state that a function can access, without running code of the user ---
+#
+# A walk goes from a function to the variables that its code names (closure cells, globals,
+# defaults), to the module that it belongs to and to its arguments, and reads the values that it
+# finds, by path: ``{("self", "calls"): 1, ("cache", "keys"): "len 1"}``. Instance dictionaries are
+# read directly, and only plain built-in values are shown.
+
 
 Path: TypeAlias = tuple[str, ...]
 """A variable, then attribute names, and items in brackets; see ``StateChange.state_path``."""

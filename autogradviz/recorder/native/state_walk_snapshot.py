@@ -20,17 +20,19 @@ from autogradviz.recorder.checkpoint.inspect_user_code import (
     names_in_class,
     names_of,
 )
-from autogradviz.recorder.checkpoint.state_walk import MAX_DEPTH, StateWalk, reads_environment
+from autogradviz.recorder.checkpoint.state_walk import (
+    MAX_DEPTH,
+    TABLES,
+    StateWalk,
+    is_hook_table,
+    is_user_attribute,
+    reads_environment,
+)
 from autogradviz.recorder.checkpoint.value_repr import (
     BUILT_IN_CONTAINERS,
     CONTAINERS,
     WITH_PARTS,
     parts_of,
-)
-from autogradviz.recorder.checkpoint.walked_module_attributes import (
-    TABLES,
-    is_hook_table,
-    is_user_attribute,
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
 from autogradviz.recorder.user_code_frames import is_library

@@ -3,19 +3,19 @@
 NOTE [ Workarounds ]
 ``recorder/torch_internals/`` corrects what a dispatch mode would change:
 
-- ``run_op_as_without_mode.py``: in inference mode, composite operators are decomposed above
+- ``modes.py``: in inference mode, composite operators are decomposed above
   autograd; numbers wrapped by C++ are wrapped again; the kernel of an operator that was registered
   without a gradient runs with autograd enabled; autocast and lazy conjugation, which a mode
   disables for nested calls, are enabled again. On the CPU, ``_foreach_*_`` writes increment their
   versions once.
-- ``nodes_run_without_mode.py``: the mode is temporarily disabled while the few backward formulas
+- ``modes.py``: the mode is temporarily disabled while the few backward formulas
   run that give different bits, NaN or no error under any mode, and where a sparse gradient reaches
   a leaf.
-- ``allow_subclass_construction.py``: the mode is temporarily disabled in calls like
+- ``wrapper_tensors.py``: the mode is temporarily disabled in calls like
   ``MyTensor([1.0])``, because PyTorch cannot create a subclass from a tensor that a mode returned.
-- ``allow_swap_tensors.py``: ``torch.utils.swap_tensors`` rejects tensors with weak references, so
+- ``patches.py``: ``torch.utils.swap_tensors`` rejects tensors with weak references, so
   ours are released first.
-- ``detect_lazy_backend.py``: a lazy backend (XLA) does not support dispatch modes. If one is
+- ``wrapper_tensors.py``: a lazy backend (XLA) does not support dispatch modes. If one is
   present when a recording starts, no mode is installed, and the trace says so.
 - ``hide_frames_from_warnings.py``: excludes frames of the recorder from the ``stacklevel`` of
   warnings.

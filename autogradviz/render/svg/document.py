@@ -22,7 +22,7 @@ from autogradviz.render.svg.graph_parts import (
     draw_title,
 )
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
-from autogradviz.render.svg.theme import Theme, ThemeName, find_theme
+from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme
 from autogradviz.render.svg.write_arrow import EDGE as ARROW_EDGE
 from autogradviz.render.svg.write_arrow import draw_write_arrow
 from autogradviz.scene.build_groups import PICTURE_MARGIN

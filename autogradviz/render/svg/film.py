@@ -17,7 +17,7 @@ from autogradviz.render.svg import primitives as svg
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.render.svg.theme import Theme
+    from autogradviz.render.svg.primitives import Theme
     from autogradviz.scene.schema import Scene, SceneFold, SceneRibbon
 
 FRAMES: Final = 96

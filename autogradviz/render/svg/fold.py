@@ -13,7 +13,7 @@ from autogradviz.analysis.formatting import format_bytes, format_duration
 from autogradviz.render.svg import paper
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.film import Film
-from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
+from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme, mix
 from autogradviz.scene.text import text_width
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.analysis.formatting import plural, short_path
 from autogradviz.render.svg import primitives as svg
-from autogradviz.render.svg.theme import Theme, mix
+from autogradviz.render.svg.primitives import Theme, mix
 from autogradviz.scene.build_groups import closed_note, header_note, saved_note
 from autogradviz.scene.layout.groups import GROUP_HEIGHT
 from autogradviz.scene.text import elide, text_width

@@ -16,7 +16,7 @@ from autogradviz.errors import GraphTooLargeError
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.document import MARGIN, MIN_WIDTH, draw_graph
 from autogradviz.render.svg.graph_parts import LINE, MONO_ADVANCE, wrap
-from autogradviz.render.svg.theme import Theme, ThemeName, find_theme, mix
+from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme, mix
 from autogradviz.scene.layout.coordinates import place
 
 if TYPE_CHECKING:

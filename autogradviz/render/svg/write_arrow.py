@@ -15,7 +15,7 @@ from autogradviz.scene.text import saved_tensor_label, text_width
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autogradviz.render.svg.theme import Theme
+    from autogradviz.render.svg.primitives import Theme
     from autogradviz.scene.layout.coordinates import Box, Placement, Point
     from autogradviz.scene.schema import SavedTensorBadge, Scene
 

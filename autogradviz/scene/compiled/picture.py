@@ -17,21 +17,25 @@ from autogradviz.analysis.formatting import (
     short_location,
     source_line,
 )
-from autogradviz.scene.compiled.lane_rows import OP_SIZE, LaneRow, op_lines, spot
-from autogradviz.scene.compiled.place_line_columns import (
+from autogradviz.scene.compiled.columns import (
+    MAX_BLOCKS,
+    OP_SIZE,
+    LaneRow,
+    arrange_columns,
+    op_lines,
+    spot,
+)
+from autogradviz.scene.compiled.place_columns import (
     BLOCK_GAP,
     GAP,
     GUTTER,
-    SMALL,
-    place_columns,
-)
-from autogradviz.scene.compiled.saved_value_ribbons import (
     HOOK,
+    SMALL,
     Place,
     Ribbon,
+    place_columns,
     ribbon_path,
 )
-from autogradviz.scene.compiled.source_line_columns import MAX_BLOCKS, arrange_columns
 from autogradviz.scene.schema import (
     SceneCompiledItem,
     SceneCompiledMark,
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
         CompiledRegion,
         CompiledSlot,
     )
-    from autogradviz.scene.compiled.source_line_columns import Column
+    from autogradviz.scene.compiled.columns import Column
     from autogradviz.scene.schema import CompiledDetail, CompiledShape
 
 HEADER: Final = 62.0  # labels of blocks and lines

@@ -1,4 +1,4 @@
-"""Tables of the scene for compiled regions: regions, pictures, saved values, and the strip."""
+"""The tables of compiled regions in the view model."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.compiled_graphs.graph_text import is_view
+from autogradviz.scene.compiled.columns import slot_hook
 from autogradviz.scene.compiled.picture import (
     READABLE_WIDTH,
     Tables,
@@ -21,16 +22,10 @@ from autogradviz.scene.compiled.picture import (
     picture_width,
     place_region,
 )
-from autogradviz.scene.compiled.recompile_tree import guard_tree
-from autogradviz.scene.compiled.source_line_columns import slot_hook
-from autogradviz.scene.schema import (
-    SceneCompiledRegion,
-    SceneCompiledSlot,
-    SceneCompiledStep,
-)
+from autogradviz.scene.schema import SceneCompiledRegion, SceneCompiledSlot, SceneCompiledStep
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Any
 
     from autogradviz.analysis import Analysis
@@ -41,7 +36,124 @@ if TYPE_CHECKING:
         GraphBreak,
         Recompile,
     )
-    from autogradviz.scene.compiled.saved_value_ribbons import Place
+    from autogradviz.scene.compiled.place_columns import Place
+    from autogradviz.scene.schema import SceneCompiledPicture
+
+
+# --- the compilations of one function as a tree: which guard failed, and what was compiled instead
+
+
+def guard_tree(region: CompiledRegion, recompiles: Iterable[Recompile]) -> tuple[str, ...]:
+    """Return the lines of the tree that a region belongs to; none if nothing was compiled again.
+
+    A compilation is below the one whose guard failed. The line of the region itself is marked.
+    """
+    frame = _frame(region.compile_id)
+    again = {each.compile_id: each for each in recompiles if _frame(each.compile_id) == frame}
+    if not frame or not again:
+        return ()
+    below: dict[str, list[str]] = {}
+    for compile_id, each in again.items():
+        below.setdefault(each.failed_compile_id, []).append(compile_id)
+    roots = [compile_id for compile_id in below if compile_id not in again]
+    lines: list[str] = []
+    waiting = [(root, 0) for root in reversed(roots)]
+    seen: set[str] = set()
+    while waiting:
+        compile_id, depth = waiting.pop()
+        if compile_id in seen:
+            continue
+        seen.add(compile_id)
+        cause = f": {again[compile_id].guard} failed" if compile_id in again else ""
+        mark = " (this region)" if compile_id == region.compile_id else ""
+        lines.append(f"{'  ' * depth}{compile_id or 'an earlier compilation'}{mark}{cause}")
+        waiting += [(child, depth + 1) for child in reversed(below.get(compile_id, ()))]
+    return tuple(lines)
+
+
+def _frame(compile_id: str) -> str:
+    """Return the number of the function in "[0/1]" or "0/1"."""
+    return compile_id.partition("/")[0]
+
+
+# --- compiled regions inside the autograd graph: which nodes run them, and which are opened -------
+
+
+def region_of_nodes(
+    regions: Sequence[CompiledRegion], node_index: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the position of the region that each node runs.
+
+    Args:
+        regions: the compiled regions of a recording.
+        node_index: index of each drawn node, by id.
+
+    Returns:
+        The position of the region by the index of the node; eager nodes are left out.
+    """
+    return {
+        node_index[run.node_id]: at
+        for at, region in enumerate(regions)
+        for run in region.runs
+        if run.node_id is not None and run.node_id in node_index
+    }
+
+
+def regions_named(regions: Iterable[CompiledRegion], name: str) -> list[CompiledRegion]:
+    """Return the regions of a name, a compile id, or else of a function."""
+    regions = list(regions)
+    found = [each for each in regions if name in {each.name, each.compile_id}]
+    return found or [each for each in regions if each.name.partition(" ")[0] == name]
+
+
+def node_to_open(
+    name: str, regions: Sequence[CompiledRegion], region_of: Mapping[int, int]
+) -> int | None:
+    """Return the first node that runs a region of a name; None if there is none."""
+    named = {each.region_id for each in regions_named(regions, name)}
+    nodes = [node for node, at in region_of.items() if regions[at].region_id in named]
+    return min(nodes, default=None)
+
+
+def dominating_nodes(
+    regions: Sequence[CompiledRegion], region_of: Mapping[int, int], node_count: int
+) -> list[int]:
+    """Return the first node that runs each region, if the regions say more than the graph.
+
+    Args:
+        regions: the compiled regions of a recording.
+        region_of: the position of the region that each node runs.
+        node_count: number of drawn nodes.
+
+    Returns:
+        None of them if the graph has more nodes than the regions have ops.
+    """
+    first = {region_of[node]: node for node in sorted(region_of, reverse=True)}
+    ops = sum(len(regions[at].forward_ops) + len(regions[at].backward_ops) for at in first)
+    return sorted(first.values()) if node_count <= ops else []
+
+
+def region_contents(region: CompiledRegion) -> str:
+    """Return the numbers of ops of a region, forward + backward; nothing if they are unknown."""
+    if not region.forward_ops and not region.backward_ops:
+        return ""
+    counts = f"{len(region.forward_ops):,} + {len(region.backward_ops):,} ops"
+    again = sum(not is_view(op.target) for op in region.recomputed)
+    return f"{counts}, {again:,} recomputed" if again else counts
+
+
+def picture_sizes(
+    rows: Iterable[SceneCompiledRegion], pictures: Iterable[SceneCompiledPicture]
+) -> dict[int, tuple[float, float]]:
+    """Return width and height of the picture that opens at each node."""
+    sizes = {
+        picture.region: (picture.width, picture.height) for picture in pictures if picture.initial
+    }
+    return {node: sizes[row.index] for row in rows for node in row.nodes if row.index in sizes}
+
+
+# --- tables of the scene for compiled regions: regions, pictures, saved values, and the strip -----
+
 
 PLANNED: Final = "planned: inductor fuses these ops into kernels"
 

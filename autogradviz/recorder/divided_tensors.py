@@ -1,4 +1,4 @@
-"""Conversions to and from ``DTensor``: the placements of values and of their gradients."""
+"""Tensors divided among ranks: conversions of ``DTensor``, and parameters of ``fully_shard``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autogradviz.events import GradientPlacementsChanged, PlacementsChanged
+from autogradviz.events import (
+    GradientPlacementsChanged,
+    ParametersResharded,
+    ParametersUnsharded,
+    PlacementsChanged,
+    WholeParameterSeen,
+)
 from autogradviz.recorder.ops.values import below_autograd, readable, sum_and_norm
 from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.distributed import (
+    TRANSITIONS,
     conversion_functions,
     declared_gradient,
     distribute_function,
     infers_shapes,
+    is_unsharded,
+    modules_of,
+    parameter_group_class,
+    parameters_of,
     ranks_of_mesh,
+    whole_parameters,
 )
 from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
@@ -34,7 +46,13 @@ if TYPE_CHECKING:
 
     from autogradviz.events import Conversion
     from autogradviz.recorder.engine_interface import TensorIds
+    from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
+    from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
+
+
+# --- conversions to and from ``DTensor``: the placements of values and of their gradients ---------
+
 
 _READ_BYTES = 1 << 20
 """Parts up to this size on the CPU are read, so that ranks can be compared."""
@@ -195,3 +213,95 @@ def _distribute(
         return result
 
     return distribute_tensor
+
+
+# --- ``fully_shard`` gathers the parameters of a module, and frees them again ---------------------
+
+
+_NO_REGION = (None, None)
+
+
+class _ShardedParameters:
+    """Records which groups of parameters are gathered."""
+
+    def __init__(
+        self,
+        session: Session,
+        modules: ModuleTable,
+        tensors: TensorIds,
+        leaves: LeafTable,
+        sharded: dict[int, int],
+    ) -> None:
+        self._session = session
+        self._modules = modules
+        self._tensors = tensors
+        self._leaves = leaves
+        self._sharded = sharded
+
+    def changed(self, group: Any) -> None:
+        """Record that a group of parameters was gathered or freed."""
+        session = self._session
+        state = session.threads.local.state
+        place = state.regions[-1] if state.regions else _NO_REGION
+        known = (self._modules.find(module) for module in modules_of(group))
+        module_id = next((each for each in known if each is not None), None)
+        nbytes, names = whole_parameters(group)
+        stack_id = session.stack_id()
+        if is_unsharded(group):
+            self._find_leaves(group)
+            session.emit(ParametersUnsharded, module_id, names, nbytes, *place, stack_id=stack_id)
+        else:
+            session.emit(ParametersResharded, module_id, nbytes, *place, stack_id=stack_id)
+
+    def _find_leaves(self, group: Any) -> None:
+        """Record the leaves of whole parameters, each once."""
+        known = self._sharded
+        with DisableTorchFunction():
+            for part, whole in parameters_of(group):
+                tensor_id = self._tensors.intern(whole)
+                if tensor_id not in known:
+                    known[tensor_id] = self._tensors.intern(part)
+                    self._leaves.add(known[tensor_id], part)
+                    self._session.emit(WholeParameterSeen, tensor_id, known[tensor_id])
+
+
+@contextmanager
+def observe_sharded_parameters(
+    session: Session,
+    modules: ModuleTable,
+    tensors: TensorIds,
+    leaves: LeafTable,
+    sharded: dict[int, int],
+) -> Iterator[None]:
+    """Record gathered parameters while the context is open, if FSDP2 is imported before.
+
+    Args:
+        session: of the recording.
+        modules: of the recording.
+        tensors: of the recording.
+        leaves: of the recording; parameters are added.
+        sharded: gets the ids of whole parameters, and of those that keep this rank's part.
+    """
+    owner = parameter_group_class()
+    if owner is None:
+        yield
+        return
+    table = _ShardedParameters(session, modules, tensors, leaves, sharded)
+    with ExitStack() as installed:
+        for name in TRANSITIONS:
+            ours = _wrapper(session, table, vars(owner)[name])
+            installed.enter_context(patched(owner, **{name: ours}))
+        yield
+
+
+def _wrapper(
+    session: Session, table: _ShardedParameters, original: Callable[[Any], None]
+) -> Callable[[Any], None]:
+    @skip_frame
+    def change(group: Any) -> None:
+        before = is_unsharded(group)
+        original(group)
+        if is_unsharded(group) != before:
+            session.guarded("sharded parameters", table.changed, group)
+
+    return functools.wraps(original)(change)

@@ -1,9 +1,4 @@
-"""Grad mode, inference mode and autocast: each change, with its line.
-
-Each is a Python context manager that sets thread-local flags. Its methods are wrapped, and only the
-changes that a call itself made are recorded: C++ also disables gradients around custom Functions,
-before and after.
-"""
+"""Grad mode, inference mode, autocast, and transforms of ``torch.func``."""
 
 from __future__ import annotations
 
@@ -17,6 +12,55 @@ from torch.autograd.grad_mode import enable_grad, inference_mode, set_grad_enabl
 from autogradviz.events import ModeChanged
 from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
+from autogradviz.recorder.torch_internals.private_api import FUNCTION_TRANSFORMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from autogradviz.recorder.session import Session
+
+
+# --- transforms of ``torch.func``: what a recording has of the operators inside, and what it lacks
+
+
+_LIMITS: Final = {
+    "_grad_increment_nesting": "torch.func computed gradients: the operators inside are recorded, "
+    "but not which of the transform's nodes and saved tensors belong to them, so why() and "
+    "certificates cover none of these gradients, and findings only those that are zeros",
+    "enter_jvp_nesting": "torch.func computed derivatives in forward mode: the operators "
+    "inside are recorded, but no tangents, so findings, why() and certificates cover none of them",
+}
+"""By the function that begins a transform. What ``vmap`` alone runs is recorded as without it."""
+
+
+@contextmanager
+def observe_transforms(session: Session) -> Iterator[None]:
+    """Record which transforms begin while the context is open."""
+    with ExitStack() as installed:
+        for name in _LIMITS:
+            ours = _transform_wrapper(session, name)
+            installed.enter_context(patched(FUNCTION_TRANSFORMS, **{name: ours}))
+        yield
+
+
+def _transform_wrapper(session: Session, name: str) -> Callable[..., Any]:
+    original, message = getattr(FUNCTION_TRANSFORMS, name), _LIMITS[name]
+
+    @skip_frame
+    def begin(*args: Any) -> Any:
+        level = original(*args)  # first: the transform ends whatever is raised from here on
+        session.guarded("torch.func", session.limit, "torch.func", message, with_stack=True)
+        return level
+
+    return begin
+
+
+# --- grad mode, inference mode and autocast: each change, with its line ---------------------------
+#
+# Each is a Python context manager that sets thread-local flags. Its methods are wrapped, and only
+# the changes that a call itself made are recorded: C++ also disables gradients around custom
+# Functions, before and after.
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,0 +1,180 @@
+"""The places of the saved values of compiled regions, and the reasons why they are saved."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.analysis.formatting import short_op_name
+from autogradviz.compiled_graphs.graph_text import ITEM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from autogradviz.analysis.compiled_region_types import CompiledOp, CompiledRegion, CompiledSlot
+    from autogradviz.analysis.types import Node, SourceLocation
+    from autogradviz.events import SlotKind
+
+
+# --- the module and the line that the saved values of compiled regions belong to ------------------
+#
+# In eager code, a saved value belongs to the op that saved it. A compiled region saves all its
+# values in one node, so each of them belongs to the first forward op whose gradient needs it.
+
+
+_WRAPPER: Final = "OptimizedModule"
+_WRAPPED: Final = "_orig_mod"
+"""``torch.compile`` of a module wraps it in a module of this class, as the attribute of this name.
+
+A wrapper outside of the recorded model has the name of its class.
+"""
+
+
+class SavedAt(NamedTuple):
+    """The module and the line of a saved value."""
+
+    module: str  # "" if unknown
+    location: SourceLocation | None
+
+
+class ModuleNames:
+    """Names of the modules of a recording, for the names that Dynamo gives to them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Take the names of modules and parameters."""
+        self._known: set[str] = set()
+        for name in names:
+            parts = uncompiled_name(name).split(".")
+            self._known.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+    def find(self, name: str, outer: str) -> str:
+        """Return the qualified name of a module.
+
+        Args:
+            name: as Dynamo has it, "attn.qkv"; "net.attn.qkv" if ``net`` is a variable.
+            outer: the module whose call was compiled, "h.0"; "" if it is unknown.
+        """
+        outer = uncompiled_name(outer)
+        inner = name.partition(".")[2]
+        candidates = [f"{outer}.{each}" for each in (name, inner) if outer and each]
+        for candidate in (*candidates, name, inner):
+            if candidate and candidate in self._known:
+                return candidate
+        return outer if outer in self._known else name
+
+
+def uncompiled_name(name: str) -> str:
+    """Return the name of a module or parameter as it is without ``torch.compile``."""
+    parts = name.split(".")
+    inner = parts[1:] if parts[0] == _WRAPPER else parts
+    return ".".join(part for part in inner if part != _WRAPPED)
+
+
+def places_of_saved(
+    regions: Iterable[CompiledRegion], nodes: Mapping[int, Node], names: ModuleNames
+) -> dict[tuple[int, int], SavedAt]:
+    """Return the places of the saved storages of compiled regions, by node and storage."""
+    places: dict[tuple[int, int], SavedAt] = {}
+    for region in regions:
+        for slot in region.saved:
+            op = _first_op(slot)
+            location = slot.location if op is None else op.location
+            for run in slot.runs:
+                if run.tensor is None or run.tensor.storage_id is None:
+                    continue
+                node = nodes.get(run.node_id)
+                outer = "" if node is None else node.module
+                module = names.find(op.module, outer) if op is not None and op.module else outer
+                key = run.node_id, run.tensor.storage_id
+                places.setdefault(key, SavedAt(module, location))
+    return places
+
+
+def _first_op(slot: CompiledSlot) -> CompiledOp | None:
+    """Return the first forward op whose gradient needs a value, else the op that computed it."""
+    users = [op.forward_op for op in slot.needed_by if op.forward_op is not None]
+    known = [op for op in users if op.location is not None]
+    return min(known, key=lambda op: op.position, default=slot.op)
+
+
+# --- why a compiled region saves a value, and how it could be computed again instead --------------
+
+
+def reason_to_save(
+    kind: SlotKind,
+    op: CompiledOp | None,
+    needed_by: tuple[CompiledOp, ...],
+    blocking: CompiledOp | None,
+    because: str,
+    *,
+    leaves: bool,
+) -> str:
+    """Return one sentence: what needs a saved value, and why it is not computed again.
+
+    ``leaves`` tells whether a later checkpointed region uses it.
+    """
+    if kind == "size":
+        return "shapes in the backward depend on it"
+    need = _need(needed_by)
+    if kind == "input":
+        return f"{need}; an input, which cannot be computed again"
+    return need + _obstacle(op, blocking, because, leaves=leaves)
+
+
+def _need(needed_by: tuple[CompiledOp, ...]) -> str:
+    if not needed_by:
+        return "not used by the backward"
+    first, *others = needed_by
+    return f"needed by {short_op_name(first.target)}{_at(first)}" + (
+        f" and {len(others)} more" if others else ""
+    )
+
+
+def _obstacle(
+    op: CompiledOp | None, blocking: CompiledOp | None, because: str, *, leaves: bool
+) -> str:
+    """Return why a computed value is not computed again, after what needs it."""
+    if op is not None and op.policy.startswith("MUST_SAVE"):
+        if op.checkpoint is None:
+            return "; the result of a checkpointed region"
+        if leaves:
+            return "; used by a later checkpointed region"
+        return f"; your policy says {op.policy}"
+    if op is None or blocking is None:
+        return ""
+    because = because or "it is too far from the backward"
+    name = short_op_name(blocking.target)
+    if blocking is op or (op.target == ITEM and blocking.name in op.arguments):
+        return f"; {name} may not run again: {because}"
+    return f"; recomputing it would run {name}{_at(blocking)} again: {because}"
+
+
+_ALLOWED_BY_BUDGET: Final = frozenset(
+    {"not in recomputable allowlist", "materialized in backward", "reduction op"}
+)
+"""Reasons of the partitioner that it drops if ``activation_memory_budget`` is below 1."""
+
+
+def remedy_for_save(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
+    """Return a change that makes the backward compute a value again, "" if unknown."""
+    if op is None:  # an input, or a size
+        return ""
+    if op.policy.startswith("MUST_SAVE"):
+        if op.checkpoint is None:
+            return ""
+        return f"let the policy return CheckpointPolicy.PREFER_RECOMPUTE for {op.target}"
+    if blocking is None or not because:
+        return ""
+    ops = (blocking,) if blocking is op else (blocking, op)
+    names = dict.fromkeys(f"{short_op_name(each.target)}{_at(each)}" for each in ops)
+    remedy = f"torch.utils.checkpoint around {' and '.join(names)}"
+    if because in _ALLOWED_BY_BUDGET:
+        remedy += ", or torch._functorch.config.activation_memory_budget below 1"
+    return remedy
+
+
+def _at(op: CompiledOp) -> str:
+    if op.location is not None:
+        place = re.split(r"[/\\]", str(op.location))[-1]
+        return f" ({place})"
+    return f" ({op.module})" if op.module else ""
