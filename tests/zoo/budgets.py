@@ -17,7 +17,7 @@ BATCH = 16
 def fit_budgets(name: str) -> list[dict]:
     """Return the budgets of a model, and the peaks that are predicted and reached.
 
-    A peak that is reached is that of PyTorch's CPU allocator; ``fit`` is told that of the step as
+    A peak that is reached is that of PyTorch's CPU allocator; ``fit`` takes that of the step as
     it is. That of "tensors" is without what kernels allocate inside of themselves, which no plan
     can know. Gradients are compared with those of the step as it is, bit for bit.
     """
