@@ -537,7 +537,7 @@ class Trace:
         chosen = [choose_modules(self.analysis, names) for names in (checkpoint, offload)]
         return self._memory_model.predict(chosen[0], chosen[1], bandwidth)
 
-    def fit(self, budget: float | str) -> BudgetFit:
+    def fit(self, budget: float | str, *, measured_peak: float | str | None = None) -> BudgetFit:
         """Return the modules to checkpoint so that a step needs no more memory than a budget.
 
         Needs ``record(memory=True)`` or ``plan``. The peak of all memory is predicted for each kind
@@ -546,6 +546,9 @@ class Trace:
 
         Args:
             budget: bytes, "24 GB" or "24 GiB".
+            measured_peak: the peak of the step as it is, as an allocator reports it
+                (``torch.cuda.max_memory_allocated()``). What it has more than the recording counts,
+                as buffers inside of kernels, is added to all predictions.
 
         Raises:
             ValueError: if the recording was made without ``memory=True``, or the text is no number
@@ -560,8 +563,9 @@ class Trace:
         from autogradviz.analysis.fit_budget import fit_budget
         from autogradviz.analysis.formatting import read_bytes
 
-        nbytes = read_bytes(budget)
-        return fit_budget(self.analysis, self._memory_model, self.memory_by_kind(), nbytes)
+        measured = None if measured_peak is None else read_bytes(measured_peak)
+        memory = self.memory_by_kind()
+        return fit_budget(self.analysis, self._memory_model, memory, read_bytes(budget), measured)
 
     def checkpoints(self) -> list[Region]:
         """Return all checkpoint regions with their recomputations, in the order of the forward.

@@ -132,19 +132,34 @@ class BudgetFit:
 
 
 def fit_budget(
-    analysis: Analysis, model: SavedMemoryModel, memory: MemoryByKind, budget: int
+    analysis: Analysis,
+    model: SavedMemoryModel,
+    memory: MemoryByKind,
+    budget: int,
+    measured_peak: int | None = None,
 ) -> BudgetFit:
-    """Return the modules to checkpoint so that the peak of all memory is within a budget."""
-    peak = memory.peak.total
+    """Return the modules to checkpoint so that the peak of all memory is within a budget.
+
+    Args:
+        analysis: of the recording.
+        model: predicts the saved memory.
+        memory: all memory of the recording.
+        budget: bytes.
+        measured_peak: the peak of an allocator. What it has more than the recording is added to
+            each prediction.
+    """
+    counted = memory.peak.total
+    more = 0 if measured_peak is None else max(0, measured_peak - counted)
+    peak = counted + more
     has_buffers = any(op.overload in CONVOLUTIONS for op in analysis.ops)
-    not_counted = BUFFERS_OF_CONVOLUTIONS if has_buffers else ""
+    not_counted = BUFFERS_OF_CONVOLUTIONS if has_buffers and measured_peak is None else ""
     unchanged = BudgetFit(budget=budget, peak=peak, predicted_peak=peak, not_counted=not_counted)
     if peak <= budget:
         return unchanged
     others = _others(memory)
 
     def predict(names: Sequence[str]) -> int:
-        return model.predict(names, (), others=others).predicted_peak
+        return model.predict(names, (), others=others).predicted_peak + more
 
     best: tuple[tuple[bool, int, int], int, list[str], int] | None = None
     for names in like_modules(analysis, model):

@@ -685,6 +685,15 @@ def test_comparison_names_the_statement_that_needs_more_memory():
     assert ("forward, kept.append(x.repeat(4, 1))", "0 B", "4.1 MB") in found
 
 
+def test_memory_that_only_the_allocator_knows_is_added_to_predictions():
+    plan = autogradviz.plan(planned_steps.gpt)
+    peak = plan.memory_by_kind().peak.total
+    known, measured = plan.fit(0.8 * peak), plan.fit(1.8 * peak, measured_peak=2 * peak)
+    assert (measured.checkpoint, measured.patch) == (known.checkpoint, known.patch)
+    assert known.checkpoint
+    assert (measured.peak, measured.predicted_peak) == (2 * peak, known.predicted_peak + peak)
+
+
 class Adapted(nn.Module):
     """A layer as a LoRA wraps it."""
 
