@@ -13,7 +13,7 @@ _NAMES_BY_MODULE = {
     "breakpoints.stop_condition": "StopCondition watch",
     "causes": "Audit AuditEntry Certificate Explanation ExplanationStep UnverifiedNode",
     "checking.result": "CheckEntry CheckItem CheckResult",
-    "checking.prove_step": "prove",
+    "checking.prove_finding": "prove",
     "checking.run_relations": "check",
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
@@ -48,7 +48,7 @@ _NAMES_BY_MODULE = {
     "views.flame_graph_view": "FlameGraphView",
     "views.fold_view": "FoldView",
     "views.graph_view": "GraphView graph",
-    "views.owner_paths": "OwnerPath Owners owners",
+    "views.what_keeps_alive": "OwnerPath Owners owners",
 }
 """The names that are imported on first access, so that ``import autogradviz`` is fast.
 

@@ -29,7 +29,7 @@ from autogradviz.causes import Certificate as Certificate
 from autogradviz.causes import Explanation as Explanation
 from autogradviz.causes import ExplanationStep as ExplanationStep
 from autogradviz.causes import UnverifiedNode as UnverifiedNode
-from autogradviz.checking.prove_step import prove as prove
+from autogradviz.checking.prove_finding import prove as prove
 from autogradviz.checking.result import CheckEntry as CheckEntry
 from autogradviz.checking.result import CheckItem as CheckItem
 from autogradviz.checking.result import CheckResult as CheckResult
@@ -95,8 +95,8 @@ from autogradviz.views.flame_graph_view import FlameGraphView as FlameGraphView
 from autogradviz.views.fold_view import FoldView as FoldView
 from autogradviz.views.graph_view import GraphView as GraphView
 from autogradviz.views.graph_view import graph as graph
-from autogradviz.views.owner_paths import OwnerPath as OwnerPath
-from autogradviz.views.owner_paths import Owners as Owners
-from autogradviz.views.owner_paths import owners as owners
+from autogradviz.views.what_keeps_alive import OwnerPath as OwnerPath
+from autogradviz.views.what_keeps_alive import Owners as Owners
+from autogradviz.views.what_keeps_alive import owners as owners
 
 def load_ipython_extension(shell: object) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.checking.prove_step import proofs_of
+from autogradviz.checking.prove_finding import proofs_of
 from autogradviz.checking.relations.batches_and_parameters import (
     micro_batches,
     parameters,
@@ -16,7 +16,7 @@ from autogradviz.checking.relations.derivative import derivative
 from autogradviz.checking.relations.functions import functions
 from autogradviz.checking.relations.precision import precision
 from autogradviz.checking.relations.repeated_step_and_each_gradient import certificate, repeatable
-from autogradviz.checking.relations.without_mechanisms import checkpoint, hooks
+from autogradviz.checking.relations.without_checkpoint_or_hooks import checkpoint, hooks
 from autogradviz.checking.result import RELATIONS, CheckEntry, CheckResult
 from autogradviz.errors import StepWithoutLossError
 from autogradviz.experiments.program import (

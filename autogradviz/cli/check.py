@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.checking.result import RELATIONS
 from autogradviz.cli.command import NEGATIVE, Command
-from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
+from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
 from autogradviz.errors import UnknownTargetError
 
 if TYPE_CHECKING:

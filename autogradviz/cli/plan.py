@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import read_bytes
 from autogradviz.cli.command import NEGATIVE, Command
-from autogradviz.cli.step_of_script import add_step, read_name, run_script, split_step
+from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
 
 if TYPE_CHECKING:
     import argparse

@@ -628,7 +628,7 @@ def test_script_that_fails_is_answered_with_its_own_traceback(folder, capsys, te
     assert ended.value.code == 2
     printed = capsys.readouterr().err
     assert printed.startswith(first)
-    assert "step_of_script" not in printed
+    assert "script_function_argument" not in printed
     assert "runpy" not in printed
 
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 import autogradviz
 from autogradviz.causes import weights
 from autogradviz.causes.audit import ranked_facts
-from autogradviz.causes.findings import OWN_SLUGS, SLUGS
+from autogradviz.causes.select_findings import OWN_SLUGS, SLUGS
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.fact import Fact, Mechanism
 from autogradviz.diagnose.finding import CONFIDENCES
