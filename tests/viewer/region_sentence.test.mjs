@@ -41,7 +41,7 @@ test("the first part that differs is named with its lines", () => {
 test("an op of one run alone, and an op with other results", () => {
   assert.equal(
     sentenceOfRegion([both("added", "", 0, "mul", 3), ...same]),
-    "Forward ran no op, recomputation mul at line 3.",
+    "Only the recomputation ran mul at line 3.",
   );
   assert.equal(
     sentenceOfRegion([...same, both("changed", "bernoulli_", 5)]),

@@ -173,17 +173,31 @@ export function sentenceOfRegion(rows) {
     const others = rest ? `; ${plural(rest, "op")} more did not have to run again` : "";
     return `Forward and recomputation ran the same ${plural(rerun, "op")}${others}.`;
   }
-  const end = rows.findIndex((row, index) => index > at && !differs(row));
+  const sides = (/** @type {import("../../types.js").SceneDiffRow} */ row) =>
+    Number(Boolean(row.forward_op)) + 2 * Number(Boolean(row.recompute_op));
+  const first = sides(rows[at]);
+  const end = rows.findIndex(
+    (row, index) => index > at && (!differs(row) || (first < 3 && sides(row) !== first)),
+  );
   const part = rows.slice(at, end < 0 ? undefined : end);
   const ran = (/** @type {"forward" | "recompute"} */ run) => {
     const own = part.filter((row) => row[`${run}_op`]);
     if (!own.length) return "no op";
-    const names = own.slice(0, MAX_OPS).map((row) => row[`${run}_op`]);
+    const lines = new Set(own.map((row) => row[`${run}_line`]));
+    const place = (/** @type {number} */ line) => (line ? ` at line ${line}` : "");
+    const names = own.slice(0, MAX_OPS).map((row) => {
+      const name = row[`${run}_op`];
+      return lines.size > 1 ? `${name}${place(row[`${run}_line`])}` : name;
+    });
     const more = own.length > MAX_OPS ? " …" : "";
-    const line = own[0][`${run}_line`];
-    return `${names.join(", ")}${more}${line ? ` at line ${line}` : ""}`;
+    return `${names.join(", ")}${more}${lines.size > 1 ? "" : place(own[0][`${run}_line`])}`;
   };
   const [forward, again] = [ran("forward"), ran("recompute")];
+  if (first < 3) {
+    const [run, what] = first === 1 ? ["forward", forward] : ["recomputation", again];
+    const begin = at ? `The same ${plural(at, "op")}, then only` : "Only";
+    return `${begin} the ${run} ran ${what}.`;
+  }
   if (forward === again) return `The same ${plural(at, "op")}, then ${forward} with other results.`;
   const start = at ? `The same ${plural(at, "op")}, then forward` : "Forward";
   return `${start} ran ${forward}, recomputation ${again}.`;

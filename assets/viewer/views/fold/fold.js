@@ -4,7 +4,7 @@
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { button, claim, h, listen } from "../../dom.js";
-import { formatBytes } from "../../scene/format.js";
+import { formatBytes, formatPlace } from "../../scene/format.js";
 import { kindColors, largestFold } from "../../scene/fold.js";
 import { workAt } from "../../scene/film.js";
 import { makeNotices } from "../../shell/recording_notices.js";
@@ -67,6 +67,7 @@ export class Fold {
       h(
         "div",
         "agv-fold-middle",
+        this.#finding(),
         makeNotices(store),
         head,
         this.#choice(),
@@ -93,6 +94,26 @@ export class Fold {
 
   destroy() {
     this.resizer.disconnect();
+  }
+
+  /** @returns {HTMLElement | null} the first finding, which opens the view of findings */
+  #finding() {
+    const { store } = this;
+    const [first, ...others] = store.scene.findings;
+    if (!first) return null;
+    const place = first.culprit_line ? formatPlace(first.culprit_file, first.culprit_line) : "";
+    const words = [first.confidence, place, others.length && `${others.length} more`];
+    const open = () => {
+      store.chooseFinding(0);
+      store.set("view", "findings");
+    };
+    return button(
+      `Open the finding: ${first.title}`,
+      "agv-fold-finding",
+      open,
+      h("b", "", first.title),
+      h("span", "agv-muted", words.filter(Boolean).join(" · ")),
+    );
   }
 
   /** @returns {import("../../types.js").SceneFold} */

@@ -217,7 +217,8 @@ export class Memory {
     if (freed <= 0 && this.before.peak - offload.peak <= 0) {
       return [h("td", "agv-muted", "nothing"), h("td"), h("td")];
     }
-    const buttons = KINDS.map((kind) => {
+    const useful = KINDS.filter((kind) => kind !== KINDS[0] || freed > 0);
+    const buttons = useful.map((kind) => {
       const press = (/** @type {Event} */ event) => {
         event.stopPropagation();
         if (this.chosen.get(pattern)?.kind === kind) this.chosen.delete(pattern);
