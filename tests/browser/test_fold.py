@@ -32,6 +32,19 @@ def test_a_healthy_step_opens_on_the_fold_and_a_failing_one_on_its_finding(open_
     assert stage.page.is_visible(".agv-canvas[data-camera]")
 
 
+def test_the_fold_begins_with_the_first_finding_which_opens_it(open_page):
+    stage = Stage(open_page(), recordings.checkpointed(), view="fold")
+    assert stage.page.locator(".agv-fold-finding").count() == 0
+    stage = Stage(open_page(), recordings.running_sum(), view="fold")
+    first = stage.scene.findings[0]
+    line = stage.page.locator(".agv-fold-finding")
+    assert line.locator("b").text_content() == first.title
+    assert f":{first.culprit_line}" in line.locator("span").text_content()
+    line.click()
+    assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "findings"
+    assert first.title in stage.page.text_content(".agv-finding")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["plain", "checkpointed", "running_sum", "adversarial"])
 def test_the_fold_violates_no_rule_of_axe(open_page, axe, picture, scheme, name):

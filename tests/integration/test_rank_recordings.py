@@ -96,7 +96,7 @@ def test_restarted_run_writes_files_of_its_own(tmp_path):
 @pytest.mark.ci(reason="starts several processes")
 def test_only_rank_0_prints_progress_and_the_file(tmp_path):
     first, second = start(tmp_path, TRAINS, "-o", "run/")
-    assert "1 optimizer step" in first.err
+    assert "1 backward" in first.err
     assert "run/rank-00000.agv" in first.err
     assert second.err == ""
     assert len(list((tmp_path / "run").iterdir())) == 2  # nothing else is left

@@ -233,5 +233,7 @@ def test_argmax_before_the_loss_is_the_culprit():
     assert "integers have no gradient" in finding.explanation
 
 
-def test_loss_without_inputs_that_require_grad_gives_no_finding():
-    assert lost(op("sum", (9,), inputs=(2,), at="t.py:4")) == ()
+def test_loss_without_a_tensor_that_requires_grad_is_named_with_its_backward():
+    (finding,) = lost(op("sum", (9,), inputs=(2,), at="t.py:4"))
+    assert finding.title == "The loss has no graph: no tensor behind it requires a gradient"
+    assert (str(finding.culprit), finding.confidence) == ("t.py:8", "likely")

@@ -17,7 +17,7 @@ def test_the_line_that_made_the_loss_is_the_culprit():
         op("mse_loss", (2,), at="t.py:4"),
         raised("RuntimeError", MESSAGE, at="t.py:5"),
     )
-    assert lines(finding) == ("t.py:4", "t.py:5")
+    assert (finding.slug, lines(finding)) == ("loss-not-scalar", ("t.py:4", "t.py:5"))
 
 
 def test_a_recording_without_ops_has_no_finding():
