@@ -89,6 +89,12 @@ def argument_texts(log: Log) -> dict[int | None, str]:
     return {number: text for number, text in rows if text.startswith("{")}
 
 
+MEANS: Final = frozenset({
+    "mean", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "l1_loss", "smooth_l1_loss",
+    "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+})  # fmt: skip
+"""Ops whose result is a mean if it is a single number, up to the argument ``reduction``."""
+
 _INFINITE: Final = {"f:inf": math.inf, "f:-inf": -math.inf}
 """Numbers that JSON does not have, as ``ArgumentsSeen`` writes them."""
 

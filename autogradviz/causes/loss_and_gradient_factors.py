@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
+from autogradviz.analysis.ops import MEANS
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.gradient_lives import (
     clipping_stacks,
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
 
 _DIVIDES: Final = frozenset({"div", "div_", "_foreach_div_"})
 _MULTIPLIES: Final = frozenset({"mul", "mul_", "_foreach_mul_"})
-_MEANS: Final = frozenset({
-    "mean", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "l1_loss", "smooth_l1_loss",
-    "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-})  # fmt: skip
-"""Ops whose result is a mean if it is a single number, up to the argument ``reduction``."""
-
 _WEIGHTED: Final = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 """Means of some of their elements: how many, is known only if it was read."""
 _UNEVEN: Final = 1.25  # between the weights of two losses; batches of a data set differ a little
@@ -217,7 +212,7 @@ class _Scales:
         made = self._graph.producers(found[0].op)[0]
         is_mean = (
             made != NO_OP
-            and self._graph.op_names[made] in _MEANS
+            and self._graph.op_names[made] in MEANS
             and self._numbers(made).get("reduction", 1) == 1
         )
         whole = found[0].divisor == int(found[0].divisor) and found[0].divisor > 1
@@ -246,7 +241,7 @@ class _Scales:
         if name in _DIVIDES:
             keys = graph.inputs_memory[index][1:]
             return divisors.get(keys[0]) if keys and graph.producers(index)[1] != NO_OP else None
-        if name not in _MEANS or self._numbers(index).get("reduction", 1) != 1:
+        if name not in MEANS or self._numbers(index).get("reduction", 1) != 1:
             return None
         made = [divisors[key] for key in map(graph.memory, graph.outputs[index]) if key in divisors]
         if made:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
+from autogradviz.analysis.ops import MEANS
 from autogradviz.causes.ranges_implied_by_ops import Ranges
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import LossRead, NormRead
+from autogradviz.support.dtypes import SIGNIFICAND_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,7 +70,6 @@ _SAFE_ABOVE: Final = {
 }
 """Ops that are finite, with their derivatives, if the last operand is above a number."""
 _SPREADS: Final = frozenset({"std", "var", "std_mean", "var_mean"})
-_MEANS: Final = frozenset({"mean", "nll_loss_forward", "mse_loss", "l1_loss", "smooth_l1_loss"})
 _ADDS_MASK: Final = 3  # ops between a number that is minus infinity and a softmax
 _AT_MOST: Final = 4
 _OVERFLOWING: Final = frozenset({"mul", "exp", "pow", "prod", "cumprod"})
@@ -161,17 +162,17 @@ class _Shown:
     def is_nan(self, index: int) -> bool:
         """Return whether a result is NaN whatever the values are: its op needs more elements."""
         name = self._graph.op_names[index]
-        if name not in _SPREADS and name not in _MEANS:
+        if name not in _SPREADS and name not in MEANS:
             return False
         numbers, count = self._ranges.numbers(index), self._reduced(index)
-        if name in _MEANS:
+        if name in MEANS:
             return count == 0 and numbers.get("reduction", 1) == 1
         return count is not None and count <= numbers.get("correction", 1)
 
     def why(self, index: int) -> str:
         """Return the reason for which a result is NaN whatever the values are."""
         name, count = self._graph.op_names[index], self._reduced(index)
-        if name in _MEANS:
+        if name in MEANS:
             return "it is a mean of no element"
         return f"of {plural(count or 0, 'element')} it divides by 0; correction=0 divides by 1"
 
@@ -290,8 +291,6 @@ class _Constants:
 
 
 _SUMS: Final = frozenset({"add", "sub", "rsub", "add_", "sub_"})
-_BITS: Final = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
-"""The bits after the leading one of each dtype."""
 _LEAST_CONSTANT: Final = 1e4
 _LEAST_STEP: Final = 2.0**-7  # between neighboring results; values of networks are about 1
 
@@ -307,9 +306,9 @@ def find_lost_precision(graph: CausalGraph) -> Iterator[Fact]:
     for place, ops in groups.items():
         dtype = graph.analysis.tensors[graph.inputs[ops[0]][0]].dtype
         largest = max(map(abs, _added_numbers(place)), default=0.0)
-        if largest < _LEAST_CONSTANT or dtype not in _BITS:
+        if largest < _LEAST_CONSTANT or dtype not in SIGNIFICAND_BITS:
             continue
-        step = 2.0 ** (math.floor(math.log2(largest)) - _BITS[dtype])
+        step = 2.0 ** (math.floor(math.log2(largest)) - SIGNIFICAND_BITS[dtype])
         if step >= _LEAST_STEP:
             yield _precision_fact(graph, place, ops, f"{largest:,g}", f"{step:g}", dtype)
 

@@ -19,6 +19,7 @@ from autogradviz.events import (
     NormRead,
     RankSeen,
 )
+from autogradviz.support.dtypes import UNIT_ROUNDOFF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -460,14 +461,6 @@ def _losses(value: float, before: Analysis, after: Analysis) -> Iterator[tuple[s
 #   norm, consists of rounding errors alone. Their size is that of other gradients, not its own.
 
 
-UNIT_ROUNDOFF: Final = {
-    "float64": 2.0**-53,
-    "complex128": 2.0**-53,
-    "float32": 2.0**-24,
-    "complex64": 2.0**-24,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-}
 CHAIN: Final = 4.0  # standard deviations of the error of a chain of ops
 SUM: Final = 16.0  # the same of a sum, whose terms are not independent
 CANCELLED: Final = 0.25  # of the roundoff of a term, on average over the terms that cancel

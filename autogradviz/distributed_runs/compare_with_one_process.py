@@ -20,6 +20,7 @@ from autogradviz.events import (
     OutputNormRead,
     ParameterSeen,
 )
+from autogradviz.support.dtypes import EPSILON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from autogradviz.scene import Scene
     from autogradviz.trace import Trace
 
-_EPSILONS: Final = {"float16": 1e-3, "bfloat16": 8e-3, "float64": 2e-16, "complex128": 2e-16}
-_EPSILON: Final = 1.2e-7  # of float32
 _NOISE: Final = 4
 """A result is noise if it is smaller than so many roundings of the values it is computed from."""
 _GRADIENT_NOISE: Final = 64
@@ -262,7 +261,7 @@ class _Noises:
 
 
 def _epsilon(dtype: str) -> float:
-    return _EPSILONS.get(dtype, _EPSILON)
+    return EPSILON.get(dtype, EPSILON["float32"])
 
 
 def _align(whole: Recorded, part: Recorded) -> dict[int, Op]:

@@ -2,7 +2,8 @@
 
 The last column of the table says what no other module may have: ``name``, a name, a string or an
 imported module; ``name()``, a call; ``def name``, a function of this name; ``"text"``, text in a
-string that is no docstring; ``len(name)``, a count of what has this name.
+string that is no docstring; ``len(name)``, a count of what has this name; ``NAME =``, a constant of
+this name, also with an underscore before it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Content(NamedTuple):
     called: set[str]
     counted: set[str]  # in the arguments of len, sum and count
     defined: set[str]  # functions
+    constants: set[str]  # without the underscore before them
     texts: list[str]  # strings that are no docstrings
     has_order: bool
     has_sweep: bool
@@ -50,8 +52,11 @@ class Content(NamedTuple):
 def content_of(tree):
     """Return the content of a tree."""
     has_order, has_sweep = (any(map(each, ast.walk(tree))) for each in (is_order, is_sweep))
-    found = Content(set(), set(), set(), set(), [], has_order, has_sweep)
+    found = Content(set(), set(), set(), set(), set(), [], has_order, has_sweep)
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in tree.body:
+        targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
+        found.constants.update(each.id.lstrip("_") for each in targets if hasattr(each, "id"))
     for node in ast.walk(tree):
         found.names.update(names_of(node))
         if isinstance(node, ast.FunctionDef):
@@ -83,6 +88,8 @@ def has(found, mark):
         return mark[4:-1] in found.counted
     if mark.startswith("def "):
         return mark[4:] in found.defined
+    if mark.endswith(" ="):
+        return mark[:-2] in found.constants
     if mark.startswith('"'):
         return any(mark[1:-1] in text for text in found.texts)
     return mark[:-2] in found.called if mark.endswith("()") else mark in found.names

@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from autogradviz.support.dtypes import EPSILON
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 EPS: Final = {
-    torch.float64: 2.3e-16, torch.float32: 1.2e-7, torch.bfloat16: 7.9e-3, torch.float16: 9.8e-4,
-}  # fmt: skip
+    dtype: EPSILON[str(dtype).removeprefix("torch.")]
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+}
 STEPS: Final = {
     torch.float64: (1e-3, 1e-5), torch.float32: (1e-2, 1e-3, 1e-4),
     torch.float16: (0.5, 0.1, 0.02), torch.bfloat16: (0.8, 0.3, 0.1),
