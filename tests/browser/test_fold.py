@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import recordings
 from viewer_page import Stage
@@ -33,7 +35,8 @@ def test_a_healthy_step_opens_on_the_fold_and_a_failing_one_on_its_finding(open_
 
 
 def test_the_fold_begins_with_the_first_finding_which_opens_it(open_page):
-    stage = Stage(open_page(), recordings.checkpointed(), view="fold")
+    without = replace(recordings.checkpointed(), findings=())
+    stage = Stage(open_page(), without, view="fold")
     assert stage.page.locator(".agv-fold-finding").count() == 0
     stage = Stage(open_page(), recordings.running_sum(), view="fold")
     first = stage.scene.findings[0]
