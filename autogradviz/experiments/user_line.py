@@ -22,7 +22,7 @@ def user_line() -> SourceLocation | None:
 
 
 def user_line_below(function: str) -> tuple[SourceLocation | None, bool]:
-    """Return that line, and whether a function of this name is one of its callers."""
+    """Return the same line, and whether it runs below a function of a name."""
     frames = with_callers(sys._getframe())  # noqa: SLF001
     frame = next((each for each in frames if is_user_code(each.f_code)), None)
     below = bool(function) and any(each.f_code.co_name == function for each in frames)

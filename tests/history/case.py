@@ -111,3 +111,14 @@ def load(path: Path) -> ModuleType:
 
 def case_files(folder: Path = HERE / "cases") -> list[Path]:
     return sorted(folder.glob("[a-z]*.py"))
+
+
+def count_nodes(value: Any) -> int:
+    """Return the number of nodes of the graph of a value; 0 for one without a graph."""
+    found, todo = set(), [getattr(value, "grad_fn", None)]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            todo.extend(child for child, _ in node.next_functions)
+    return len(found)

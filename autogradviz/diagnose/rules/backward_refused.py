@@ -341,14 +341,14 @@ def loss_not_scalar(evidence: Evidence) -> Iterator[Draft]:
     for op in reversed(evidence.analysis.ops):
         if op.phase != "forward" or error is None or op.seq > error.seq:
             continue
-        shapes = [each.shape for each in op.outputs if each.tensor_id not in read]
-        if op.location is not None and any(math.prod(shape) != 1 for shape in shapes):
+        unread = (each.shape for each in op.outputs if each.tensor_id not in read)
+        shape = next((each for each in unread if math.prod(each) != 1), None)
+        if op.location is not None and shape is not None:
             found = op
             break
         read |= {each.tensor_id for each in op.inputs}
     if found is None:
         return
-    shape = next(each.shape for each in found.outputs)
     yield Draft(
         title=f"Backward needs one number, and the loss has the shape {shape}",
         culprit=found,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from tests.history.case import Case
+from tests.history.case import Case, count_nodes
 from tests.history.excerpt import definitions
 
 FILE = "models/swav.py"
@@ -34,17 +34,6 @@ class Model(nn.Module):
         return features, self.classifier(features.detach())
 
 
-def nodes(tensor):
-    """Return the number of nodes of the graph of a value."""
-    found, todo = set(), [tensor.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            todo.extend(child for child, _ in node.next_functions)
-    return len(found)
-
-
 def build():
     names = definitions(FILE, ["SwAV"], {
         "Model": Model, "accuracy_at_k": lambda *a, **k: (0.0, 0.0),
@@ -67,7 +56,7 @@ def build():
         loss.backward()
         optimizer.step()
         model.on_train_batch_end(None, None, number, 0)
-        return {"loss": loss.detach(), "nodes": nodes(model.queue)}
+        return {"loss": loss.detach(), "nodes": count_nodes(model.queue)}
 
     return model, step
 

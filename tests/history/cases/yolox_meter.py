@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tests.history.case import Case
+from tests.history.case import Case, count_nodes
 from tests.history.excerpt import definitions
 
 FILE = "yolox/utils/metric.py"
@@ -20,17 +20,6 @@ CASE = Case(
 )
 
 
-def nodes(tensor):
-    """Return the number of nodes of the graph of a value."""
-    found, todo = set(), [getattr(tensor, "grad_fn", None)]
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            todo.extend(child for child, _ in node.next_functions)
-    return len(found)
-
-
 def build():
     meter = definitions(FILE, ["AverageMeter", "MeterBuffer"], {})["MeterBuffer"]()
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -44,7 +33,10 @@ def build():
         outputs["total_loss"].backward()
         optimizer.step()
         meter.update(iter_time=0.1, **outputs)
-        return {"loss": outputs["total_loss"].detach(), "nodes": nodes(meter["iou_loss"].total)}
+        return {
+            "loss": outputs["total_loss"].detach(),
+            "nodes": count_nodes(meter["iou_loss"].total),
+        }
 
     return model, step
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from make_log import op, raised
+from make_log import op, raised, tensor
 from run_rule import lines, run_rule
 
 from autogradviz.diagnose.rules.backward_refused import loss_not_scalar
@@ -22,3 +22,14 @@ def test_the_line_that_made_the_loss_is_the_culprit():
 
 def test_a_recording_without_ops_has_no_finding():
     assert not run_rule(loss_not_scalar, raised("RuntimeError", MESSAGE, at="t.py:4"))
+
+
+def test_the_shape_is_that_of_the_result_with_several_elements():
+    (finding,) = run_rule(
+        loss_not_scalar,
+        tensor(8, ()),
+        tensor(9, (4, 3)),
+        op("custom_loss", (8, 9), at="t.py:4"),
+        raised("RuntimeError", MESSAGE, at="t.py:5"),
+    )
+    assert finding.title.endswith("(4, 3)")
