@@ -144,6 +144,7 @@ const sceneIndex = makeIndex({
 test("a parameter without a gradient is explained by the recorded answer", () => {
   for (const text of [
     "why no gradient: aux",
+    "why aux.weight",
     "Why is there no grad for aux.weight?",
     "why no gradient",
   ]) {

@@ -48,6 +48,7 @@ const QUESTIONS = [
     /^(?:slowest line|which line (?:is slow|takes)|where does (?:the )?time go|what takes (?:the )?time)\b.*/,
     slowestLine,
   ],
+  [/^why\s+([^\s]+)$/, whyNoGradient],
 ];
 
 const MAX_BARS = 5;
