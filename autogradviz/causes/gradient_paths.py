@@ -120,6 +120,8 @@ class _Effects:
             )
         if is_installed(line.location.filename):
             return weight("one way cut in an installed package", share)
+        if line.kept_beside:
+            return weight("one way cut of a value that keeps another", share)
         if line.kind in {"integers", "backward"}:
             return weight("one way cut by integers", share)
         if line.kind == "numbers" and line.single:

@@ -156,6 +156,17 @@ def test_an_entry_with_an_effect_is_a_hint_and_one_without_is_none():
     assert train(lambda h: h * h.argmax()).diagnose() == []
 
 
+def test_a_detach_of_a_value_that_the_loss_reads_with_its_gradient_is_in_the_audit_only():
+    def advantage(h):
+        return (torch.rand(4, 3) - h.detach()) * h
+
+    trace = train(advantage)
+    assert trace.diagnose() == []
+    assert [mechanism for mechanism, _ in listed(trace)] == ["cut"]
+    (finding,) = train(lambda h: (torch.rand(4, 3) - h.exp().detach()) * h).diagnose()
+    assert finding.slug == "gradient-cut"
+
+
 def test_why_memory_ends_at_the_line_that_keeps_it():
     explanation = train(steps=4, kept=[]).why("memory")
     assert explanation.question == "still alive"
