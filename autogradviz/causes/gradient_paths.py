@@ -118,16 +118,7 @@ class _Effects:
             return weight(
                 "lost gradient of a leaf" if line.kind == "leaf" else "lost gradient", lost
             )
-        if is_installed(line.location.filename):
-            return weight("one way cut in an installed package", share)
-        if line.kept_beside:
-            return weight("one way cut of a value that keeps another", share)
-        if line.kind in {"integers", "backward"}:
-            return weight("one way cut by integers", share)
-        if line.kind == "numbers" and line.single:
-            is_meant = "detach(" in line.location.text
-            return weight(f"one way cut by a {'detached ' if is_meant else ''}number", share)
-        return weight("one way cut", share)
+        return weight(_one_way(line), share)
 
     def _is_of_other_optimizer(self, line: Cut, behind: set[int]) -> bool:
         """Return whether the steps after the losses update nothing that the cut concerns."""
@@ -140,6 +131,20 @@ class _Effects:
         """The tensors whose gradients ``autograd.grad`` returned."""
         inputs = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
         return {each for ids in inputs for each in ids}
+
+
+def _one_way(line: Cut) -> str:
+    """Return the name of the weight of a cut of one way, while others have a gradient."""
+    if is_installed(line.location.filename):
+        return "one way cut in an installed package"
+    if line.kept_beside:
+        return "one way cut of a value that keeps another"
+    if line.kind in {"integers", "backward"}:
+        return "one way cut by integers"
+    if line.kind == "numbers" and line.single:
+        is_meant = "detach(" in line.location.text
+        return f"one way cut by a {'detached ' if is_meant else ''}number"
+    return "one way cut"
 
 
 # --- transform cuts -------------------------------------------------------------------------------
