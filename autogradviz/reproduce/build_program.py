@@ -602,11 +602,10 @@ class _Builder:
             (node for node in self._nodes.values() if node.sequence_nr is not None),
             key=lambda node: (node.sequence_nr or 0, node.node_id),
         )
-        known = set(self._node_of_op.values())
+        functions = self._analysis.custom_functions
         for node in made:
-            name = node.node_name
-            if node.node_id not in known and name.endswith("Backward"):
-                found[name.removesuffix("Backward")].append(node.node_id)
+            if node.node_id in functions:
+                found[functions[node.node_id]].append(node.node_id)
         return found
 
     def _function_of(self, event: OpCalled) -> tuple[str, Any] | None:
