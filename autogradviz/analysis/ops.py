@@ -7,10 +7,10 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
 from autogradviz.events import ArgumentsSeen, OpCalled, RegionEntered, TensorSeen
 from autogradviz.support.objects import maker
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

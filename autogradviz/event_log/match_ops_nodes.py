@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from autogradviz.events import MutationCloned, NodeSeen, OpCalled
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from autogradviz.event_log.log import Log
@@ -36,8 +37,7 @@ def _of_function(node_name: str) -> bool:
 @cache
 def op_stem(overload: str) -> str:
     """Return the name of an op as far as that of its node has it."""
-    parts = overload.split(".")
-    return re.sub(r"[_\d]", "", parts[1] if len(parts) > 1 else overload).lower()
+    return re.sub(r"[_\d]", "", short_op_name(overload)).lower()
 
 
 @cache

@@ -45,6 +45,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.reproduce.program import Body, HookPairs, Program, Statement, Value
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -449,7 +450,7 @@ class _Builder:
 
         Such a tensor is one that the program begins with.
         """
-        name = event.op.split(".")[1]
+        name = short_op_name(event.op)
         if not event.inputs and len(event.outputs) == 1:
             (tensor_id,) = event.outputs
             is_float = self._analysis.tensors[tensor_id].dtype.startswith(_FLOATS)
