@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from autogradviz.analysis.types import OpPair
 from autogradviz.events import NO_ID
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -85,7 +86,7 @@ def _results(op: Op) -> tuple[tuple[tuple[int, ...], str], ...]:
 
 def is_allocation(name: str) -> bool:
     """Return whether an operator, "empty" or "aten.empty.memory_format", allocates no values."""
-    return name.removeprefix("aten.").partition(".")[0] in _ALLOCATIONS
+    return short_op_name(name) in _ALLOCATIONS
 
 
 class Uninitialized:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.checkpoint_regions import build_regions
 from autogradviz.analysis.compiled_regions import (
@@ -27,7 +27,7 @@ from autogradviz.analysis.graph import (
     find_outermost_backwards,
     read_runs,
 )
-from autogradviz.analysis.ops import as_number, build_ops, find_creators, read_arguments
+from autogradviz.analysis.ops import OpArguments, build_ops, find_creators
 from autogradviz.analysis.saved_memory import SavedMemory, build_memory
 from autogradviz.analysis.saved_tensors import (
     build_histories,
@@ -54,7 +54,11 @@ from autogradviz.analysis.tensor_and_module_tables import (
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.user_hooks import build_hooks
-from autogradviz.event_log.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
+from autogradviz.event_log.match_ops_nodes import (
+    OpNodeMatches,
+    custom_functions,
+    match_ops_to_nodes,
+)
 from autogradviz.event_log.read_named_tuples import last_ns
 from autogradviz.event_log.stacks import Stacks
 from autogradviz.event_log.training_steps import TrainingSteps
@@ -73,8 +77,6 @@ from autogradviz.events import (
 from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from autogradviz.analysis.compiled_region_types import (
         CompiledRegion,
         GraphBreak,
@@ -145,14 +147,9 @@ class Analysis:
         return self._op_by_seq.get(seq)
 
     @cached_property
-    def arguments_of(self) -> Callable[[int], dict[str, Any]]:
-        """Returns the arguments of an op that are no tensors, by its event; {} if unknown."""
-        return read_arguments(self.log)
-
-    def numbers_of(self, seq: int) -> dict[str, float]:
-        """Return the arguments of an op that are numbers, or lists of one, by its event."""
-        given = {key: as_number(value) for key, value in self.arguments_of(seq).items()}
-        return {key: number for key, number in given.items() if number is not None}
+    def arguments(self) -> OpArguments:
+        """The arguments of ops that are no tensors."""
+        return OpArguments(self.log)
 
     def history(self, storage_id: int | None) -> TensorHistory | None:
         """Return the history of one storage; None if it was never saved or cloned."""
@@ -232,6 +229,11 @@ class Analysis:
     def op_of_node(self) -> dict[int, int]:
         """The event number of the op that made each node, by node id."""
         return self._matches.op_of_node
+
+    @cached_property
+    def custom_functions(self) -> dict[int, str]:
+        """The class of each node of a custom Function, by node id."""
+        return custom_functions(self.log)
 
     @cached_property
     def outermost_backwards(self) -> dict[int, int]:

@@ -13,7 +13,6 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.tensor_and_module_tables import acyclic
 from autogradviz.events import (
     NO_ID,
@@ -32,6 +31,7 @@ from autogradviz.events import (
     TensorSeen,
     WholeParameterSeen,
 )
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

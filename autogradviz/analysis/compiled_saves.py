@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.analysis.formatting import short_op_name
 from autogradviz.compiled_graphs.graph_text import ITEM
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

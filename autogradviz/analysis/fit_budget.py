@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_location
 from autogradviz.analysis.memory_by_kind import BUFFERS_OF_CONVOLUTIONS, CONVOLUTIONS
-from autogradviz.support.source import forget_changed_lines, parse, source_lines
+from autogradviz.support.source import forget_changed_lines, lines_of, parse, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -345,7 +345,7 @@ def _modules_of_loop(tree: ast.Module, lineno: int, function: ast.expr) -> str:
     loops = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.For) and node.lineno < lineno <= (node.end_lineno or 0)
+        if isinstance(node, ast.For) and lineno in lines_of(node)[1:]
     ]
     if not loops or not isinstance(function, ast.Name):
         return ""
@@ -375,5 +375,5 @@ def _after_first_imports(tree: ast.Module) -> int:
         is_docstring = not place and isinstance(node, ast.Expr)
         if not is_docstring and not isinstance(node, (ast.Import, ast.ImportFrom)):
             break
-        last = node.end_lineno or 0
+        last = lines_of(node)[-1]
     return last

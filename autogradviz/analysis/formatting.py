@@ -51,13 +51,6 @@ def format_shape(shape: tuple[int, ...]) -> str:
 
 
 @cache
-def short_op_name(overload: str) -> str:
-    """Return the op of an overload: "add_" for "aten.add_.Tensor"."""
-    parts = overload.split(".")
-    return parts[1] if len(parts) > 1 else overload
-
-
-@cache
 def display_op_name(name: str) -> str:
     """Return a short op name without implementation affixes: "layer_norm", "softmax"."""
     return name.strip("_").removeprefix("native_").removesuffix("_forward") + (

@@ -451,7 +451,7 @@ def _fills_zeros(analysis: Analysis, op: Op) -> bool:
     storage_id = op.inputs[0].storage_id
     zeros = None if storage_id is None else analysis.creators.get(storage_id)
     made_here = zeros is not None and zeros.backward_node_id == op.backward_node_id
-    return made_here and node is not None and node.name[-1:].isdigit()  # no custom Function
+    return made_here and node is not None and node.name[-1:].isdigit()  # a formula of PyTorch
 
 
 def _deaths(analysis: Analysis) -> dict[int, int]:

@@ -7,10 +7,10 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
 from autogradviz.events import ArgumentsSeen, OpCalled, RegionEntered, TensorSeen
 from autogradviz.support.objects import maker
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,20 +99,38 @@ _INFINITE: Final = {"f:inf": math.inf, "f:-inf": -math.inf}
 """Numbers that JSON does not have, as ``ArgumentsSeen`` writes them."""
 
 
-def read_arguments(log: Log) -> Callable[[int], dict[str, Any]]:
-    """Return a function that has the arguments of an op that are no tensors, by its event."""
-    texts = argument_texts(log)
-    ids = dict(log.fields(OpCalled, "seq", "arguments_id"))
+class OpArguments:
+    """The arguments of ops that are no tensors, by the event of an op; {} if they are unknown.
 
-    @cache
-    def values(number: int | None) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads(texts.get(number, "{}"))
-        except ValueError:  # a damaged file
-            return {}
-        return found
+    Ops with equal arguments share what is read from the text.
+    """
 
-    return lambda seq: values(ids.get(seq))
+    def __init__(self, log: Log) -> None:
+        texts = argument_texts(log)
+        ids = dict(log.fields(OpCalled, "seq", "arguments_id"))
+
+        @cache
+        def values(number: int | None) -> dict[str, Any]:
+            try:
+                found: dict[str, Any] = json.loads(texts.get(number, "{}"))
+            except ValueError:  # a damaged file
+                return {}
+            return found
+
+        @cache
+        def numbers(number: int | None) -> dict[str, float]:
+            given = ((key, as_number(value)) for key, value in values(number).items())
+            return {key: number for key, number in given if number is not None}
+
+        self._ids, self._values, self._numbers = ids, values, numbers
+
+    def values(self, seq: int) -> dict[str, Any]:
+        """Return all arguments; do not change them."""
+        return self._values(self._ids.get(seq))
+
+    def numbers(self, seq: int) -> dict[str, float]:
+        """Return those that are numbers, or lists of one; do not change them."""
+        return self._numbers(self._ids.get(seq))
 
 
 def as_number(value: object) -> float | None:

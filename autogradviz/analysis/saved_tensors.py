@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import HistoryEntry, Op, SavedTensor, TensorHistory, Unpack
 from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.event_log.saved_bytes import read_unpacks, release_of_recomputed
@@ -25,6 +24,7 @@ from autogradviz.events import (
     VersionRestored,
 )
 from autogradviz.support.objects import maker
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import HooksEntered, HooksLeft, OpServed, PolicyDecided, PolicyRead
+from autogradviz.support.op_names import packet_name, short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -302,7 +303,7 @@ def _met(name: str, sums: _Sums, named: tuple[str, ...], usual: str) -> PolicyOp
 def _names(named: str, op: str) -> bool:
     """Return whether a name means an overload: itself, or all overloads of its operator."""
     named = named.strip("'")
-    return op == named or op.rpartition(".")[0] == named
+    return op == named or packet_name(op) == named
 
 
 def _never_met(name: str, unnamed: list[PolicyOp], *, decomposed: bool) -> PolicyOp:
@@ -318,18 +319,13 @@ def _never_met(name: str, unnamed: list[PolicyOp], *, decomposed: bool) -> Polic
 
 def are_related(name: str, other: str) -> bool:
     """Return whether two operators compute the same: overloads, variants, parts of a family."""
-    first, second = (_base(each) for each in (name, other))
+    first, second = (short_op_name(each) for each in (name, other))
     if first == second or any(first in family and second in family for family in _FAMILIES):
         return True
     plain = [_plain(each) for each in (first, second)]
     if plain[0] == plain[1]:
         return True
     return all("attention" in each for each in plain)
-
-
-def _base(op: str) -> str:
-    """Return the name of an operator without namespace and overload."""
-    return op.split(".")[1] if "." in op else op
 
 
 def _plain(base: str) -> str:

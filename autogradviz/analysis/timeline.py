@@ -5,7 +5,6 @@ from __future__ import annotations
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.tensor_and_module_tables import read_parameter_names
 from autogradviz.analysis.types import Op, Span, SpanKind, Timeline
 from autogradviz.event_log.read_named_tuples import rows_of
@@ -31,6 +30,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.support.objects import maker
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

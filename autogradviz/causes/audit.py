@@ -59,7 +59,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_zero_gradients(graph, evidence),
         lambda: find_unused_results(graph),
         lambda: find_wrong_shapes(graph),
-        lambda: find_impossible_values(graph),
+        lambda: find_impossible_values(graph, evidence),
     )
     found: dict[object, Fact] = {}
     for fact in sorted((fact for search in searches for fact in search()), key=_by_weight):

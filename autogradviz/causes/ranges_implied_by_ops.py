@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
+from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.fact import Fact
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.diagnose.evidence.facts import Evidence
 
 Range: TypeAlias = tuple[float, float]
 
@@ -57,6 +59,12 @@ class _Op(NamedTuple):
     same: bool  # it has one tensor as both operands
 
 
+@once_per_recording
+def ranges_of(evidence: Evidence) -> Ranges:
+    """Return the ranges of the results of all ops."""
+    return Ranges(evidence.causal_graph)
+
+
 class Ranges:
     """The ranges of the first results of all ops, by op."""
 
@@ -77,7 +85,7 @@ class Ranges:
 
     def numbers(self, index: int) -> dict[str, float]:
         """Return the arguments of an op that are numbers."""
-        return self._graph.analysis.numbers_of(self._graph.op_seqs[index])
+        return self._graph.analysis.arguments.numbers(self._graph.op_seqs[index])
 
     def _of(self, index: int) -> Range:
         graph = self._graph
@@ -200,12 +208,12 @@ class _Words(NamedTuple):
     other: SourceLocation | None = None
 
 
-def find_impossible_values(graph: CausalGraph) -> Iterator[Fact]:
+def find_impossible_values(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield facts about losses that get other values than they take, and constant comparisons."""
     names = set(graph.op_names)
     if not (names & _CONSUMERS or names & _COMPARING):
         return
-    ranges = Ranges(graph)
+    ranges = ranges_of(evidence)
     groups: dict[SourceLocation, list[tuple[int, _Words]]] = defaultdict(list)
     varying: set[SourceLocation] = set()  # lines that get other values in another call
     value_slice = graph.value_slice

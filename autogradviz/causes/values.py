@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.analysis.ops import MEANS
-from autogradviz.causes.ranges_implied_by_ops import Ranges
+from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
@@ -103,7 +103,7 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         ops: Iterable[int] = range(len(graph.phases))
     else:
         ops = sorted(graph.value_slice) if in_forward else graph.slice_ops
-    shown = _Shown(graph)
+    shown = _Shown(graph, evidence)
     surely = [index for index in graph.value_slice if shown.is_nan(index)]
     for index in surely or _candidates(graph, shown, set() if refused else good, ops):
         place = graph.analysis.location(graph.stacks[index])
@@ -145,9 +145,9 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
 class _Shown:
     """Facts about results that follow from shapes, numbers and the ranges of operands."""
 
-    def __init__(self, graph: CausalGraph) -> None:
+    def __init__(self, graph: CausalGraph, evidence: Evidence) -> None:
         self._graph = graph
-        self._ranges = Ranges(graph)
+        self._ranges = ranges_of(evidence)
 
     def _reduced(self, index: int) -> int | None:
         """Return the number of input elements that an op reduces to each of its result."""

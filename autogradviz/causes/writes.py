@@ -341,15 +341,12 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
     analysis = graph.analysis
     groups: dict[str, list[int]] = defaultdict(list)
     verified = bool(analysis.log.of(GradientFactsChecked))
-    for node_id in graph.gradient_slice:
-        name = graph.node_names.get(node_id, "")
-        if name.endswith("Backward") and node_id not in graph.op_of_node:
-            groups[name].append(node_id)
+    for node_id in sorted(graph.gradient_slice & analysis.custom_functions.keys()):
+        groups[analysis.custom_functions[node_id]].append(node_id)
     for name, nodes in groups.items():
-        place = backward_line(analysis, name.removesuffix("Backward"))
+        place = backward_line(analysis, name)
         if place is None:
             continue
-        nodes.sort()
         leaves = {leaf for node in nodes[:_SAMPLES] for leaf in graph.reached_leaves(node)}
         if not leaves:
             continue
@@ -357,7 +354,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
         zero = _zero(graph, leaves)
         ignoring = [node for node in nodes[:_SAMPLES] if _ignores_incoming(graph, node)]
         if ignoring:
-            yield _ignored(graph, name.removesuffix("Backward"), place, ignoring, leaves)
+            yield _ignored(graph, name, place, ignoring, leaves)
         if ignoring or (verified and not zero):
             continue
         # Of a formula in an installed package, its authors are to check it.
@@ -366,7 +363,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
         yield Fact(
             mechanism="change",
             culprit=place,
-            effect=f"the hand-written backward of {name.removesuffix('Backward')} gives "
+            effect=f"the hand-written backward of {name} gives "
             f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
             f"gradients, {plural(len(nodes), 'time')}; its formula is not checked here{zero}",
             # That a formula is not checked is no evidence against it: an entry, not a finding.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.cli.common_arguments import TraceFile
-from autogradviz.cli.diagnose import RankReport
 from autogradviz.cli.import_hook import ImportHook
 from autogradviz.cli.progress import Progress
 from autogradviz.cli.run_as_main import has_started, outermost_frame
+from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
 from autogradviz.events import BackwardStarted, NodeSeen, OpCalled

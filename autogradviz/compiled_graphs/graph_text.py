@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autogradviz.compiled_graphs.source_lines import NO_LINE, Line
+from autogradviz.support.op_names import short_op_name
 from autogradviz.support.source import is_library_anywhere
 
 if TYPE_CHECKING:
@@ -262,8 +263,7 @@ _NODE: Final = re.compile(r"_?(\w+?)(Copy)?Backward\d*")
 @cache
 def is_view(target: str) -> bool:
     """Return whether a target is such an op: "aten.permute.default", "_operator.getitem"."""
-    parts = target.split(".")
-    return parts[min(1, len(parts) - 1)] in _VIEWS
+    return short_op_name(target) in _VIEWS
 
 
 @cache

@@ -19,6 +19,7 @@ from autogradviz.events import (
     TensorSeen,
     field_names,
 )
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -105,7 +106,7 @@ class RankCollectives:
                     rank=self._rank,
                     seq=call.seq,
                     number=call.group_number,
-                    name=call.op.split(".")[1],
+                    name=short_op_name(call.op),
                     tensors=", ".join(self._tensors.get(each, "?") for each in call.tensor_ids),
                     stack=self._lines.user_stack(call.stack_id),
                 ),

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.support.source import parse
+from autogradviz.support.source import lines_of, parse
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -141,21 +141,21 @@ def _branches_to(tree: ast.Module, lineno: int, ran: Collection[int]) -> Iterato
         holder = block[at]
         if isinstance(holder, ast.If) and not _is_main_guard(holder):
             for arm in (holder.body, holder.orelse):
-                inside = range(arm[0].lineno, _end(arm[-1]) + 1) if arm else range(0)
+                inside = range(arm[0].lineno, lines_of(arm[-1]).stop) if arm else range(0)
                 if lineno in inside and not _any_in(ran, inside):
                     yield holder
 
 
 def _exit_taken(block: Sequence[ast.stmt], at: int, ran: Collection[int]) -> Iterator[ast.If]:
     """Yield the branch by which a rank left a block before a statement, if only one can be it."""
-    inside = range(block[0].lineno, _end(block[-1]) + 1)
+    inside = range(block[0].lineno, lines_of(block[-1]).stop)
     last = max((each for each in ran if each in inside), default=None)
     if last is None or last >= block[at].lineno:
         return
     exits = [
         part
         for part in block[:at]
-        if isinstance(part, ast.If) and _leaves(part) and _end(part) >= last
+        if isinstance(part, ast.If) and _leaves(part) and lines_of(part)[-1] >= last
     ]
     if exits and (len(exits) == 1 or last >= exits[0].body[0].lineno):
         yield exits[0]
@@ -188,14 +188,9 @@ def _blocks_around(node: ast.AST, lineno: int) -> Iterator[list[ast.stmt]]:
 
 
 def _contains(node: ast.AST, lineno: int) -> bool:
-    first = getattr(node, "lineno", None)
-    if first is None:  # a handler or a case has statements
-        return any(_contains(each, lineno) for each in ast.iter_child_nodes(node))
-    return bool(first <= lineno <= _end(node))
-
-
-def _end(node: ast.AST) -> int:
-    return getattr(node, "end_lineno", None) or node.lineno  # type: ignore[attr-defined,no-any-return]
+    # A case has statements, and no lines of its own.
+    parts = ast.iter_child_nodes(node) if not lines_of(node) else ()
+    return lineno in lines_of(node) or any(_contains(each, lineno) for each in parts)
 
 
 def _any_in(lines: Collection[int], span: range) -> bool:

@@ -258,16 +258,12 @@ def _other_gradients(
 ) -> Iterator[OddRank]:
     """Yield the ranks whose final gradients have other norms, if those of most ranks are equal."""
     known = {rank: summaries[rank].gradients for rank in group}
-    usual, count = _most(known)
-    if count < 2 or 2 * count <= len(known):  # noqa: PLR2004 - they are sharded, or local
-        return
-    reference = next(rank for rank, each in known.items() if each == usual)
-    for rank, each in known.items():
-        if each not in {usual, None}:
-            yield OddRank(
-                rank=rank, aspect="gradients", step=None, reference=reference, equal=count,
-                group=len(group), detail="other norms of the final gradients",
-            )  # fmt: skip
+    count = _most(known)[1]
+    if count >= 2 and 2 * count > len(known):  # noqa: PLR2004 - else they are sharded, or local
+        yield from _unusual(known, "gradients", "other norms of the final gradients")
+
+
+_DRIFTED: Final = "other norms of the parameters, at equal gradients"
 
 
 def _other_parameters(
@@ -284,14 +280,7 @@ def _other_parameters(
             by_gradient[gradients].append(rank)
     for ranks in by_gradient.values():
         known = {rank: summaries[rank].parameters for rank in ranks}
-        usual, count = _most(known)
-        reference = next(rank for rank, each in known.items() if each == usual)
-        for rank, each in known.items():
-            if each not in {usual, None}:
-                yield OddRank(
-                    rank=rank, aspect="parameters", step=None, reference=reference, equal=count,
-                    group=len(ranks), detail="other norms of the parameters, at equal gradients",
-                )  # fmt: skip
+        yield from _unusual(known, "parameters", _DRIFTED)
 
 
 def other_parameters_without_gradients(
@@ -303,13 +292,18 @@ def other_parameters_without_gradients(
     """
     ranks = [rank for rank in group if summaries[rank].gradients is None]
     known = {rank: summaries[rank].parameters for rank in ranks}
+    yield from _unusual(known, "parameters", _DRIFTED)
+
+
+def _unusual(known: Mapping[int, int | None], aspect: Aspect, detail: str) -> Iterator[OddRank]:
+    """Yield the ranks with another digest than most."""
     usual, count = _most(known)
     for rank, each in known.items():
         if each not in {usual, None}:
-            reference = next(other for other in ranks if known[other] == usual)
+            reference = next(other for other, digest in known.items() if digest == usual)
             yield OddRank(
-                rank=rank, aspect="parameters", step=None, reference=reference, equal=count,
-                group=len(ranks), detail="other norms of the parameters, at equal gradients",
+                rank=rank, aspect=aspect, step=None, reference=reference, equal=count,
+                group=len(known), detail=detail,
             )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from autogradviz.events import MutationCloned, NodeSeen, OpCalled
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from autogradviz.event_log.log import Log
@@ -22,11 +23,21 @@ _Op: TypeAlias = tuple[int, str, int]
 """Event number, overload and thread of an op."""
 
 
+def custom_functions(log: Log) -> dict[int, str]:
+    """Return the class of each node of a custom Function: "Scale" for "ScaleBackward"."""
+    nodes = log.fields(NodeSeen, "node_id", "node_name")
+    return {node_id: name.removesuffix("Backward") for node_id, name in nodes if _of_function(name)}
+
+
+def _of_function(node_name: str) -> bool:
+    """Return whether a node is of a custom Function: those of PyTorch's ops end with a number."""
+    return node_name.endswith("Backward")
+
+
 @cache
 def op_stem(overload: str) -> str:
     """Return the name of an op as far as that of its node has it."""
-    parts = overload.split(".")
-    return re.sub(r"[_\d]", "", parts[1] if len(parts) > 1 else overload).lower()
+    return re.sub(r"[_\d]", "", short_op_name(overload)).lower()
 
 
 @cache
@@ -103,7 +114,10 @@ def _creator(
     """Return the best match for a node; None if only an unrelated op shares its number."""
     best, best_score = None, (False, False)
     stem = node_stem(node_name)
+    of_function = _of_function(node_name)
     for seq, op, thread in candidates:
+        if of_function and op.startswith("aten."):
+            continue  # the number is that of a node on another thread
         score = (op_stem(op) == stem, thread == node_thread)
         if seq not in taken and score > best_score:
             best, best_score = seq, score

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from autogradviz.experiments.user_line import is_at, runs_line
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
-from autogradviz.support.source import parse, source_line, source_lines
+from autogradviz.support.source import lines_of, parse, source_line, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,13 +145,10 @@ def left_out(statement: ast.stmt) -> list[ast.stmt] | None:
 def _search(node: ast.AST, lineno: int, functions: list[Any], found: list[tuple[Any, ...]]) -> None:
     """Append statement, list and functions for each statement around a line, outermost first."""
     for child in ast.iter_child_nodes(node):
-        first = getattr(child, "lineno", None)
-        last = getattr(child, "end_lineno", None)
+        lines = lines_of(child)
         decorators = getattr(child, "decorator_list", ())
-        if decorators:
-            first = min(each.lineno for each in decorators)
-        is_around = first is None or (last is not None and first <= lineno <= last)
-        if not is_around:
+        first = min((each.lineno for each in decorators), default=lines.start)
+        if lines and not first <= lineno < lines.stop:
             continue
         if isinstance(child, ast.stmt):
             body = next(
@@ -167,10 +164,9 @@ def _search(node: ast.AST, lineno: int, functions: list[Any], found: list[tuple[
 
 def _own_lines(statement: ast.stmt) -> range:
     body = getattr(statement, "body", None)
-    last = statement.end_lineno or statement.lineno
     if isinstance(body, list) and body:
-        last = max(statement.lineno, body[0].lineno - 1)
-    return range(statement.lineno, last + 1)
+        return range(statement.lineno, max(statement.lineno + 1, body[0].lineno))
+    return lines_of(statement)
 
 
 def _live_functions(filename: str) -> list[FunctionType]:

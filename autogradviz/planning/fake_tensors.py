@@ -32,6 +32,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     tree_map,
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensors, is_fake
+from autogradviz.support.op_names import short_op_name
 from autogradviz.support.source import with_callers
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _message(func: Any, line: SourceLocation | None) -> str:
         what = "reads a number of a tensor (item(), float(), a condition)"
         advice = "leave the line out of the step, or say what to read: plan(..., numbers=1.0)"
     else:
-        name = str(func).removeprefix("aten.").partition(".")[0]
+        name = short_op_name(str(func))
         what = f"calls {name}, whose result depends on values"
         advice = "write it with shapes that do not depend on values (torch.where, a mask)"
     where = "the step"

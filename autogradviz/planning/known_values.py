@@ -33,6 +33,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     tree_map,
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import FakeTensor, why_unreadable
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +117,7 @@ class KnownValues:
         signature = signature_of(func)
         if not name.startswith(_NAMESPACES) or signature.collective is not None:
             return None
-        overwrites = name.split(".")[1] in _OVERWRITING
+        overwrites = short_op_name(name) in _OVERWRITING
         known: dict[int, torch.Tensor] = {}
         for tensor in _tensors((args, kwargs)):
             memory = self._memory_of(tensor)

@@ -45,6 +45,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.reproduce.program import Body, HookPairs, Program, Statement, Value
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -449,7 +450,7 @@ class _Builder:
 
         Such a tensor is one that the program begins with.
         """
-        name = event.op.split(".")[1]
+        name = short_op_name(event.op)
         if not event.inputs and len(event.outputs) == 1:
             (tensor_id,) = event.outputs
             is_float = self._analysis.tensors[tensor_id].dtype.startswith(_FLOATS)
@@ -602,11 +603,10 @@ class _Builder:
             (node for node in self._nodes.values() if node.sequence_nr is not None),
             key=lambda node: (node.sequence_nr or 0, node.node_id),
         )
-        known = set(self._node_of_op.values())
+        functions = self._analysis.custom_functions
         for node in made:
-            name = node.node_name
-            if node.node_id not in known and name.endswith("Backward"):
-                found[name.removesuffix("Backward")].append(node.node_id)
+            if node.node_id in functions:
+                found[functions[node.node_id]].append(node.node_id)
         return found
 
     def _function_of(self, event: OpCalled) -> tuple[str, Any] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.events import TensorUnpacked
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -378,15 +379,9 @@ FIRST_ONLY: Final = frozenset(
 """Operators whose Python function returns only the first of their outputs."""
 
 
-def base_name(op: str) -> str:
-    """Return the name without namespace and overload: "mul" of "aten.mul.Tensor"."""
-    parts = op.split(".")
-    return parts[1] if len(parts) > 1 else op
-
-
 def returns_list(op: str) -> bool:
     """Return whether an operator returns a list of tensors."""
-    name = base_name(op)
+    name = short_op_name(op)
     return name in _LISTS or (name.startswith("_foreach_") and not name.endswith("_"))
 
 

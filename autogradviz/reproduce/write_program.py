@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.reproduce.program import (
     FIRST_ONLY,
     Known,
-    base_name,
     returns_list,
     spell,
     statements_of,
 )
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -382,9 +382,9 @@ class _Writer:
             targets = [self._define(value) for value in statement.outputs]
             return f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {call}"
         is_plain = call.startswith("torch.ops.")
-        if base_name(statement.op) in FIRST_ONLY and first_only and not is_plain:
+        if short_op_name(statement.op) in FIRST_ONLY and first_only and not is_plain:
             return f"{self._define(statement.outputs[0])} = {call}"
-        if len(statement.outputs) == 1 and base_name(statement.op) not in FIRST_ONLY:
+        if len(statement.outputs) == 1 and short_op_name(statement.op) not in FIRST_ONLY:
             return f"{self._define(statement.outputs[0])} = {call}"
         if first_only:
             return f"{self._define(statement.outputs[0])} = {call}[0]"

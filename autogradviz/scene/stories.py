@@ -11,14 +11,10 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from autogradviz.analysis.formatting import (
-    display_op_name,
-    format_shape,
-    short_op_name,
-    state_texts,
-)
+from autogradviz.analysis.formatting import display_op_name, format_shape, state_texts
 from autogradviz.diagnose.text_formatting import describe_tensor, in_module, slot_name
 from autogradviz.events import BackwardStarted, HookRan, RegionCutOff, StateChanged, VersionBumped
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -34,6 +34,12 @@ def parse(source: str) -> ast.Module:
         return ast.parse(source)
 
 
+def lines_of(node: ast.AST) -> range:
+    """Return the lines of a statement or an expression; none of a node that has no place."""
+    first = getattr(node, "lineno", 0)
+    return range(first, (getattr(node, "end_lineno", None) or first) + 1) if first else range(0)
+
+
 # --- source lines ---------------------------------------------------------------------------------
 #
 # Lines of source files, as tracebacks read them, but only of files that can be read at once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,36 @@ def test_a_hook_that_changes_a_gradient_is_an_entry_with_its_effect():
     [entry] = train(change).audit()
     assert (entry.mechanism, entry.statement) == ("change", "h.register_hook(lambda g: g * 0.5)")
     assert "3 of 3 runs" in entry.effect
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+def in_new_thread(function):
+    """Return the result of a function; the first node that it creates has the number 0."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(function).result()
+
+
+def test_a_formula_is_an_entry_whatever_another_thread_computes():
+    def step():
+        model = nn.Linear(3, 1, bias=False)
+        with autogradviz.record(model) as trace:
+            unused = model.weight * 2  # another node of the number 0
+            in_new_thread(lambda: Tripled.apply(model.weight)).sum().backward()
+        assert unused.requires_grad
+        return trace
+
+    [entry] = in_new_thread(step).audit().of("change")
+    assert entry.location.text == "return gradient * 3"
+    assert "hand-written backward of Tripled" in entry.effect
 
 
 def test_a_gradient_that_is_cleared_before_the_step_is_an_entry():

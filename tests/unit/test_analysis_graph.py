@@ -167,6 +167,23 @@ def test_nodes_of_threads_are_ordered_by_their_ops():
     assert in_creation_order(graph) == [1, 2, 3]
 
 
+def test_no_operator_of_pytorch_creates_the_node_of_a_custom_function():
+    facts = (
+        op("mul", (1,), nr=0),  # of a value that no loss uses
+        op("mylib.scale.default", (2,), nr=1),
+        node(1, "ScaleBackward", nr=0, to=(2,)),  # of a thread that is not recorded
+        node(2, "GeneratedBackwardFor_mylib_scale_defaultBackward", nr=1),
+        node(3, "AccumulateGrad"),
+        node(4, "DivBackwards", nr=2),
+    )
+    analysis = Analysis(make_log(*facts))
+    assert list(analysis.op_of_node) == [2]
+    assert analysis.custom_functions == {
+        1: "Scale",
+        2: "GeneratedBackwardFor_mylib_scale_default",
+    }
+
+
 def test_edges_to_unknown_nodes_are_omitted():
     graph = graph_of(
         node(1, "AddBackward0", nr=1, to=(2, -1, (3, 1), 99)),

@@ -1,9 +1,10 @@
 """One answer to each question: the table in ARCHITECTURE.md names the module that has it.
 
 The last column of the table says what no other module may have: ``name``, a name, a string or an
-imported module; ``name()``, a call; ``def name``, a function of this name; ``"text"``, text in a
-string that is no docstring; ``len(name)``, a count of what has this name; ``NAME =``, a constant of
-this name, also with an underscore before it.
+imported module; ``name()``, a call, and ``name("text")``, one with this text, also with an index
+behind it; ``def name``, a function of this name; ``"text"``, text in a string that is no docstring;
+``len(name)``, a count of what has this name; ``NAME =``, a constant of this name, also with an
+underscore before it.
 """
 
 from __future__ import annotations
@@ -63,9 +64,14 @@ def content_of(tree):
             found.defined.add(node.name)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
             found.texts.append(node.value)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call):
+            text = ast.unparse(node).replace("'", '"')
+            found.called.add(text[text.rfind(".", 0, text.rfind("(")) + 1 :])
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
             found.called.add(name)
+            texts = (arg.value for arg in node.args if isinstance(arg, ast.Constant))
+            found.called.update(f'{name}("{text}")' for text in texts)
             if name in {"len", "sum", "count"}:
                 parts = (part for arg in node.args for part in ast.walk(arg))
                 found.counted.update(name for part in parts for name in names_of(part))
@@ -92,7 +98,9 @@ def has(found, mark):
         return mark[:-2] in found.constants
     if mark.startswith('"'):
         return any(mark[1:-1] in text for text in found.texts)
-    return mark[:-2] in found.called if mark.endswith("()") else mark in found.names
+    if mark.endswith((")", "]")):
+        return mark.removesuffix("()") in found.called
+    return mark in found.names
 
 
 def is_order(node):
@@ -172,6 +180,8 @@ def test_there_is_one_sweep_for_the_highest_sum(contents):
         ("len(log.of(OptimizerStepped))", "len(OptimizerStepped)"),
         ("log.count(events.OptimizerStepped)", "len(OptimizerStepped)"),
         ("sum(1 for _ in log.of(StepEnded))", "len(StepEnded)"),
+        ("if name.endswith('Backward'): pass", 'endswith("Backward")'),
+        ("name = event.op.split('.')[1]", 'split(".")[1]'),
         ("import linecache", "linecache"),
         ("from difflib import SequenceMatcher", "SequenceMatcher"),
         ("types.SourceLocation(filename='')", "SourceLocation()"),

@@ -350,9 +350,8 @@ class CutSearch:
     @cached_property
     def _forwards(self) -> set[str]:
         """The forwards of custom Functions, as "Class.forward"."""
-        nodes = self._evidence.analysis.graph.nodes
-        names = (nodes[each].name for each in self._evidence.custom_function_nodes)
-        return {f"{name.removesuffix('Backward')}.forward" for name in names}
+        names = self._evidence.analysis.custom_functions.values()
+        return {f"{name}.forward" for name in names}
 
     @cached_property
     def _regions(self) -> dict[int | None, Region]:

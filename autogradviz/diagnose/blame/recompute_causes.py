@@ -535,10 +535,8 @@ def _has_context_fn(region: Region) -> bool:
     place = region.location
     return place is not None and any(
         word.arg in {"context_fn", None}
-        for _, node in source.nodes(place.filename)
-        if isinstance(node, ast.Call)
-        and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
-        for word in node.keywords
+        for call in source.calls_at(place.filename, place.lineno)
+        for word in call.keywords
     )
 
 

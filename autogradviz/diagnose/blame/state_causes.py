@@ -24,6 +24,7 @@ from autogradviz.diagnose.source.raw_memory_writes import raw_writes
 from autogradviz.diagnose.source.writes import writes_in_threads
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.events import NO_ID, BackwardStarted
+from autogradviz.support.source import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -533,7 +534,7 @@ def is_nested_result(region: Region, maker: Op) -> bool:
     while new := {part for n in names for v in made.get(n, ()) for part in _held(v)} - names:
         names |= new
     here = {name for name, values in made.items()
-            if any(v.lineno <= place.lineno <= (v.end_lineno or 0) for v in values)}  # fmt: skip
+            if any(place.lineno in lines_of(value) for value in values)}  # fmt: skip
     return bool(here & names)
 
 
@@ -550,7 +551,7 @@ def _free(filename: str, function: str, lineno: int) -> set[str] | None:
     names: set[str] = set()
     new: set[str] = set()
     for node in nodes:
-        if isinstance(node, ast.stmt) and node.lineno <= lineno <= (node.end_lineno or 0):
+        if isinstance(node, ast.stmt) and lineno in lines_of(node):
             new |= _read(node)
     while new:
         names |= new
@@ -621,11 +622,7 @@ def _is_self(node: ast.AST) -> bool:
 def _argument_count(filename: str, lineno: int) -> int:
     """Return the number of arguments that a call of ``checkpoint`` passes on; ``*args`` is many."""
     found = [
-        node
-        for _, node in source.nodes(filename)
-        if isinstance(node, ast.Call)
-        and node.lineno <= lineno <= (node.end_lineno or node.lineno)
-        and "checkpoint" in ast.unparse(node.func)
+        call for call in source.calls_at(filename, lineno) if "checkpoint" in ast.unparse(call.func)
     ]
     if not found:
         return 0

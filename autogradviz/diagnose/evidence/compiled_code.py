@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.analysis.formatting import format_bytes, short_op_name
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compiled_graphs.graph_text import TANGENT, is_view
 from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.event_log.read_named_tuples import rows_of
@@ -18,6 +18,7 @@ from autogradviz.events import (
     OpCompiled,
     RegionRan,
 )
+from autogradviz.support.op_names import short_op_name
 from autogradviz.support.source import source_lines
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ def backward_line(analysis: Analysis, name: str) -> SourceLocation | None:
 # --- custom Functions: the ops of their forward and backward --------------------------------------
 
 
-def class_name(node: Node) -> str:
-    """Return "MyFunction" of the node "MyFunctionBackward"."""
-    return node.name.removesuffix("Backward")
+def class_name(evidence: Evidence, node: Node) -> str:
+    """Return "MyFunction" of the node "MyFunctionBackward", and the name of another node."""
+    return evidence.analysis.custom_functions.get(node.node_id, node.name)
 
 
 def frame_in(evidence: Evidence, op: Op, owner: str, method: str) -> SourceLocation | None:
@@ -54,7 +54,7 @@ def frame_in(evidence: Evidence, op: Op, owner: str, method: str) -> SourceLocat
 
 def applied_at(evidence: Evidence, node: Node) -> SourceLocation | None:
     """Return the line that called a custom Function, if its forward ran an op."""
-    wanted = f"{class_name(node)}.forward"
+    wanted = f"{class_name(evidence, node)}.forward"
     for op in evidence.analysis.ops:
         places = evidence.analysis.stack(op.stack_id) if op.phase != "backward" else ()
         for inner, outer in pairwise(place for place in places if place.text):

@@ -182,12 +182,6 @@ class Evidence:
         return frozenset(event.op_seq for event in drawn if event.op_seq is not None)
 
     @cached_property
-    def custom_function_nodes(self) -> frozenset[int]:
-        """The nodes of custom Functions; those of PyTorch's ops have a number in their name."""
-        nodes = self.analysis.graph.nodes.items()
-        return frozenset(node_id for node_id, node in nodes if node.name.endswith("Backward"))
-
-    @cached_property
     def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:
         """The first unpack that raised, the innermost of nested ones, with its saved tensor."""
         failed = [

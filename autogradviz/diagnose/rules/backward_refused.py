@@ -479,7 +479,7 @@ def function_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
     node = nodes.get(error.node_id) if error.node_id is not None else None
     if node is None:
         return
-    name = class_name(node)
+    name = class_name(evidence, node)
     returns = [
         source.location(filename, line, function)
         for filename in evidence.user_files

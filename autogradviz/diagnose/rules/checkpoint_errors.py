@@ -22,6 +22,7 @@ from autogradviz.diagnose.text_formatting import (
     slot_name,
 )
 from autogradviz.events import BackwardStarted, TensorUnpacked
+from autogradviz.support.source import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -494,7 +495,7 @@ def _broad_handler(evidence: Evidence, stack_id: int | None) -> SourceLocation |
 
 def _broad(node: ast.Try, lineno: int) -> Iterator[ast.ExceptHandler]:
     """Yield the first handler that catches every exception, if a ``try`` contains a line."""
-    inside = node.body[0].lineno <= lineno <= (node.body[-1].end_lineno or 0)
+    inside = node.body[0].lineno <= lineno < lines_of(node.body[-1]).stop
     for handler in node.handlers if inside else ():
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
         if any(kind is None or getattr(kind, "id", "") in _BROAD for kind in kinds):

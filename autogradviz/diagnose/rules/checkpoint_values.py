@@ -300,7 +300,7 @@ def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first custom Function whose recomputation returned other results."""
     again: dict[int, list[Op]] = {}
     nodes = evidence.analysis.graph.nodes
-    custom = evidence.custom_function_nodes
+    custom = evidence.analysis.custom_functions
     for op in evidence.analysis.ops if custom else ():
         node_id = op.backward_node_id
         if node_id in custom and op.phase == "backward" and op.region_id is None:
@@ -310,7 +310,7 @@ def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
         node = nodes[node_id]
         second = _recomputation(evidence, node, ops)
         if second:
-            name = class_name(node)
+            name = class_name(evidence, node)
             if name not in forwards:
                 forwards[name] = _forwards(evidence, name)
             pair = _first_different(evidence, _aligned(forwards[name], second))
@@ -326,7 +326,7 @@ def _recomputation(evidence: Evidence, node: Node, ops: list[Op]) -> list[Op]:
     made = [op for op in ops if op.sequence_nr is not None]
     if not made:
         return []
-    name = class_name(node)
+    name = class_name(evidence, node)
     return [op for op in ops if frame_in(evidence, op, name, "backward") is not None]
 
 
@@ -393,7 +393,7 @@ def _different_results(evidence: Evidence, first: Op, second: Op) -> bool:
 
 
 def _handmade_difference(evidence: Evidence, node: Node, first: Op, second: Op) -> Draft:
-    name = class_name(node)
+    name = class_name(evidence, node)
     random = first.seq in evidence.drawing_ops
     called = frame_in(evidence, second, name, "backward")
     culprit = called if random else _autocast(called) or called

@@ -27,6 +27,7 @@ from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_region, join_names, short_location
 from autogradviz.event_log.saved_bytes import alive_at_peak
 from autogradviz.events import CompileStarted, MemoryBudgetChanged
+from autogradviz.support.source import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -272,8 +273,7 @@ def _function_at(location: SourceLocation) -> str:
     around = [
         (node.lineno, name)
         for name, node in source.functions(location.filename)
-        if isinstance(node, (ast.FunctionDef, ast.Lambda))
-        and node.lineno <= location.lineno <= (node.end_lineno or 0)
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)) and location.lineno in lines_of(node)
     ]
     return max(around, default=(0, ""))[1]
 

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 def ctx_attribute_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first ctx attribute that was written before backward read it."""
     nodes = evidence.analysis.graph.nodes
-    custom = evidence.custom_function_nodes
+    custom = evidence.analysis.custom_functions
     for index, op in enumerate(evidence.analysis.ops if custom else ()):
         if op.backward_node_id not in custom:
             continue
         if op.recompute_id is not None:
             continue  # PyTorch's reentrant checkpoint is a custom Function too
         node = nodes[op.backward_node_id]
-        if frame_in(evidence, op, class_name(node), "backward") is None:
+        if frame_in(evidence, op, class_name(evidence, node), "backward") is None:
             continue
         for storage_id in _read(evidence, index, op):
             found = _written_since(evidence, node, op, storage_id)
@@ -108,7 +108,7 @@ def _written_since(
         return None  # backward itself filled it
     if not writes:
         return None  # few tensors are written: skip the search below
-    owner = class_name(node)
+    owner = class_name(evidence, node)
     first, last = forward_of(evidence, node)
     used = [
         op
@@ -166,8 +166,8 @@ def _attribute_written(evidence: Evidence, node: Node, read: Op, forward: Op, wr
         or node.location
         or forward.location,
         explanation=[
-            f"The forward of {class_name(node)}{in_module(node.module)} used a tensor and "
-            "kept it without save_for_backward:",
+            f"The forward of {class_name(evidence, node)}{in_module(node.module)} used a tensor "
+            "and kept it without save_for_backward:",
             kept or forward,
             f"Then {write.name} wrote the same memory:",
             write,
@@ -330,8 +330,8 @@ def function_input_written(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each custom Function whose forward wrote a differentiable input."""
     reported = set()
     for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda each: each.order):
-        if node.name in reported or not node.name.endswith("Backward"):
-            continue  # the nodes of PyTorch's own ops end with a digit
+        if node.name in reported or node.node_id not in evidence.analysis.custom_functions:
+            continue
         found = _written(evidence, node)
         if found is not None:
             reported.add(node.name)
@@ -347,7 +347,7 @@ def _written(evidence: Evidence, node: Node) -> _Written | None:
         written = storages(op.written) & clean
         if not written or op.phase != "forward" or op.thread != node.thread:
             continue
-        line = frame_in(evidence, op, class_name(node), "forward")
+        line = frame_in(evidence, op, class_name(evidence, node), "forward")
         if line is not None and line in evidence.analysis.user_stack(op.stack_id):
             return _Written(node, op, line, min(written))
     return None
@@ -379,7 +379,7 @@ def _dirty(evidence: Evidence, node: Node) -> set[int]:
 
 def _input_written(evidence: Evidence, found: _Written) -> Draft:
     node, op = found.node, found.op
-    name = class_name(node)
+    name = class_name(evidence, node)
     slot = next((s for s in node.saved if s.tensor.storage_id == found.storage_id), None)
     tensor = next(t for t in op.written if t.storage_id == found.storage_id)
     called = applied_at(evidence, node)
@@ -439,9 +439,9 @@ def gradient_not_derivative(evidence: Evidence) -> Iterator[Draft]:
             continue
         fact = read_fact(evidence, event)
         node = evidence.analysis.graph.nodes[event.node_id]
-        is_custom = fact.fact == "node" and node.node_id in evidence.custom_function_nodes
-        name = node.name.removesuffix("Backward")
-        backward = backward_line(evidence.analysis, name) if is_custom else None
+        name = evidence.analysis.custom_functions.get(node.node_id)
+        is_custom = fact.fact == "node" and name is not None
+        backward = backward_line(evidence.analysis, name) if is_custom and name else None
         yield Draft(
             title=fact.statement[0].upper() + fact.statement[1:],
             culprit=fact.writer or backward or fact.location,
@@ -526,7 +526,7 @@ def _seen_in_forward(evidence: Evidence, node: Node) -> list[_Seen]:
         if node.op.name.startswith("_foreach_"):
             return [*_inputs_of(node.op), *_outputs_of(node.op)]
         return []
-    owner = class_name(node)
+    owner = class_name(evidence, node)
     if owner == node.name or node.name.rstrip("0123456789") != node.name:
         return []  # not a custom Function: PyTorch numbers its own nodes
     first, last = forward_of(evidence, node)

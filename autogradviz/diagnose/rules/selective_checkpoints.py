@@ -11,6 +11,7 @@ from autogradviz.diagnose import source
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, rule
 from autogradviz.diagnose.text_formatting import in_module, join_names, short_location
 from autogradviz.events import BackwardStarted, PolicyDecided
+from autogradviz.support.op_names import packet_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,7 +205,7 @@ def _introduction(
 def _reason(op: PolicyOp) -> str:
     if op.op.startswith("'"):
         return f"{op.op} is text, which never equals an operator; compare str(op), or name the op."
-    if op.op in {each.rpartition(".")[0] for each in op.relatives}:
+    if op.op in set(map(packet_name, op.relatives)):
         return f"{op.op} is all overloads of an operator, which equals none of them."
     if op.decomposed:
         return f"PyTorch decomposes {op.op} before a policy sees it."

@@ -23,6 +23,7 @@ from autogradviz.diagnose.source.source_index import (
     last_name,
     own_nodes,
 )
+from autogradviz.support.source import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -136,12 +137,10 @@ class Assignments:
             for node in source.own_nodes(owner)
         ]
         loops = [
-            (node.lineno, node.end_lineno or 0)
-            for node in nodes
-            if isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+            lines_of(node) for node in nodes if isinstance(node, (ast.For, ast.AsyncFor, ast.While))
         ]
         return all(
-            line <= then or any(first <= then and line <= last for first, last in loops)
+            line <= then or any(loop.start <= then and line < loop.stop for loop in loops)
             for line, then in pairwise(lines)
         )
 
@@ -467,16 +466,11 @@ def passed_as(filename: str, lineno: int, place: int, word: str) -> str:
     Returns:
         "lengths" of ``checkpoint(net, x, batch.lengths)``, "" where no name is passed.
     """
-    for _, owner in functions(filename):
-        for node in own_nodes(owner):
-            if not isinstance(node, ast.Call):
-                continue
-            if not node.lineno <= lineno <= (node.end_lineno or node.lineno):
-                continue
-            by_word = [part.value for part in node.keywords if part.arg == word]
-            for part in (*by_word, *node.args[place + 1 : place + 2]):
-                if len(node.args) > 1 or by_word:
-                    return last_name(part)
+    for node in source.calls_at(filename, lineno):
+        by_word = [part.value for part in node.keywords if part.arg == word]
+        for part in (*by_word, *node.args[place + 1 : place + 2]):
+            if len(node.args) > 1 or by_word:
+                return last_name(part)
     return ""
 
 

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.support.source import parse
+from autogradviz.support.source import lines_of, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +35,8 @@ def out_of_place_fix(location: SourceLocation, *, part: bool) -> str | None:
     Returns:
         One statement, or two lines if a clone comes first; None if there is no rewrite.
     """
-    found = [node for node in _statements(location) if isinstance(node, _KINDS)]
-    statement = min(found, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
+    found = [node for _, node in source.statements_at(location.filename, location.lineno)]
+    statement = min(found, key=lambda node: len(lines_of(node)), default=None)
     if statement is None:
         return None
     target = _written_target(statement)
@@ -47,17 +47,6 @@ def out_of_place_fix(location: SourceLocation, *, part: bool) -> str | None:
         name = _plain(base)
         return f"{name} = {name}.clone()\n{ast.unparse(statement)}" if name else None
     return None if part else _out_of_place(statement, target)
-
-
-_KINDS: Final = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
-
-
-def _statements(location: SourceLocation) -> list[ast.AST]:
-    return [
-        node
-        for _, node in source.nodes(location.filename)
-        if getattr(node, "lineno", 0) <= location.lineno <= (getattr(node, "end_lineno", 0) or 0)
-    ]
 
 
 def _written_target(statement: ast.stmt) -> ast.expr | None:
@@ -127,7 +116,6 @@ class _Writer(ast.NodeTransformer):
 # --- rewrite the user's own statement so that it keeps no graph, or hides no NaN ------------------
 
 
-_SIMPLE: Final = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
 _WHERE_ARGUMENTS: Final = 3
 _SAFE: Final = {"exp": 0.0, "expm1": 0.0}
 """Inputs at which operators and their derivatives are finite, if it is not 1."""
@@ -216,7 +204,5 @@ def _statements_of(location: SourceLocation | None) -> Iterator[ast.stmt]:
     try:
         yield from parse(text).body
     except (SyntaxError, ValueError):
-        nodes = (node for _, node in source.nodes(location.filename) if isinstance(node, _SIMPLE))
-        around = [n for n in nodes if n.lineno <= location.lineno <= (n.end_lineno or 0)]
-        for node in around[:1]:
+        for _, node in source.statements_at(location.filename, location.lineno)[:1]:
             yield from parse(ast.unparse(node)).body  # a copy, which the caller changes

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.event_log.stacks import line_of_file
-from autogradviz.support.source import forget_changed_lines, parse, source_lines
+from autogradviz.support.source import forget_changed_lines, lines_of, parse, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,20 +106,37 @@ def nodes_around(place: SourceLocation) -> tuple[ast.AST, ...]:
     around = [
         owner
         for _, owner in functions(place.filename)
-        if getattr(owner, "lineno", 0) <= place.lineno <= getattr(owner, "end_lineno", place.lineno)
+        if isinstance(owner, ast.Module) or place.lineno in lines_of(owner)
     ]
     return own_nodes(max(around, key=lambda owner: getattr(owner, "lineno", 0))) if around else ()
 
 
-def simple_statements(place: SourceLocation) -> list[ast.stmt]:
-    """Return the statements without a body, as assignments, on a line of a function."""
+_SimpleStatement: TypeAlias = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return
+
+
+def statements_at(filename: str, lineno: int) -> list[tuple[str, _SimpleStatement]]:
+    """Return the statements without a body on a line, each with the name of its function."""
+    return [
+        (function, node)
+        for function, node in nodes(filename)
+        if isinstance(node, _SimpleStatement) and lineno in lines_of(node)
+    ]
+
+
+def calls_at(filename: str, lineno: int) -> list[ast.Call]:
+    """Return the calls of which a part is on a line."""
     return [
         node
-        for function, node in nodes(place.filename)
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return))
-        and function.rpartition(".")[2] == place.function.replace("<module>", "").rpartition(".")[2]
-        and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
+        for _, node in nodes(filename)
+        if isinstance(node, ast.Call) and lineno in lines_of(node)
     ]
+
+
+def simple_statements(place: SourceLocation) -> list[_SimpleStatement]:
+    """Return the statements without a body, as assignments, on a line of a function."""
+    name = place.function.replace("<module>", "").rpartition(".")[2]
+    found = statements_at(place.filename, place.lineno)
+    return [node for function, node in found if function.rpartition(".")[2] == name]
 
 
 def assigns_content(place: SourceLocation) -> bool:
@@ -314,8 +331,8 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.With, ast.AsyncWith)):
-            first, last = node.body[0].lineno, node.end_lineno or node.lineno
-            if first <= lineno <= last or node.lineno == lineno:
+            has_begun = lineno >= node.body[0].lineno or lineno == node.lineno
+            if has_begun and lineno in lines_of(node):
                 found += [(item.context_expr.lineno, ast.unparse(item.context_expr))
                           for item in node.items]  # fmt: skip
     return sorted(found, reverse=True)

@@ -24,7 +24,7 @@ With several ranks, each process writes its own file in one folder, named by the
 launcher put into the environment (``support/process.py``), so no name is searched and none can
 be taken twice. ``recorder/process_groups.py`` records rank, groups and meshes, without
 communication. Findings are exchanged through files, and one rank prints them for all
-(``cli/diagnose.py``).
+(``distributed_runs/exchange_findings.py``).
 
 ``autogradviz run`` waits until the program imports torch (``cli/import_hook.py``), so that settings
 made before the import take effect, and removes its own frames from the traceback.

@@ -38,6 +38,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import FREED, why_unreadable
 from autogradviz.recorder.user_code_frames import cell_number, is_user_code
+from autogradviz.support.op_names import packet_name, short_op_name
 from autogradviz.support.process import new_lock, print_line
 from autogradviz.support.source import source_line
 
@@ -453,8 +454,7 @@ def user_frame() -> FrameType | None:
 
 def is_op(op: str, pattern: str) -> bool:
     """Return whether "add_", "aten.add_" or "aten.add_.Tensor" names an operator."""
-    _, _, without_namespace = op.partition(".")
-    return _is_any((op, op.rpartition(".")[0], without_namespace.partition(".")[0]), pattern)
+    return _is_any((op, packet_name(op), short_op_name(op)), pattern)
 
 
 def _is_any(names: Iterable[str], pattern: str) -> bool:

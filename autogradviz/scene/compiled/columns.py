@@ -11,11 +11,11 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     format_shape,
     plural,
-    short_op_name,
     source_line,
 )
 from autogradviz.compiled_graphs.graph_text import is_packed, is_view
 from autogradviz.scene.text import block_prefix, text_width
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

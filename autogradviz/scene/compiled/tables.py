@@ -10,7 +10,6 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     format_shape,
     plural,
-    short_op_name,
     source_line,
 )
 from autogradviz.compiled_graphs.graph_text import is_view
@@ -23,6 +22,7 @@ from autogradviz.scene.compiled.picture import (
     place_region,
 )
 from autogradviz.scene.schema import SceneCompiledRegion, SceneCompiledSlot, SceneCompiledStep
+from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
