@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.evidence.gradient_lives import GradientPart
+    from autogradviz.events import OptimizerStepped
 
 _DIVIDES: Final = frozenset({"div", "div_", "_foreach_div_"})
 _MULTIPLIES: Final = frozenset({"mul", "mul_", "_foreach_mul_"})
@@ -188,6 +189,7 @@ class _Scales:
         Each step uses the sum of the same number of them.
         """
         groups: dict[tuple[SourceLocation, float, int], set[int]] = defaultdict(set)
+        backwards: dict[tuple[SourceLocation, float, int], int] = {}
         for leaf, life in self._lives.items():
             counts = [len({part.backward_id for part in window}) for window in life.windows]
             usual = max(counts, key=counts.count, default=0)
@@ -201,8 +203,18 @@ class _Scales:
                 place, divisor = found[0]
                 if divisor != usual and (usual > 1 or divisor >= _NOT_A_HALF):
                     groups[place, divisor, usual].add(leaf)
+                    backwards[place, divisor, usual] = window[-1].backward_id
         for (place, divisor, usual), leaves in groups.items():
-            yield self._divided(place, divisor, usual, leaves)
+            step = None
+            if usual == 1 and not self._is_size(divisor, backwards[place, divisor, usual]):
+                step = next(e for e in self._graph.steps if leaves & set(e.tensor_ids))
+            yield self._divided(place, divisor, usual, leaves, step)
+
+    def _is_size(self, divisor: float, backward_id: int) -> bool:
+        """Return whether a number is a length of what the loss of a backward is the mean of."""
+        graph = self._graph
+        made = graph.producers(self._of_loss(backward_id)[-1].op)[0]
+        return any(divisor in graph.analysis.tensors[each].shape for each in graph.inputs[made])
 
     def _mean_divided(self, backward_id: int) -> tuple[SourceLocation, float] | None:
         """Return the line that divides the mean of a loss by a whole number, with the number."""
@@ -306,12 +318,30 @@ class _Scales:
             else "# divide all losses of a step by the same number",
         )
 
-    def _divided(self, place: SourceLocation, divisor: float, usual: int, leaves: set[int]) -> Fact:
+    def _divided(
+        self,
+        place: SourceLocation,
+        divisor: float,
+        usual: int,
+        leaves: set[int],
+        step: OptimizerStepped | None,
+    ) -> Fact:
+        """Return the fact about a line that divides a mean.
+
+        Args:
+            place: the line.
+            divisor: the number.
+            usual: the number of backwards of each step.
+            leaves: the parameters concerned.
+            step: of an optimizer, if the loss seems to be divided for an accumulation and each
+                backward is a step of its own; the condition of the step is missing then.
+        """
         share = self._graph.share(leaves)
+        stepped = self._evidence.analysis.location(step.stack_id) if step is not None else None
         return Fact(
             slug="accumulation-divisor",
             mechanism="mix",
-            culprit=place,
+            culprit=stepped or place,
             effect=f"a mean is divided by {divisor:g}, and each step uses the gradient of "
             f"{plural(usual, 'backward')}: {plural(len(leaves), 'parameter')} "
             f"({percent(share)} of the elements)",
@@ -319,12 +349,17 @@ class _Scales:
             explanation=[
                 f"This line divides the mean of a loss by {divisor:g}:",
                 place,
+                "Each backward is a step of its own:" if stepped is not None else None,
+                stepped,
                 f"Each step uses {usual} of these gradients, so it is {usual / divisor:.2g} times "
                 "their mean.",
             ],
             parameters=tuple(sorted(leaves)),
             share=share,
-            fix="# divide by the number of backwards before each step",
+            others=(place,) if stepped is not None else (),
+            fix="# divide by the number of backwards before each step"
+            if stepped is None
+            else f"# step once for {divisor:g} backwards, or do not divide",
         )
 
 

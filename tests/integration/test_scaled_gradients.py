@@ -10,8 +10,8 @@ import autogradviz
 from autogradviz.events import LossDivisorRead
 
 SLUGS = {
-    "accumulation-divisor", "gradient-scaled-twice", "clip-while-accumulating",
-    "gradients-discarded",
+    "accumulation-divisor", "accumulation-uneven", "gradient-scaled-twice",
+    "clip-while-accumulating", "gradients-discarded",
 }  # fmt: skip
 PARTS = 4
 
@@ -94,10 +94,28 @@ def stepped_after_each_backward(model):
     """Divide for an accumulation that never happens."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(8):
-        loss = model(torch.rand(2, 3)).square().mean() / PARTS  # <-- named
+        loss = model(torch.rand(2, 3)).square().mean() / PARTS
+        loss.backward()
+        optimizer.step()  # <-- named
+        optimizer.zero_grad()
+
+
+def divided_by_the_batch_again(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.rand(PARTS, 3)).square().mean() / PARTS  # <-- named
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
+
+
+def all_but_one_batch_is_a_step(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in range(3 * PARTS):
+        model(torch.rand(2, 3)).square().mean().backward()
+        if batch % PARTS:  # <-- named
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def clipped_after_each_backward_of_one_step(model):
@@ -130,6 +148,8 @@ WRONG = {
     clipped_after_each_backward: "clip-while-accumulating",
     clipped_after_each_backward_of_one_step: "clip-while-accumulating",
     stepped_after_each_backward: "accumulation-divisor",
+    divided_by_the_batch_again: "accumulation-divisor",
+    all_but_one_batch_is_a_step: "accumulation-uneven",
     cleared_part: "gradients-discarded",
 }
 

@@ -437,11 +437,26 @@ def gradients_not_cleared(evidence: Evidence) -> Iterator[Draft]:
         yield _never_cleared(evidence, found)
 
 
+def _line_of_closure(
+    evidence: Evidence, started: BackwardStarted | None, used: Op | OptimizerStepped
+) -> SourceLocation | None:
+    """Return the line of the function that an optimizer called which led to a backward."""
+    analysis = evidence.analysis
+    stack = analysis.user_stack(started.stack_id) if started is not None else ()
+    callers = analysis.user_stack(used.stack_id)  # of the step
+    shared = next((n for n, (a, b) in enumerate(zip(stack[::-1], callers[::-1], strict=False))
+                   if a != b), min(len(stack), len(callers)))  # fmt: skip
+    return stack[::-1][shared] if shared < len(stack) else None
+
+
 def _never_cleared(evidence: Evidence, found: dict[int, list[NextUse]]) -> Draft:
     first = min((each for sums in found.values() for each in sums), key=lambda e: e.used.seq)
     computed = evidence.backward_line(first.gradient.backward_id)
     closure = is_in_closure(evidence, first.gradient.backward_id)
     stepped = evidence.analysis.location(first.used.stack_id)
+    if closure:
+        started = evidence.backward(first.gradient.backward_id)
+        computed = _line_of_closure(evidence, started, first.used) or computed
     count = max(map(len, found.values()))
     return Draft(
         title="Gradients that a step has used are not cleared: the next backward adds to them",
