@@ -7,7 +7,7 @@ scales ``.grad`` in place. The arguments of ops are recorded, so both are known 
 from __future__ import annotations
 
 from collections import defaultdict
-from math import inf, prod
+from math import frexp, inf, prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
@@ -15,11 +15,14 @@ from autogradviz.analysis.formatting import percent, plural
 from autogradviz.analysis.ops import MEANS
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.gradient_lives import (
+    UNSCALE,
     clipping_stacks,
     gradient_lives,
     gradient_storages,
+    leaves_in_use,
 )
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source.assignments import line_that_gives_operand
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import CollectiveCalled, LossDivisorRead
 
@@ -39,6 +42,10 @@ _WEIGHTED: Final = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 _UNEVEN: Final = 1.25  # between the weights of two losses; batches of a data set differ a little
 _NOT_A_HALF: Final = 3  # halves of means are part of many formulas
 _WINDOWS: Final = 2  # steps: what happens once may be meant
+_LOSS_SCALE: Final = (
+    16.0  # a power of two from which on a factor of a loss is one against underflow
+)
+_NEVER_UNDONE: Final = 128.0  # the same, if nothing divides the gradients
 
 
 class _Scaling(NamedTuple):
@@ -65,6 +72,7 @@ def find_scales(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     if graph.steps and "ops" in evidence.recorded:
         scales = _Scales(graph, evidence)
         yield from scales.twice()
+        yield from scales.remaining()
         yield from scales.other_divisor()
         yield from scales.unequal_weights()
 
@@ -181,6 +189,103 @@ class _Scales:
             share=share,
             others=(first,),
             fix="# leave one of them out",
+        )
+
+    def remaining(self) -> Iterator[Fact]:
+        """Yield a fact for each line that undoes another scale than that of the loss, or none.
+
+        A power of two that a loss is multiplied with is there against underflow. Unless a
+        ``GradScaler`` divides by its scale, the numbers in ops show what is left of it in a step.
+        """
+        if any(name == UNSCALE for name in self._graph.op_names):
+            return
+        groups: dict[tuple[SourceLocation, SourceLocation, float, float], set[int]] = defaultdict(
+            set
+        )
+        scalings, in_use = self._gradient_scalings(), leaves_in_use(self._evidence)
+        for leaf, life in self._lives.items():
+            found = {self._left(leaf, w, scalings.get(leaf, []), in_use) for w in life.windows}
+            if len(found) == 1 and (what := found.pop()) is not None:
+                groups[what].add(leaf)
+        for (place, scaled, scale, left), leaves in groups.items():
+            yield self._remains(place, scaled, scale, left, leaves)
+
+    def _left(
+        self, leaf: int, window: list[GradientPart], scalings: list[_Scaling], in_use: set[int]
+    ) -> tuple[SourceLocation, SourceLocation, float, float] | None:
+        """Return the rest of the scale of a loss when a step uses a gradient.
+
+        Returns:
+            The line to change, the line that scales the loss, the scale, and what is left of it;
+            None if there is no scale, if it is undone, or if ops without a number changed the
+            gradient.
+        """
+        of_losses = {tuple(self._of_loss(part.backward_id)) for part in window}
+        scales = {
+            (each.place, 1 / each.divisor)
+            for found in of_losses
+            for each in found
+            if 1 / each.divisor >= _LOSS_SCALE and frexp(1 / each.divisor)[0] == 0.5  # noqa: PLR2004
+        }
+        own = self._of_window(leaf, window, scalings)
+        if len(scales) != 1 or len(own) != self._written_in(leaf, window):
+            return None
+        ((scaled, scale),) = scales
+        factor = prod(1 / each.divisor for each in own)
+        left = scale * factor
+        changing = [each for each in own if each.divisor != 1]
+        if not changing:
+            is_left = leaf not in in_use and left >= _NEVER_UNDONE
+            return (scaled, scaled, scale, left) if is_left else None
+        is_mean = all(self._weight(part.backward_id) is not None for part in window)
+        if factor >= _LOSS_SCALE or (is_mean and left * len(window) <= 1 / _LOSS_SCALE):
+            stack = self._evidence.analysis.user_stack(self._graph.stacks[changing[-1].op])
+            return line_that_gives_operand(stack) or changing[-1].place, scaled, scale, left
+        return None
+
+    def _written_in(self, leaf: int, window: list[GradientPart]) -> int:
+        """Return the number of ops that wrote a gradient between its last backward and the step."""
+        last = window[-1].seq
+        later = (e.seq for e in self._graph.steps if e.seq > last and leaf in e.tensor_ids)
+        until = next(later, last)
+        return len(
+            {
+                op.seq
+                for each in gradient_storages(self._evidence).get(leaf, ())
+                for op in self._evidence.writes_between(each, last, until)
+                if op.phase == "forward" and not self._evidence.analysis.in_optimizer(op.stack_id)
+            }
+        )
+
+    def _remains(
+        self,
+        place: SourceLocation,
+        scaled: SourceLocation,
+        scale: float,
+        left: float,
+        leaves: set[int],
+    ) -> Fact:
+        share = self._graph.share(leaves)
+        times = f"{left:g} times" if left > 1 else f"1/{1 / left:g} of"
+        return Fact(
+            slug="loss-scale-remains",
+            mechanism="change",
+            culprit=place,
+            effect=f"the loss is multiplied by {scale:g}, and a step uses {times} the gradients "
+            f"of {plural(len(leaves), 'parameter')} ({percent(share)} of the elements)",
+            weight=weight("scale that remains", share),
+            explanation=[
+                f"The loss is multiplied by {scale:g} here:",
+                scaled,
+                "Before the step, the gradients are multiplied or divided here:"
+                if place != scaled
+                else "Nothing divides its gradients before the step.",
+                place if place != scaled else None,
+            ],
+            parameters=tuple(sorted(leaves)),
+            share=share,
+            others=(scaled,) if scaled != place else (),
+            fix=f"# divide the gradients by {scale:g} once, before they are clipped and used",
         )
 
     def other_divisor(self) -> Iterator[Fact]:

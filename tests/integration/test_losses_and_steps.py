@@ -124,10 +124,10 @@ class TurnsOfOneLine(Turns):
 
     def maker_step(self):
         self.of_maker.zero_grad()
-        self.backward(-self.judge(self.made_anew()).mean())
+        self.backward(-self.judge(self.made_again()).mean())
         self.of_maker.step()
 
-    def made_anew(self):
+    def made_again(self):
         return self.maker(torch.randn(5, 2))
 
     def judge_step(self):
