@@ -68,6 +68,7 @@ _GIVEN_TO_BACKWARD: Final = {
 """The running statistics among the inputs of their backward formulas, by the number of inputs."""
 
 _FLOATS: Final = ("float", "bfloat", "complex")
+_PRINTING: Final = "torch/_tensor_str.py"
 
 
 class _Memory(dict[int, int]):
@@ -148,10 +149,16 @@ class CausalGraph:
         """For each op and input, the producer of its value and the last op that made a view.
 
         The latter is the last op that returned this tensor, without writing, from the same memory:
-        ``detach``, ``view``; ops without one are left out. Third, the first op that returned each
-        memory without reading it.
+        ``detach``, ``view``; ops without one are left out. Views that PyTorch makes to print a
+        tensor are no views that the program has. Third, the first op that returned each memory
+        without reading it.
         """
         writers, viewers = _Latest(), _Latest()
+        printing = {
+            each
+            for each in set(self.stacks)
+            if self.analysis.calling_file(each).endswith(_PRINTING)
+        }
         creators: dict[int, int] = {}
         producers: list[tuple[int, ...]] = []
         views: dict[int, tuple[int, ...]] = {}
@@ -170,7 +177,7 @@ class CausalGraph:
                 if key not in keys:
                     writers[key] = index
                     creators.setdefault(key, index)
-                elif not written:
+                elif not written and self.stacks[index] not in printing:
                     viewers[tensor_id] = index
         return producers, views, creators
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 from autogradviz.causes.answer_cards import card
+from autogradviz.causes.clipped_parameters import find_clipped_parameters
 from autogradviz.causes.gradient_lifetimes import find_lifetimes
 from autogradviz.causes.gradient_paths import find_cuts, find_transform_cuts
 from autogradviz.causes.kept import find_kept
@@ -50,6 +51,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_transform_cuts(graph, evidence),
         lambda: find_lifetimes(graph, evidence),
         lambda: find_scales(graph, evidence),
+        lambda: find_clipped_parameters(graph, evidence),
         lambda: find_owners(graph, evidence),
         lambda: find_changes(graph),
         lambda: find_not_finite(graph, evidence),

@@ -20,6 +20,7 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     zeroed_gradients,
 )
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import join_names, short_location
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.gradient_lives import GradientPart
+    from autogradviz.diagnose.evidence.gradient_lives import GradientLife, GradientPart
     from autogradviz.events import GradAccumulated, OptimizerStepped
 
+_AGAIN: Final = 2  # steps: what happens once may be meant
 _FOR_NOTHING: Final = 2  # backwards of which no gradient is used: a batch may be skipped on purpose
 
 
@@ -274,13 +276,15 @@ class _Lives:
         """
         groups: dict[SourceLocation, dict[int, tuple[GradientPart, OptimizerStepped]]] = {}
         for leaf, life in self._by_leaf.items():
-            for part, later in (pair for window in life.windows for pair in pairwise(window)):
+            pairs = ((*pair, window) for window in life.windows for pair in pairwise(window))
+            for part, later, window in pairs:
                 line = self._line(later.backward_id)
                 if line is None or line != self._line(part.backward_id):
                     continue  # ``mixed`` has several lines
                 steps = self._steps_between(part.seq, later.seq)
                 if steps and all(leaf not in step.tensor_ids for step in steps):
-                    place = self._entry(part, leaf, steps[0]) or line
+                    place = self._entry(part, leaf, steps[0])
+                    place = place or self._cleared_late(leaf, window) or line
                     groups.setdefault(place, {}).setdefault(leaf, (part, steps[0]))
         graph, analysis = self._graph, self._evidence.analysis
         for place, found in groups.items():
@@ -350,11 +354,17 @@ class _Lives:
         for leaf, life in self._by_leaf.items():
             sizes = tuple(len({part.backward_id for part in window}) for window in life.windows)
             usual = max(sizes, key=sizes.count, default=0)
-            if usual > 1 and sizes.count(usual) > 1 and min(sizes[1:]) < usual:
+            if sizes.count(usual) < _AGAIN:
+                continue
+            if usual > 1 and min(sizes[1:]) < usual:
                 groups[sizes].add(leaf)
+            elif usual == 1 and self._of_one_line(life):
+                several = sum(size > 1 for size in sizes)
+                if several >= _AGAIN:  # most batches are a step, and some are added to the next
+                    groups[sizes].add(leaf)
         for sizes, leaves in groups.items():
             usual = max(sizes, key=sizes.count)
-            at = next(at for at, size in enumerate(sizes) if at and size < usual)
+            at = next(at for at, size in enumerate(sizes) if at and size != usual)
             window = self._by_leaf[min(leaves)].windows[at]
             line = self._line(window[-1].backward_id)
             later = [event for event in self.steps if event.seq > window[-1].seq]
@@ -362,10 +372,11 @@ class _Lives:
                 continue
             share = graph.share(leaves)
             stepped = graph.analysis.location(later[0].stack_id)
+            condition = self._condition(later[0]) if usual == 1 else None
             yield Fact(
                 slug="accumulation-uneven",
                 mechanism="mix",
-                culprit=line,
+                culprit=condition or line,
                 effect=f"a step uses the sum of {plural(sizes[at], 'backward')}, where others use "
                 f"that of {usual}: {plural(len(leaves), 'parameter')} ({percent(share)} of the "
                 "elements)",
@@ -375,16 +386,29 @@ class _Lives:
                     line,
                     "and used here:",
                     stepped,
+                    "under this condition:" if condition is not None else None,
+                    condition,
                     f"The steps used {join_names([str(each) for each in sizes])} backwards. A loss "
                     "that is divided by the same number each time is too small in a step with "
                     "fewer.",
                 ],
                 parameters=tuple(sorted(leaves)),
                 share=share,
-                others=(stepped,) if stepped is not None else (),
+                others=tuple(e for e in (stepped, condition and line) if e is not None),
                 events=(window[-1].seq, later[0].seq),
-                fix="# divide by the number of backwards, or of tokens, of this step",
+                fix="# divide by the number of backwards, or of tokens, of this step"
+                if condition is None
+                else "# if this is not meant: let the condition hold once for each sum",
             )
+
+    def _of_one_line(self, life: GradientLife) -> bool:
+        """Return whether one line started all backwards whose gradients steps used."""
+        parts = (part for window in life.windows for part in window)
+        return len({self._line(part.backward_id) for part in parts}) == 1
+
+    def _condition(self, step: OptimizerStepped) -> SourceLocation | None:
+        """Return the condition on a count of batches under which a step runs, if it has one."""
+        return source.counting_condition(self._evidence.analysis.user_stack(step.stack_id))
 
     def without_gradient(self) -> Iterator[Fact]:
         """Yield a fact for each optimizer line whose first step had no gradient."""

@@ -7,7 +7,7 @@ scales ``.grad`` in place. The arguments of ops are recorded, so both are known 
 from __future__ import annotations
 
 from collections import defaultdict
-from math import inf, prod
+from math import frexp, inf, prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
@@ -15,11 +15,14 @@ from autogradviz.analysis.formatting import percent, plural
 from autogradviz.analysis.ops import MEANS
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.gradient_lives import (
+    UNSCALE,
     clipping_stacks,
     gradient_lives,
     gradient_storages,
+    leaves_in_use,
 )
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source.assignments import line_that_gives_operand
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import CollectiveCalled, LossDivisorRead
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.evidence.gradient_lives import GradientPart
+    from autogradviz.events import OptimizerStepped
 
 _DIVIDES: Final = frozenset({"div", "div_", "_foreach_div_"})
 _MULTIPLIES: Final = frozenset({"mul", "mul_", "_foreach_mul_"})
@@ -38,6 +42,10 @@ _WEIGHTED: Final = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 _UNEVEN: Final = 1.25  # between the weights of two losses; batches of a data set differ a little
 _NOT_A_HALF: Final = 3  # halves of means are part of many formulas
 _WINDOWS: Final = 2  # steps: what happens once may be meant
+_LOSS_SCALE: Final = (
+    16.0  # a power of two from which on a factor of a loss is one against underflow
+)
+_NEVER_UNDONE: Final = 128.0  # the same, if nothing divides the gradients
 
 
 class _Scaling(NamedTuple):
@@ -64,6 +72,7 @@ def find_scales(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     if graph.steps and "ops" in evidence.recorded:
         scales = _Scales(graph, evidence)
         yield from scales.twice()
+        yield from scales.remaining()
         yield from scales.other_divisor()
         yield from scales.unequal_weights()
 
@@ -182,12 +191,110 @@ class _Scales:
             fix="# leave one of them out",
         )
 
+    def remaining(self) -> Iterator[Fact]:
+        """Yield a fact for each line that undoes another scale than that of the loss, or none.
+
+        A power of two that a loss is multiplied with is there against underflow. Unless a
+        ``GradScaler`` divides by its scale, the numbers in ops show what is left of it in a step.
+        """
+        if any(name == UNSCALE for name in self._graph.op_names):
+            return
+        groups: dict[tuple[SourceLocation, SourceLocation, float, float], set[int]] = defaultdict(
+            set
+        )
+        scalings, in_use = self._gradient_scalings(), leaves_in_use(self._evidence)
+        for leaf, life in self._lives.items():
+            found = {self._left(leaf, w, scalings.get(leaf, []), in_use) for w in life.windows}
+            if len(found) == 1 and (what := found.pop()) is not None:
+                groups[what].add(leaf)
+        for (place, scaled, scale, left), leaves in groups.items():
+            yield self._remains(place, scaled, scale, left, leaves)
+
+    def _left(
+        self, leaf: int, window: list[GradientPart], scalings: list[_Scaling], in_use: set[int]
+    ) -> tuple[SourceLocation, SourceLocation, float, float] | None:
+        """Return the rest of the scale of a loss when a step uses a gradient.
+
+        Returns:
+            The line to change, the line that scales the loss, the scale, and what is left of it;
+            None if there is no scale, if it is undone, or if ops without a number changed the
+            gradient.
+        """
+        of_losses = {tuple(self._of_loss(part.backward_id)) for part in window}
+        scales = {
+            (each.place, 1 / each.divisor)
+            for found in of_losses
+            for each in found
+            if 1 / each.divisor >= _LOSS_SCALE and frexp(1 / each.divisor)[0] == 0.5  # noqa: PLR2004
+        }
+        own = self._of_window(leaf, window, scalings)
+        if len(scales) != 1 or len(own) != self._written_in(leaf, window):
+            return None
+        ((scaled, scale),) = scales
+        factor = prod(1 / each.divisor for each in own)
+        left = scale * factor
+        changing = [each for each in own if each.divisor != 1]
+        if not changing:
+            is_left = leaf not in in_use and left >= _NEVER_UNDONE
+            return (scaled, scaled, scale, left) if is_left else None
+        is_mean = all(self._weight(part.backward_id) is not None for part in window)
+        if factor >= _LOSS_SCALE or (is_mean and left * len(window) <= 1 / _LOSS_SCALE):
+            stack = self._evidence.analysis.user_stack(self._graph.stacks[changing[-1].op])
+            return line_that_gives_operand(stack) or changing[-1].place, scaled, scale, left
+        return None
+
+    def _written_in(self, leaf: int, window: list[GradientPart]) -> int:
+        """Return the number of ops that wrote a gradient between its last backward and the step."""
+        last = window[-1].seq
+        later = (e.seq for e in self._graph.steps if e.seq > last and leaf in e.tensor_ids)
+        until = next(later, last)
+        return len(
+            {
+                op.seq
+                for each in gradient_storages(self._evidence).get(leaf, ())
+                for op in self._evidence.writes_between(each, last, until)
+                if op.phase == "forward" and not self._evidence.analysis.in_optimizer(op.stack_id)
+            }
+        )
+
+    def _remains(
+        self,
+        place: SourceLocation,
+        scaled: SourceLocation,
+        scale: float,
+        left: float,
+        leaves: set[int],
+    ) -> Fact:
+        share = self._graph.share(leaves)
+        times = f"{left:g} times" if left > 1 else f"1/{1 / left:g} of"
+        return Fact(
+            slug="loss-scale-remains",
+            mechanism="change",
+            culprit=place,
+            effect=f"the loss is multiplied by {scale:g}, and a step uses {times} the gradients "
+            f"of {plural(len(leaves), 'parameter')} ({percent(share)} of the elements)",
+            weight=weight("scale that remains", share),
+            explanation=[
+                f"The loss is multiplied by {scale:g} here:",
+                scaled,
+                "Before the step, the gradients are multiplied or divided here:"
+                if place != scaled
+                else "Nothing divides its gradients before the step.",
+                place if place != scaled else None,
+            ],
+            parameters=tuple(sorted(leaves)),
+            share=share,
+            others=(scaled,) if scaled != place else (),
+            fix=f"# divide the gradients by {scale:g} once, before they are clipped and used",
+        )
+
     def other_divisor(self) -> Iterator[Fact]:
         """Yield a fact for each line that divides a mean by another number than that of backwards.
 
         Each step uses the sum of the same number of them.
         """
         groups: dict[tuple[SourceLocation, float, int], set[int]] = defaultdict(set)
+        backwards: dict[tuple[SourceLocation, float, int], int] = {}
         for leaf, life in self._lives.items():
             counts = [len({part.backward_id for part in window}) for window in life.windows]
             usual = max(counts, key=counts.count, default=0)
@@ -201,8 +308,18 @@ class _Scales:
                 place, divisor = found[0]
                 if divisor != usual and (usual > 1 or divisor >= _NOT_A_HALF):
                     groups[place, divisor, usual].add(leaf)
+                    backwards[place, divisor, usual] = window[-1].backward_id
         for (place, divisor, usual), leaves in groups.items():
-            yield self._divided(place, divisor, usual, leaves)
+            step = None
+            if usual == 1 and not self._is_size(divisor, backwards[place, divisor, usual]):
+                step = next(e for e in self._graph.steps if leaves & set(e.tensor_ids))
+            yield self._divided(place, divisor, usual, leaves, step)
+
+    def _is_size(self, divisor: float, backward_id: int) -> bool:
+        """Return whether a number is a length of what the loss of a backward is the mean of."""
+        graph = self._graph
+        made = graph.producers(self._of_loss(backward_id)[-1].op)[0]
+        return any(divisor in graph.analysis.tensors[each].shape for each in graph.inputs[made])
 
     def _mean_divided(self, backward_id: int) -> tuple[SourceLocation, float] | None:
         """Return the line that divides the mean of a loss by a whole number, with the number."""
@@ -306,12 +423,30 @@ class _Scales:
             else "# divide all losses of a step by the same number",
         )
 
-    def _divided(self, place: SourceLocation, divisor: float, usual: int, leaves: set[int]) -> Fact:
+    def _divided(
+        self,
+        place: SourceLocation,
+        divisor: float,
+        usual: int,
+        leaves: set[int],
+        step: OptimizerStepped | None,
+    ) -> Fact:
+        """Return the fact about a line that divides a mean.
+
+        Args:
+            place: the line.
+            divisor: the number.
+            usual: the number of backwards of each step.
+            leaves: the parameters concerned.
+            step: of an optimizer, if the loss seems to be divided for an accumulation and each
+                backward is a step of its own; the condition of the step is missing then.
+        """
         share = self._graph.share(leaves)
+        stepped = self._evidence.analysis.location(step.stack_id) if step is not None else None
         return Fact(
             slug="accumulation-divisor",
             mechanism="mix",
-            culprit=place,
+            culprit=stepped or place,
             effect=f"a mean is divided by {divisor:g}, and each step uses the gradient of "
             f"{plural(usual, 'backward')}: {plural(len(leaves), 'parameter')} "
             f"({percent(share)} of the elements)",
@@ -319,12 +454,17 @@ class _Scales:
             explanation=[
                 f"This line divides the mean of a loss by {divisor:g}:",
                 place,
+                "Each backward is a step of its own:" if stepped is not None else None,
+                stepped,
                 f"Each step uses {usual} of these gradients, so it is {usual / divisor:.2g} times "
                 "their mean.",
             ],
             parameters=tuple(sorted(leaves)),
             share=share,
-            fix="# divide by the number of backwards before each step",
+            others=(place,) if stepped is not None else (),
+            fix="# divide by the number of backwards before each step"
+            if stepped is None
+            else f"# step once for {divisor:g} backwards, or do not divide",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -186,6 +187,19 @@ _COMPARING: Final = frozenset(
     }
 )  # fmt: skip
 """Operators that compare the elements of two tensors."""
+_COMBINING: Final = frozenset({"mul", "div", "add"})
+"""Operators that combine the elements of two tensors, as a weight with the loss of its sample."""
+_DRAWING: Final = frozenset(
+    {
+        "rand", "rand_like", "randn", "randn_like", "normal", "normal_", "uniform_", "bernoulli",
+        "bernoulli_", "exponential_",
+    }
+)  # fmt: skip
+"""Operators whose results are random."""
+_OF_NOISE: Final = frozenset(
+    {"mul", "mul_", "div", "div_", "add", "add_", "clamp", "clamp_", "neg", "_to_copy", "detach"}
+)
+"""Operators with which noise is scaled and bounded, or converted."""
 _POINTWISE: Final = frozenset({"pow", "abs", "mul", "square", "neg", "div", "where", "clamp_min"})
 _REDUCING: Final = frozenset({"mean", "sum"})
 _DEPTH: Final = 4  # operators between a comparison and its reduction
@@ -213,9 +227,18 @@ def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
     pairs: dict[SourceLocation, list[int]] = defaultdict(list)
     constant: dict[SourceLocation, list[int]] = defaultdict(list)
     varying: set[SourceLocation] = set()  # lines that normalize more elements in another call
-    for index in graph.slice_ops:
+    of_pairs = _COMPARING | _COMBINING
+    in_backward = (
+        index
+        for index, phase in enumerate(graph.phases)
+        if phase == "backward"
+        and graph.op_names[index] in of_pairs
+        and graph.is_users(index)
+        and not graph.analysis.is_engine(graph.stacks[index])
+    )
+    for index in (*graph.slice_ops, *in_backward):
         is_normalizing = graph.op_names[index] in _NORMALIZING
-        if not is_normalizing and graph.op_names[index] not in _COMPARING:
+        if not is_normalizing and graph.op_names[index] not in of_pairs:
             continue
         place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
         if place is None:
@@ -231,6 +254,7 @@ def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
     for place, ops in constant.items():
         if place not in varying:
             yield _fact(graph, place, ops, _one)
+    yield from _repeated_noise(graph)
 
 
 # --- losses over all pairs ----------------------------------------------------------------------
@@ -251,7 +275,7 @@ def _compares_all_pairs(graph: CausalGraph, index: int) -> bool:
 
     A dimension that the same line adds, as ``x[:, None]``, says that it is meant.
     """
-    if graph.op_names[index] not in _COMPARING or len(graph.inputs[index]) < _OPERANDS:
+    if len(graph.inputs[index]) < _OPERANDS:
         return False
     first, second = _operands(graph, index)[:_OPERANDS]
     number = prod(first)
@@ -262,12 +286,16 @@ def _compares_all_pairs(graph: CausalGraph, index: int) -> bool:
                                             strict=True))  # fmt: skip
     if prod(pairs) <= number or result not in {pairs, ()}:
         return False
+    line = graph.analysis.location(graph.stacks[index])
     added = [
         view
         for view in graph.views(index)
-        if view != NO_OP and graph.op_names[view] == "unsqueeze"
-        and graph.stacks[view] == graph.stacks[index]
-    ]  # fmt: skip
+        if view != NO_OP
+        and graph.op_names[view] == "unsqueeze"
+        and graph.analysis.location(graph.stacks[view]) == line
+    ]
+    if graph.phases[index] == "backward":  # of a hand-written formula
+        return not added
     return not added and (result == () or _is_reduced(graph, index, prod(pairs)))
 
 
@@ -293,17 +321,83 @@ def _is_reduced(graph: CausalGraph, index: int, number: int) -> bool:
 
 def _pairs(graph: CausalGraph, ops: list[int]) -> _Words:
     first, second = (format_shape(each) for each in _operands(graph, ops[0])[:_OPERANDS])
+    does = "compares" if graph.op_names[ops[0]] in _COMPARING else "combines"
+    in_backward = graph.phases[ops[0]] == "backward"
     return _Words(
         slug="loss-broadcast",
         mechanism="change",
-        effect=f"{graph.op_names[ops[0]]} of shapes {first} and {second} compares each element "
+        effect=f"{graph.op_names[ops[0]]} of shapes {first} and {second} {does} each element "
         f"with every element of the other, {plural(len(ops), 'time')}",
         situation="loss of all pairs",
-        before="This line compares tensors of the same number of elements and different shapes:",
-        after="Both are broadcast to all pairs, and the loss is the mean or sum of them: the "
-        "gradient pulls each prediction to the targets of all samples.",
+        before=f"This line {does} tensors of the same number of elements and different shapes:",
+        after="Both are broadcast to all pairs, and so is the gradient that it computes."
+        if in_backward
+        else "Both are broadcast to all pairs, and the loss is the mean or sum of them: the "
+        "gradient pulls each prediction to the targets of all samples."
+        if does == "compares"
+        else "Both are broadcast to all pairs, and the loss is the mean or sum of them: each "
+        "sample gets the weights of all samples.",
         fix="# give both the same shape: prediction.squeeze(-1), or target.view_as(prediction)",
     )
+
+
+# --- noise of fewer dimensions than what it changes ---------------------------------------------
+
+
+def _repeated_noise(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each line that draws noise of one sample, which is added to all of them."""
+    groups: dict[SourceLocation, list[tuple[int, int, int]]] = defaultdict(list)
+    for index in sorted(graph.value_slice):
+        name, given = graph.op_names[index], graph.inputs[index]
+        if name not in _OF_NOISE or len(given) != _OPERANDS or graph.phases[index] != "forward":
+            continue
+        shapes = _operands(graph, index)
+        for position in range(_OPERANDS):
+            own, other = shapes[position], shapes[1 - position]
+            missing = other[: len(other) - len(own)]
+            drawn = graph.producers(index)[position]
+            result = graph.analysis.tensors[graph.outputs[index][0]].shape
+            if prod(own) < _OPERANDS or prod(missing) < _OPERANDS or result != other:
+                continue
+            drawn = _drawn(graph, drawn)
+            place = None if drawn == NO_OP else graph.analysis.location(graph.stacks[drawn])
+            if place is not None and graph.analysis.user_stack(graph.stacks[drawn]):
+                groups[place].append((index, position, drawn))
+    ends = [step.seq for step in graph.steps]
+    for place, found in groups.items():
+        steps = {bisect_left(ends, graph.op_seqs[drawn]) for _, _, drawn in found}
+        if len(steps) == 1 and not graph.op_names[found[0][2]].endswith("_like"):
+            continue  # values that stay, as those of a weight
+        index, position, _ = found[0]
+        shapes = _operands(graph, index)
+        shown, whole = (format_shape(shapes[at]) for at in (position, 1 - position))
+        used = graph.analysis.location(graph.stacks[index])
+        yield Fact(
+            slug="noise-broadcast",
+            mechanism="change",
+            culprit=place,
+            effect=f"random values of shape {shown} are broadcast to {whole}, "
+            f"{plural(len(found), 'time')}: all samples get the same",
+            weight=weight("noise of one sample"),
+            explanation=[
+                "The random values are drawn here:",
+                place,
+                "They are combined with a tensor of more dimensions here:",
+                used,
+            ],
+            others=(used,) if used is not None and used != place else (),
+            events=(graph.op_seqs[index],),
+            fix="torch.randn_like(x)  # of the tensor that the noise is added to",
+        )
+
+
+def _drawn(graph: CausalGraph, index: int) -> int:
+    """Return the op that drew the values of an op's result, NO_OP if it has others too."""
+    while index != NO_OP and graph.op_names[index] not in _DRAWING:
+        if graph.op_names[index] not in _OF_NOISE or len(graph.inputs[index]) != 1:
+            return NO_OP
+        index = graph.producers(index)[0]
+    return index
 
 
 # --- results that cannot vary -------------------------------------------------------------------

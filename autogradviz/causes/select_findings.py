@@ -48,11 +48,11 @@ SLUGS: Final[dict[Mechanism, str]] = {
 is found by rules, which know when it is meant."""
 
 OWN_SLUGS: Final = (
-    "accumulation-divisor", "accumulation-uneven", "gradient-all-zero", "gradient-changed",
-    "gradient-cut", "gradient-scaled-twice", "gradient-zero", "gradients-mixed",
-    "incoming-gradient-ignored", "loss-broadcast", "loss-of-probabilities", "precision-lost",
-    "result-constant", "result-discarded", "tensor-not-registered", "tensors-kept",
-    "written-in-place",
+    "accumulation-divisor", "accumulation-uneven", "clip-other-parameters", "gradient-all-zero",
+    "gradient-changed", "gradient-cut", "gradient-scaled-twice", "gradient-zero",
+    "gradients-mixed", "incoming-gradient-ignored", "loss-broadcast", "loss-of-probabilities",
+    "loss-scale-remains", "noise-broadcast", "precision-lost", "result-constant",
+    "result-discarded", "tensor-not-registered", "tensors-kept", "written-in-place",
 )  # fmt: skip
 """The kinds that no rule finds."""
 

@@ -60,6 +60,7 @@ _VALUE: Final = {
     "atanh": "it is infinite at 1 and -1",
     "logit": "it is infinite at 0 and 1",
     "_softmax": "a row in which every entry is minus infinity gives NaN",
+    "_ctc_loss": "it is infinite if an input is shorter than its target, and zero_infinity=False",
 }
 _SINGULAR: Final = {**_DERIVATIVE, **_VALUE}
 _SAFE_ABOVE: Final = {
@@ -106,7 +107,8 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     shown = _Shown(graph, evidence)
     surely = [index for index in graph.value_slice if shown.is_nan(index)]
     for index in surely or _candidates(graph, shown, set() if refused else good, ops):
-        place = graph.analysis.location(graph.stacks[index])
+        masked = shown.masked(index) if graph.op_names[index] == "_ctc_loss" else None
+        place = graph.analysis.location(graph.stacks[index if masked is None else masked])
         if place is not None and graph.analysis.user_stack(graph.stacks[index]):
             groups.setdefault(place, []).append(index)
     dangers = {
@@ -116,6 +118,8 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         found = groups[place]
         name = max((graph.op_names[i] for i in found), key=lambda n: n in _SINGULAR)
         why = shown.why(found[0]) if surely else _SINGULAR.get(name, "it may overflow")
+        if name == "_ctc_loss" and shown.masked(found[0]) is not None:
+            why = "the derivative at log-probabilities of minus infinity is NaN"
         gave = "gives NaN" if surely else "may have given the first NaN or infinity"
         yield Fact(
             mechanism="value",
@@ -181,7 +185,9 @@ class _Shown:
         graph, name = self._graph, self._graph.op_names[index]
         numbers = self._ranges.numbers(index)
         if name == "_softmax":
-            return not self._is_masked(index)
+            return self.masked(index) is None
+        if name == "div" and len(graph.inputs[index]) == 1:
+            return numbers.get("other", 0) != 0
         exponent = numbers.get("exponent", 0.5) if name == "pow" else 0.5
         if exponent == int(exponent) and exponent > 0:
             return True
@@ -192,8 +198,8 @@ class _Shown:
             return high <= _EXP_OVERFLOWS
         return low > _SAFE_ABOVE.get(name, inf)
 
-    def _is_masked(self, index: int) -> bool:
-        """Return whether a number that is minus infinity was put into an op's input."""
+    def masked(self, index: int) -> int | None:
+        """Return the op that put a number which is minus infinity into an op's input, if any."""
         graph, at = self._graph, [index]
         for _ in range(_ADDS_MASK):
             at = [
@@ -202,9 +208,10 @@ class _Shown:
                 for made in graph.producers(each)
                 if made != NO_OP and graph.op_names[made] not in _PRODUCTS
             ]
-            if any(-inf in self._ranges.numbers(each).values() for each in at):
-                return True
-        return False
+            found = (each for each in at if -inf in self._ranges.numbers(each).values())
+            if (first := next(found, None)) is not None:
+                return first
+        return None
 
 
 def _candidates(graph: CausalGraph, shown: _Shown, good: set[int], ops: Iterable[int]) -> list[int]:

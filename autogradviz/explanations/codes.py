@@ -44,12 +44,14 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "leaf-never-thawed", "loss-term-constant", "not-finite", "operation-refused",
         "partial-value-used", "precision-lost", "loss-broadcast", "result-constant",
         "result-discarded", "gradient-all-zero", "loss-of-probabilities", "loss-not-scalar",
+        "noise-broadcast",
     ),
     500: (  # optimizers
         "clip-after-step", "clip-before-unscale", "clip-without-gradients",
         "parameter-not-updated", "scaler-without-scale", "step-without-gradients",
         "tensor-not-registered", "accumulation-uneven", "accumulation-divisor",
-        "clip-while-accumulating", "gradient-scaled-twice",
+        "clip-while-accumulating", "gradient-scaled-twice", "loss-scale-remains",
+        "clip-other-parameters",
     ),
     600: (  # custom Functions and hooks
         "context-keeps-tensor", "ctx-attribute-written", "function-input-written",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
+
 import pytest
 import torch
 from torch import nn
@@ -42,6 +45,13 @@ def grads_in_an_expression(model):
     return sum(p.grad.norm() for p in model.parameters())  # <-- raises
 
 
+def read_by_copied_code(model):
+    """Run lines of another function of this file by themselves, as a notebook or ``exec`` does."""
+    lines, first = inspect.getsourcelines(attribute_of_grad)
+    text = "\n" * first + textwrap.dedent("".join(lines[1:]))
+    exec(compile(text, __file__, "exec"), {"model": model})
+
+
 def diagnosed(model, change):
     with (
         pytest.raises((AttributeError, TypeError), match="NoneType"),
@@ -53,8 +63,12 @@ def diagnosed(model, change):
 
 
 @pytest.mark.parametrize(
-    "change", [attribute_of_grad, variable_of_grad, operator_of_grad, grads_in_an_expression]
-)
+    "change",
+    [
+        attribute_of_grad, variable_of_grad, operator_of_grad, grads_in_an_expression,
+        read_by_copied_code,
+    ],
+)  # fmt: skip
 def test_line_that_reads_a_missing_gradient_is_named_with_the_parameters(change):
     (finding,) = diagnosed(Model(), change)
     assert (finding.slug, finding.confidence) == ("operation-refused", "likely")

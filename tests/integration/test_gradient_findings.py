@@ -741,3 +741,15 @@ def test_backward_whose_error_is_caught_leaves_no_gradient_missing():
             model[2](gate).sum().backward()
 
     assert "gradient-missing" not in {each.slug for each in recorded(work, model).diagnose()}
+
+
+def test_a_detached_value_that_is_printed_is_detached_at_its_line():
+    net = torch.nn.Linear(3, 3)
+    with autogradviz.record(net) as trace:
+        factor = net(torch.rand(2, 3)).exp().detach()  # <-- named
+        str(factor)
+        loss = -factor * torch.rand(2, 3)
+        (loss.sum() + torch.ones(1, requires_grad=True).sum()).backward()
+    (first, *_) = trace.diagnose()
+    assert first.slug in {"gradient-missing", "gradient-cut"}
+    assert first.culprit.text.endswith("# <-- named")

@@ -118,6 +118,34 @@ def test_gradients_that_are_cleared_after_their_step_only_are_named_where_they_a
     assert (first.slug, first.culprit.text) == ("gradients-mixed", "self.of_judge.zero_grad()")
 
 
+class TurnsOfOneLine(Turns):
+    def backward(self, loss):
+        loss.backward()
+
+    def maker_step(self):
+        self.of_maker.zero_grad()
+        self.backward(-self.judge(self.made_again()).mean())
+        self.of_maker.step()
+
+    def made_again(self):
+        return self.maker(torch.randn(5, 2))
+
+    def judge_step(self):
+        self.backward(self.judge(self.real).square().mean())
+        self.of_judge.step()
+        self.of_judge.zero_grad()
+
+
+def test_the_line_that_clears_too_late_is_named_if_one_line_starts_all_backwards():
+    pair = TurnsOfOneLine()
+    with autogradviz.record() as trace:
+        for _ in range(4):
+            pair.maker_step()
+            pair.judge_step()
+    first = trace.diagnose()[0]
+    assert (first.slug, first.culprit.text) == ("gradients-mixed", "self.of_judge.zero_grad()")
+
+
 def test_lost_gradients_are_not_also_a_wrong_divisor():
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -78,6 +78,101 @@ def test_pairs_that_are_meant_are_not_reported(step, engine):
     assert "loss-broadcast" not in dict(found(step, engine))
 
 
+# --- weights and noise ----------------------------------------------------------------------------
+
+
+def weights_of_all_samples(model):
+    advantages = torch.rand(8)
+    (-model(torch.rand(8, 3)).sigmoid().log() * advantages).mean().backward()
+
+
+def weights_of_each_sample(model):
+    advantages = torch.rand(8, 1)
+    (-model(torch.rand(8, 3)).sigmoid().log() * advantages).mean().backward()
+
+
+def products_of_all_pairs(model):
+    x = model(torch.rand(8, 3)).squeeze(-1)
+    (x[:, None] * x).mean().backward()
+
+
+def noise_of_one_sample(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        noise = torch.randn(3).clamp(-1, 1)
+        model(torch.rand(8, 3) + 0.1 * noise).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def noise_like_one_sample(model):
+    action = torch.zeros(3)
+    noise = torch.randn_like(action).clamp(-1, 1)
+    model(torch.rand(8, 3) + 0.1 * noise).mean().backward()
+
+
+def random_scales(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scales = torch.rand(3)
+    for _ in range(2):
+        model(torch.rand(8, 3) * scales).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def noise_of_each_sample(model):
+    model(torch.rand(8, 3) + 0.1 * torch.randn(8, 3)).mean().backward()
+
+
+def one_factor(model):
+    model(torch.rand(8, 3) * torch.rand(1)).mean().backward()
+
+
+def paths_are_dropped(model):
+    kept = torch.empty(8, 1).bernoulli_(0.5)
+    (model(torch.rand(8, 3)) * kept).mean().backward()
+
+
+def test_weights_of_other_samples(engine):
+    assert [slug for slug, _ in found(weights_of_all_samples, engine)] == ["loss-broadcast"]
+
+
+@pytest.mark.parametrize("step", [noise_of_one_sample, noise_like_one_sample])
+def test_noise_that_all_samples_share(step, engine):
+    [(slug, line)] = found(step, engine)
+    assert slug == "noise-broadcast"
+    assert line.startswith("noise = ")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [weights_of_each_sample, products_of_all_pairs, noise_of_each_sample, one_factor,
+     random_scales, paths_are_dropped],
+)  # fmt: skip
+def test_weights_and_noise_of_each_sample_are_not_reported(step, engine):
+    assert not {"loss-broadcast", "noise-broadcast"} & dict(found(step, engine)).keys()
+
+
+class Normalizing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x - x.mean(1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        count = torch.full((len(x), 1), 2.0).squeeze()
+        mean = grad_output.sum(1, keepdim=True) / count  # <-- named
+        return grad_output - mean.mean(1, keepdim=True)
+
+
+def test_a_backward_that_combines_all_pairs(engine):
+    [slugs] = [found(apply(Normalizing), engine)]
+    assert slugs[0] == ("loss-broadcast", "mean = grad_output.sum(1, keepdim=True) / count"
+                        "  # <-- named")  # fmt: skip
+
+
 # --- results that cannot vary -------------------------------------------------------------------
 
 

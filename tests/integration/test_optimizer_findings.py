@@ -224,6 +224,21 @@ def closure_of_each_step_without_clearing():
         optimizer.step(closure)
 
 
+def helper_of_a_closure_without_clearing():
+    net, optimizer = make(torch.optim.LBFGS)
+    x = batch()
+
+    def compute():
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss
+
+    def closure():
+        return compute()  # <-- named
+
+    optimizer.step(closure)
+
+
 def clipped_after_step():
     net, optimizer = make()
     for _ in range(3):
@@ -394,6 +409,7 @@ WRONG = {
     never_cleared: ("gradients-not-cleared", "hint"),
     closure_of_each_step_without_clearing: ("gradients-not-cleared", "hint"),
     closure_without_clearing: ("gradients-not-cleared", "hint"),
+    helper_of_a_closure_without_clearing: ("gradients-not-cleared", "hint"),
     clipped_after_step: ("clip-after-step", "hint"),
     clipped_while_scaled: ("clip-before-unscale", "hint"),
     loss_not_scaled: ("scaler-without-scale", "hint"),

@@ -10,8 +10,8 @@ import autogradviz
 from autogradviz.events import LossDivisorRead
 
 SLUGS = {
-    "accumulation-divisor", "gradient-scaled-twice", "clip-while-accumulating",
-    "gradients-discarded",
+    "accumulation-divisor", "accumulation-uneven", "gradient-scaled-twice",
+    "clip-while-accumulating", "gradients-discarded",
 }  # fmt: skip
 PARTS = 4
 
@@ -94,10 +94,28 @@ def stepped_after_each_backward(model):
     """Divide for an accumulation that never happens."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(8):
-        loss = model(torch.rand(2, 3)).square().mean() / PARTS  # <-- named
+        loss = model(torch.rand(2, 3)).square().mean() / PARTS
+        loss.backward()
+        optimizer.step()  # <-- named
+        optimizer.zero_grad()
+
+
+def divided_by_the_batch_again(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.rand(PARTS, 3)).square().mean() / PARTS  # <-- named
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
+
+
+def all_but_one_batch_is_a_step(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in range(3 * PARTS):
+        model(torch.rand(2, 3)).square().mean().backward()
+        if batch % PARTS:  # <-- named
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def clipped_after_each_backward_of_one_step(model):
@@ -130,6 +148,8 @@ WRONG = {
     clipped_after_each_backward: "clip-while-accumulating",
     clipped_after_each_backward_of_one_step: "clip-while-accumulating",
     stepped_after_each_backward: "accumulation-divisor",
+    divided_by_the_batch_again: "accumulation-divisor",
+    all_but_one_batch_is_a_step: "accumulation-uneven",
     cleared_part: "gradients-discarded",
 }
 
@@ -311,3 +331,173 @@ def test_what_a_loss_was_divided_by_is_recorded():
     read = trace.analysis.log.of(LossDivisorRead)
     divisors = [(each.backward_id, each.divisor) for each in read]
     assert divisors == [(0, 2), (0, 4), (1, 2), (1, 12), (2, 2), (2, 12)]
+
+
+# --- the scale of a loss, and what is left of it --------------------------------------------------
+
+
+def scaled(model, change, scale=128, parts=1):
+    """Train with a loss that is multiplied by a number, and gradients that a function changes."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        for _ in range(parts):
+            loss = model(torch.rand(2, 3)).square().mean()
+            (loss * scale).backward()  # <-- scaled
+        change(model)
+        optimizer.step()
+
+
+def multiply(model, factor):
+    for parameter in model.parameters():
+        parameter.grad.mul_(factor)
+
+
+def multiply_by_constant(model):
+    for parameter in model.parameters():
+        parameter.grad.mul_(128.0)  # <-- changed
+
+
+def divide_twice(model):
+    multiply(model, 1 / 128**2)  # <-- changed
+
+
+REMAINS = {
+    "never divided": (lambda model: None, {}, "# <-- scaled"),
+    "multiplied": (multiply_by_constant, {}, "# <-- changed"),
+    "divided twice": (divide_twice, {"parts": 2}, "# <-- changed"),
+}
+
+
+@pytest.mark.parametrize("name", REMAINS)
+def test_the_scale_of_a_loss_that_remains_is_found(name):
+    change, options, line = REMAINS[name]
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    with autogradviz.record(model) as trace:
+        scaled(model, change, **options)
+    [finding] = [each for each in trace.diagnose() if each.slug == "loss-scale-remains"]
+    assert finding.confidence == "hint"
+    assert line in finding.culprit.text
+
+
+SCALED_CORRECTLY = {
+    "divided": (lambda model: multiply(model, 1 / 128), {}),
+    "divided by the parts as well": (lambda model: multiply(model, 1 / 256), {"parts": 2}),
+    "a weight": (lambda model: None, {"scale": 100}),
+    "a small weight": (lambda model: None, {"scale": 16}),
+    "divided by a tensor": (lambda model: multiply(model, torch.tensor(1 / 128)), {}),
+}
+
+
+@pytest.mark.parametrize("name", SCALED_CORRECTLY)
+def test_the_scale_of_a_loss_that_is_undone_has_no_finding(name):
+    change, options = SCALED_CORRECTLY[name]
+    model = nn.Linear(3, 1)
+    with autogradviz.record(model) as trace:
+        scaled(model, change, **options)
+    assert not [each for each in trace.diagnose() if each.slug == "loss-scale-remains"]
+
+
+def test_a_hook_that_clips_scaled_gradients_is_named():
+    model = nn.Linear(3, 1)
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: gradient.clamp(-1, 1))  # <-- named
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with autogradviz.record(model) as trace:
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.rand(2, 3)).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    [finding] = [each for each in trace.diagnose() if each.slug == "clip-before-unscale"]
+    assert finding.culprit.text.endswith("# <-- named")
+
+
+# --- the gradients that are clipped together, and those of the step -------------------------------
+
+
+def two_nets(train):
+    """Return the texts of the findings about what is clipped."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(3, 3), nn.Linear(3, 1)
+    with autogradviz.record() as trace:
+        train(first, second)
+    found = [each for each in trace.diagnose() if each.slug == "clip-other-parameters"]
+    assert all(each.confidence == "hint" for each in found)
+    return [(each.title.partition(":")[0], each.culprit.text) for each in found]
+
+
+def both_clipped_before_each_step(first, second):
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (first, second)]
+    for number in range(6):
+        second(first(torch.rand(4, 3)).tanh()).square().mean().backward()
+        both = [*first.parameters(), *second.parameters()]
+        nn.utils.clip_grad_norm_(both, 0.1)  # <-- named
+        optimizers[number % 2].step()
+        first.zero_grad()
+        second.zero_grad()
+
+
+def in_turn(first, second):
+    """Step one of two, whose gradients are clipped alone."""
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (first, second)]
+    for number in range(6):
+        second(first(torch.rand(4, 3)).tanh()).square().mean().backward()
+        nn.utils.clip_grad_norm_((first, second)[number % 2].parameters(), 0.1)
+        optimizers[number % 2].step()
+        first.zero_grad()
+        second.zero_grad()
+
+
+def both_step(first, second):
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (first, second)]
+    for _ in range(3):
+        second(first(torch.rand(4, 3)).tanh()).square().mean().backward()
+        nn.utils.clip_grad_norm_([*first.parameters(), *second.parameters()], 0.1)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def one_optimizer(first, second, *clipped):
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+    for _ in range(3):
+        second(first(torch.rand(4, 3)).tanh()).square().mean().backward()
+        for each in clipped:
+            nn.utils.clip_grad_norm_(each, 0.1)  # <-- named
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def head_is_left_out(first, second):
+    one_optimizer(first, second, list(first.parameters()))
+
+
+def weight_is_passed_twice(first, second):
+    one_optimizer(first, second, [first.weight, *first.parameters(), *second.parameters()])
+
+
+def each_by_itself(first, second):
+    one_optimizer(first, second, list(first.parameters()), list(second.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("train", "title"),
+    [
+        (both_clipped_before_each_step,
+         "the norm includes 4 gradients that the step after it does not use"),
+        (head_is_left_out, "2 gradients of the same step are not clipped"),
+        (weight_is_passed_twice, "the gradients of 1 parameter are twice in the norm"),
+    ],
+)  # fmt: skip
+def test_gradients_that_are_clipped_with_others_are_found(train, title):
+    [(what, line)] = two_nets(train)
+    assert what == title
+    assert line.endswith("# <-- named")
+
+
+@pytest.mark.parametrize("train", [in_turn, both_step, each_by_itself])
+def test_gradients_that_are_clipped_for_their_step_have_no_finding(train):
+    assert two_nets(train) == []

@@ -132,7 +132,24 @@ def guarded_root(scores):
     return torch.log(size - size).mean()
 
 
+def targets_longer_than_inputs(scores):
+    lengths = torch.tensor([2, 3, 2, 3, 2, 3, 2, 3])
+    inputs = scores.log_softmax(-1).expand(4, 8, 5) / 2
+    losses = F.ctc_loss(inputs, torch.ones(8, 3, dtype=torch.long), torch.full((8,), 4), lengths)
+    return losses / 8
+
+
+def masked_log_probabilities(scores):
+    inputs = scores.masked_fill(torch.arange(5) > 3, -torch.inf)
+    inputs = inputs.log_softmax(-1).expand(4, 8, 5)
+    targets = torch.full((8, 2), 3)
+    return F.ctc_loss(inputs, targets, torch.full((8,), 4), torch.full((8,), 1)) / 8
+
+
 NOT_FINITE = {
+    targets_longer_than_inputs: "losses = F.ctc_loss(inputs, torch.ones(8, 3, dtype=torch.long), "
+    "torch.full((8,), 4), lengths)",
+    masked_log_probabilities: "inputs = scores.masked_fill(torch.arange(5) > 3, -torch.inf)",
     spread_of_one: "spread = scores.std()",
     mean_of_none: "wanted = kept.mean()",
     row_masked: "weights = scores.softmax(-1)",

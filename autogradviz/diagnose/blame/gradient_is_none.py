@@ -50,7 +50,8 @@ def _reads_gradient(place: SourceLocation) -> bool:
     """Return whether a line reads ``.grad``, or a variable that its function fills from one."""
     function = function_of(place).rpartition(".")[2]
     nodes = [n for name, n in source.nodes(place.filename) if name.rpartition(".")[2] == function]
-    here = [node for node in nodes if getattr(node, "lineno", 0) == place.lineno]
+    every = (node for _, node in source.nodes(place.filename))
+    here = [node for node in every if getattr(node, "lineno", 0) == place.lineno]
     if any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in here):
         return True
     names = {node.id for node in here if isinstance(node, ast.Name)}

@@ -99,6 +99,8 @@ def _clipped_nothing(line: SourceLocation, ops: list[Op]) -> Draft:
 
 _seq: Final = attrgetter("seq")
 _SCALING: Final = frozenset({"mul", "mul_"})
+_BOUNDING: Final = frozenset({"clamp", "clamp_", "clamp_min", "clamp_max", "hardtanh", "renorm"})
+"""Ops by which hooks clip."""
 
 
 class _Clip(NamedTuple):
@@ -125,6 +127,8 @@ def clip_at_the_wrong_time(evidence: Evidence) -> Iterator[Draft]:
     parts = _clipped_parts(evidence)
     for clip in _clips(evidence):
         by_line[clip.op.location].append(clip)
+    for place, clamps in _clamped_in_hooks(evidence).items():
+        yield _scaled_draft(place, clamps[0])
     for line, clips in by_line.items():
         if line is None:
             continue
@@ -149,6 +153,42 @@ def _clipped_parts(evidence: Evidence) -> dict[SourceLocation | None, dict[int, 
                 for op in writes:
                     if op.stack_id in clips and op.phase == "forward":
                         found[op.location].setdefault(later.backward_id, later)
+    return found
+
+
+def _line_below(
+    evidence: Evidence, stack_id: int | None, caller: int | None
+) -> SourceLocation | None:
+    """Return the user's line in a stack that is next to those of its caller: of a hook, a closure.
+
+    Args:
+        evidence: the recording.
+        stack_id: the stack.
+        caller: the stack of the call of PyTorch that called the user's function.
+    """
+    stack = evidence.analysis.user_stack(stack_id)[::-1]
+    callers = evidence.analysis.user_stack(caller)[::-1]
+    pairs = zip(stack, callers, strict=False)
+    shared = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(stack), len(callers)))
+    return stack[shared] if shared < len(stack) else None
+
+
+def _clamped_in_hooks(evidence: Evidence) -> dict[SourceLocation, list[_Clip]]:
+    """Return, by line, what hooks of leaves bound before a scaler divides it by its scale."""
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    unscaled = [op for op in analysis.ops if op.name == UNSCALE]
+    found: dict[SourceLocation, list[_Clip]] = defaultdict(list)
+    gradients = {s for memory in gradient_storages(evidence).values() for s in memory}
+    for index, op in enumerate(analysis.ops) if unscaled else ():
+        if op.phase != "backward" or op.name not in _BOUNDING or not graph.is_users(index):
+            continue
+        made = (storages(op.outputs) | storages(op.written)) & gradients
+        after = next((e for e in unscaled if e.seq > op.seq and storages(e.written) & made), None)
+        started = graph.backward_of(index)
+        if after is not None and started is not None:
+            place = _line_below(evidence, op.stack_id, started.stack_id) or op.location
+            if place is not None:
+                found[place].append(_Clip(op, None, after))
     return found
 
 
@@ -442,6 +482,9 @@ def _never_cleared(evidence: Evidence, found: dict[int, list[NextUse]]) -> Draft
     computed = evidence.backward_line(first.gradient.backward_id)
     closure = is_in_closure(evidence, first.gradient.backward_id)
     stepped = evidence.analysis.location(first.used.stack_id)
+    started = evidence.backward(first.gradient.backward_id)
+    if closure and started is not None:
+        computed = _line_below(evidence, started.stack_id, first.used.stack_id) or computed
     count = max(map(len, found.values()))
     return Draft(
         title="Gradients that a step has used are not cleared: the next backward adds to them",

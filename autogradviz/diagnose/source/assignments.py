@@ -35,6 +35,7 @@ _WITHOUT_GRAPH: Final = frozenset({"detach", "detach_", "data", "item", "tolist"
 _FILLED: Final = (ast.Attribute, ast.Name)
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PAIR: Final = 2
+_PRODUCTS: Final = frozenset({"mul", "div", "foreach_mul", "foreach_div"})
 _SETATTR_VALUE: Final = 2  # the position of its value
 _INNER: Final = re.compile(r"(\.<locals>)?\.?<(module|lambda|\w+comp|genexpr)>")
 """Parts of the name of a function in frames of expressions and modules."""
@@ -443,6 +444,43 @@ def line_that_chooses(word: str, stack: Sequence[SourceLocation]) -> SourceLocat
             if all(isinstance(each, ast.Constant) for each in passed):
                 return caller
     return inner
+
+
+def line_that_gives_operand(stack: Sequence[SourceLocation]) -> SourceLocation | None:
+    """Return the line that decides on the number by which the innermost line of a stack multiplies.
+
+    It is the line of a caller if the operands are parameters of the functions up to it.
+
+    Args:
+        stack: lines, innermost first.
+    """
+    for inner, caller in pairwise(stack):
+        function = function_of(inner)
+        named = {name for owner, names in parameters(inner.filename) if owner == function
+                 for name in names}  # fmt: skip
+        operands = {
+            part.id
+            for statement in source.simple_statements(inner)
+            for node in ast.walk(statement)
+            for operand in _factors(node)
+            for part in ast.walk(operand)
+            if isinstance(part, ast.Name)
+        }
+        passed = any(
+            source.last_name(call.func) == function.rpartition(".")[2] for call in _calls_at(caller)
+        )
+        if not operands or not operands <= named or not passed:
+            return inner
+    return stack[-1] if stack else None
+
+
+def _factors(node: ast.AST) -> list[ast.expr]:
+    """Return the operand by which a node multiplies or divides a value."""
+    if isinstance(node, ast.Call) and source.last_name(node.func).strip("_") in _PRODUCTS:
+        return node.args
+    if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Mult | ast.Div):
+        return [node.value if isinstance(node, ast.AugAssign) else node.right]
+    return []
 
 
 def _calls_at(place: SourceLocation) -> list[ast.Call]:

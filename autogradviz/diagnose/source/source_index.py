@@ -14,7 +14,7 @@ from autogradviz.event_log.stacks import line_of_file
 from autogradviz.support.source import forget_changed_lines, lines_of, parse, source_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis.types import SourceLocation
 
@@ -336,6 +336,27 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
                 found += [(item.context_expr.lineno, ast.unparse(item.context_expr))
                           for item in node.items]  # fmt: skip
     return sorted(found, reverse=True)
+
+
+def counting_condition(stack: Sequence[SourceLocation]) -> SourceLocation | None:
+    """Return the condition on a remainder under which a line runs, as ``if batch % 4 == 3``.
+
+    Args:
+        stack: the line and its callers, innermost first. The first condition around one of them
+            counts that is in the same function.
+    """
+    for place in stack:
+        around = [
+            node
+            for node in nodes_around(place)
+            if isinstance(node, ast.If)
+            and node.body[0].lineno <= place.lineno <= (node.body[-1].end_lineno or 0)
+            and any(isinstance(each, ast.Mod) for each in ast.walk(node.test))
+        ]
+        if around:
+            lineno = max(node.test.lineno for node in around)
+            return location(place.filename, lineno, place.function)
+    return None
 
 
 @cache
