@@ -119,8 +119,8 @@ def _hold(
 #
 # Sums by module, node or line count a storage where it was saved first. A storage that only a
 # recomputation saved belongs to the node that packed it in the forward; an argument of a checkpoint
-# region belongs to the region's first node. What a compiled region saved belongs to the line and
-# the module of the first op whose gradient needs it.
+# region belongs to the region's first node, and to the line that called checkpoint. What a compiled
+# region saved belongs to the line and the module of the first op whose gradient needs it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +289,7 @@ class SavedMemory:
                 location, module = within.location or location, within.module
             if first.is_argument and first.region_id is not None:
                 module = self._region_modules.get(first.region_id, module)
+                location = first.location or location
             filename, lineno, _ = source_line(location)
             yield _make_storage(
                 storage_id=storage_id,

@@ -56,10 +56,16 @@ class CallTree:
         found = self._of_line.get(key)
         if found is None:
             found = self.of(stack_id)
-            if lineno and not self._has(found, filename, lineno):
+            if lineno and self._at(found, filename, lineno) == NO_FRAME:
                 found = self._below(found, filename, lineno, "")
             self._of_line[key] = found
         return found
+
+    def of_caller(self, stack_id: int | None, filename: str, lineno: int) -> int:
+        """Return the frame of a line of a stack, and its innermost one if it has no such line."""
+        found = self.of(stack_id)
+        at = self._at(found, filename, lineno)
+        return found if at == NO_FRAME else at
 
     def of_node(self, node: Node) -> int:
         """Return the frame of the forward op of a node."""
@@ -67,13 +73,13 @@ class CallTree:
         line = node.location
         return self.of_line(stack_id, line.place, line.lineno) if line else self.of(stack_id)
 
-    def _has(self, frame: int, filename: str, lineno: int) -> bool:
+    def _at(self, frame: int, filename: str, lineno: int) -> int:
         while frame != NO_FRAME:
             found = self.frames[frame]
             if (found.filename, found.lineno) == (filename, lineno):
-                return True
+                return frame
             frame = found.parent
-        return False
+        return NO_FRAME
 
     def _below(self, parent: int, filename: str, lineno: int, function: str) -> int:
         key = parent, filename, lineno, function

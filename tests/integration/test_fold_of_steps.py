@@ -76,7 +76,7 @@ def test_what_the_ribbons_hold_is_the_memory_of_the_recording(case):
     assert answer["offloaded"][0] == answer["offloaded"][1]
     assert answer["wrong"] == []
     for fold, ribbons, number in answer["phases"]:
-        assert abs(fold - ribbons) <= number  # each is rounded
+        assert ribbons <= fold + number  # up to the last save; each is rounded
     assert answer["times"][0] == answer["times"][1]
 
 
