@@ -568,7 +568,7 @@
  * @property {string} module
  * @property {string} status "same", "changed", "added" or "removed"
  * @property {number[]} lines line numbers, 0 if unknown
- * @property {number[]} nodes numbers of nodes
+ * @property {number[]} nodes numbers of drawn nodes
  * @property {string} other_nodes of a line in one recording only: "+ReluBackward0 ×2"
  * @property {number[]} saved bytes that the forward saved
  * @property {number[]} recomputed bytes that only recomputations saved

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.compiled_saves import SavedAt
     from autogradviz.analysis.tensor_and_module_tables import Tensors
-    from autogradviz.analysis.types import Graph, Region
+    from autogradviz.analysis.types import Graph, Region, SourceLocation
     from autogradviz.event_log import Log
 
 
@@ -178,6 +178,7 @@ class CountedStorage:
     at_peak: bool
     released: bool  # nothing keeps it alive at the end of the recording
     holds: tuple[Hold, ...]  # the intervals in which it is kept alive
+    location: SourceLocation | None  # that line, with its text
 
 
 _make_storage = maker(CountedStorage)
@@ -305,6 +306,7 @@ class SavedMemory:
                 at_peak=any(_contains(hold, peak_seq) for hold in intervals),
                 released=all(hold.end_ns is not None for hold in intervals),
                 holds=tuple(intervals),
+                location=location,
             )
 
     def _node_of(self, saved: SavedTensor) -> int | None:

@@ -603,7 +603,7 @@ class SceneComparisonRow:
     module: str
     status: str  # "same", "changed", "added" or "removed"
     lines: tuple[int, ...]  # line numbers, 0 if unknown
-    nodes: tuple[int, ...]  # numbers of nodes
+    nodes: tuple[int, ...]  # numbers of drawn nodes
     other_nodes: str  # of a line in one recording only: "+ReluBackward0 ×2"
     saved: tuple[int, ...]  # bytes that the forward saved
     recomputed: tuple[int, ...]  # bytes that only recomputations saved
