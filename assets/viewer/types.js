@@ -246,7 +246,7 @@
  * @typedef {object} SceneCallTime
  * @property {number} call index into call_frames; of a node, the line that called backward; -1 if unknown
  * @property {number} origin of a node, the line of its forward op; else the same
- * @property {string} phase "forward", "backward", "recompute" or "optimizer"
+ * @property {string} phase "forward", "backward", "recompute", "optimizer" or "outside"
  * @property {number} step index into steps, -1 without one
  * @property {number} count of ops, node runs or recomputations
  * @property {number} ns
@@ -443,8 +443,8 @@
  * @property {number} start_ns of the first save
  * @property {number} turn_ns when backward starts, -1 without one
  * @property {number} end_ns
- * @property {number} forward_ns from the first save to the last, without idle time
- * @property {number} backward_ns
+ * @property {number} forward_ns of the forwards up to its backward, with Python and without idle time
+ * @property {number} backward_ns with recomputations
  * @property {number} nbytes of all its ribbons
  * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds
  * @property {number} peak_nbytes the most that its ribbons hold at once
@@ -568,7 +568,7 @@
  * @property {string} module
  * @property {string} status "same", "changed", "added" or "removed"
  * @property {number[]} lines line numbers, 0 if unknown
- * @property {number[]} nodes numbers of nodes
+ * @property {number[]} nodes numbers of drawn nodes
  * @property {string} other_nodes of a line in one recording only: "+ReluBackward0 ×2"
  * @property {number[]} saved bytes that the forward saved
  * @property {number[]} recomputed bytes that only recomputations saved

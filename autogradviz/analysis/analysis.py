@@ -323,6 +323,7 @@ class Analysis:
             self.regions,
             self._runs,
             self._stacks,
+            set(self._matches.op_of_node.values()),
             self.device_times,
         )
 

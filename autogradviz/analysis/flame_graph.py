@@ -188,8 +188,7 @@ def _add_storages(analysis: Analysis, rows: _Rows) -> None:
             op = saved.op or (node.op if node else None)
             saver = display_op_name(op.name) if op else node.name if node else "unknown op"
             label = f"{saver} {saved.slot or ''}".strip()
-        location = node.location if node and node.location else saved.location
-        rows.add("", storage.module, location, label, storage.nbytes)
+        rows.add("", storage.module, storage.location or saved.location, label, storage.nbytes)
 
 
 def _add_ops(analysis: Analysis, rows: _Rows) -> None:

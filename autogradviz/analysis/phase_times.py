@@ -18,7 +18,8 @@ class PhaseTimes:
     """The time of each phase of the program, summed over all steps, without the recorder.
 
     A phase that runs inside another one of its kind counts once. Time between phases, such as that
-    of a data loader, is in none of them.
+    of a data loader, is in none of them. A forward begins with a module call or with an op that
+    autograd records: the initialization of parameters before it is in no phase.
 
     Attributes:
         forward_ns: nanoseconds of operators outside backward and optimizer, with the Python code

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.compiled_saves import SavedAt
     from autogradviz.analysis.tensor_and_module_tables import Tensors
-    from autogradviz.analysis.types import Graph, Region
+    from autogradviz.analysis.types import Graph, Region, SourceLocation
     from autogradviz.event_log import Log
 
 
@@ -119,8 +119,8 @@ def _hold(
 #
 # Sums by module, node or line count a storage where it was saved first. A storage that only a
 # recomputation saved belongs to the node that packed it in the forward; an argument of a checkpoint
-# region belongs to the region's first node. What a compiled region saved belongs to the line and
-# the module of the first op whose gradient needs it.
+# region belongs to the region's first node, and to the line that called checkpoint. What a compiled
+# region saved belongs to the line and the module of the first op whose gradient needs it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +178,7 @@ class CountedStorage:
     at_peak: bool
     released: bool  # nothing keeps it alive at the end of the recording
     holds: tuple[Hold, ...]  # the intervals in which it is kept alive
+    location: SourceLocation | None  # that line, with its text
 
 
 _make_storage = maker(CountedStorage)
@@ -289,6 +290,7 @@ class SavedMemory:
                 location, module = within.location or location, within.module
             if first.is_argument and first.region_id is not None:
                 module = self._region_modules.get(first.region_id, module)
+                location = first.location or location
             filename, lineno, _ = source_line(location)
             yield _make_storage(
                 storage_id=storage_id,
@@ -304,6 +306,7 @@ class SavedMemory:
                 at_peak=any(_contains(hold, peak_seq) for hold in intervals),
                 released=all(hold.end_ns is not None for hold in intervals),
                 holds=tuple(intervals),
+                location=location,
             )
 
     def _node_of(self, saved: SavedTensor) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -33,7 +34,7 @@ from autogradviz.support.objects import maker
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from autogradviz.analysis.devices import DeviceTime
     from autogradviz.analysis.graph import NodeRun
@@ -204,11 +205,12 @@ def build_timeline(
     regions: Iterable[Region],
     runs: Iterable[NodeRun],
     stacks: Stacks,
+    recorded: Collection[int],
     device_times: Sequence[DeviceTime],
 ) -> Timeline:
     """Return all spans. A span without an end (in a torn log) lasts until the recording's end."""
     bars: list[_Bar] = [
-        *_forwards(log, ops, stacks),
+        *_forwards(log, ops, stacks, recorded),
         *_backwards(log, tensors, owners, end_ns),
         *_recomputations(log, regions, end_ns),
         *_module_calls(log, modules, end_ns),
@@ -262,13 +264,38 @@ def _nest(bars: list[_Bar], stacks: Stacks, lanes: Sequence[str]) -> Iterator[Sp
         open_ends.append(end_ns)
 
 
-def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
+@dataclass(slots=True)
+class _OpsInRow:
+    """Consecutive forward ops, or optimizer ops, of a thread."""
+
+    kind: SpanKind
+    start_ns: int
+    end_ns: int
+    begun: bool = False  # a module was called, or autograd recorded an op
+
+    def add(self, start_ns: int, end_ns: int, *, begins: bool) -> None:
+        """Extend it by an op. If that is the first one that counts, it starts there."""
+        if begins and not self.begun:
+            self.begun, self.start_ns = True, start_ns
+        self.end_ns = max(self.end_ns, end_ns)
+
+    def bar(self, thread: int) -> _Bar:
+        """Return it as a bar."""
+        return _bar(self.kind, thread, (self.start_ns, self.end_ns), self.kind, None)
+
+
+def _forwards(
+    log: Log, ops: Iterable[Op], stacks: Stacks, recorded: Collection[int]
+) -> Iterator[_Bar]:
     """Yield one bar for each run of consecutive forward ops, or optimizer ops, of a thread.
 
     A backward ends the run, and so does an op of the other kind. A forward includes the module
-    calls around its ops, from and to those.
+    calls around its ops, from and to those. It begins with the first module call, or with the
+    first op that autograd records (``recorded`` has their event numbers): ops before it initialize
+    parameters, read data, or change parameters by hand. A run without either begins with its first
+    op.
     """
-    open_: dict[int, tuple[SpanKind, int, int]] = {}  # thread -> kind, start, end so far
+    open_: dict[int, _OpsInRow] = {}  # by thread
     outermost = {e.call_id for e in log.of(ModuleEntered) if e.parent_call_id is None}
     entered: dict[int, int] = {}  # thread -> start of the outermost module call
     in_order: list[Op | BackwardStarted | ModuleEntered | ModuleExited] = [
@@ -280,31 +307,29 @@ def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
     in_order.sort(key=attrgetter("seq"))
     for event in in_order:
         thread = event.thread
+        row = open_.get(thread)
         if isinstance(event, Op):
             kind: SpanKind = "optimizer" if stacks.in_optimizer(event.stack_id) else "forward"
+            in_call = kind == "forward" and thread in entered
+            start_ns = entered.pop(thread) if in_call else event.time_ns
             end_ns = event.time_ns + event.duration_ns
-            start_ns = event.time_ns
-            if kind == "forward":
-                start_ns = entered.pop(thread, start_ns)
-            before, first_ns, latest = open_.get(thread, (kind, start_ns, end_ns))
-            if before != kind:
-                yield _bar(before, thread, (first_ns, latest), before, None)
-                first_ns, latest = start_ns, end_ns
-            open_[thread] = (kind, first_ns, max(latest, end_ns))
+            if row is not None and row.kind != kind:
+                yield row.bar(thread)
+                row = None
+            row = open_[thread] = row or _OpsInRow(kind, start_ns, end_ns)
+            begins = in_call or kind == "optimizer" or event.seq in recorded
+            row.add(start_ns, end_ns, begins=begins)
         elif isinstance(event, ModuleEntered):
             entered[thread] = event.time_ns
-        elif isinstance(event, ModuleExited):
-            entered.pop(thread, None)
-            if thread in open_ and open_[thread][0] == "forward":
-                _, start_ns, latest = open_[thread]
-                open_[thread] = ("forward", start_ns, max(latest, event.time_ns))
         else:
             entered.pop(thread, None)
-            if thread in open_:
-                kind, start_ns, latest = open_.pop(thread)
-                yield _bar(kind, thread, (start_ns, latest), kind, None)
-    for thread, (kind, start_ns, latest) in open_.items():
-        yield _bar(kind, thread, (start_ns, latest), kind, None)
+            if isinstance(event, BackwardStarted):
+                open_.pop(thread, None)
+                yield from [row.bar(thread)] if row else []
+            elif row is not None and row.kind == "forward":
+                row.end_ns = max(row.end_ns, event.time_ns)
+    for thread, row in open_.items():
+        yield row.bar(thread)
 
 
 def _backwards(log: Log, tensors: Tensors, owners: ParameterOwners, end_ns: int) -> Iterator[_Bar]:

@@ -43,6 +43,7 @@ class _Sums:
     """Sums of a module or a line in one recording."""
 
     nodes: Counter[str] = field(default_factory=Counter)
+    drawn: int = 0  # of them in the graph: views and AccumulateGrad are parts of other nodes
     saved: int = 0
     recomputed: int = 0
     at_peak: int = 0
@@ -105,7 +106,8 @@ def _compare_phases(recordings: tuple[Analysis, Analysis]) -> Iterator[SceneComp
     steps = tuple(max(1, len(each.steps.ended)) for each in recordings)
     none = (0, 0)
     for name in ("forward", "backward", "recomputation", "optimizer"):
-        pair = tuple(getattr(each, f"{name}_ns") - idle[at][name] for at, each in enumerate(times))
+        kind = "recompute" if name == "recomputation" else name
+        pair = tuple(getattr(each, f"{name}_ns") - idle[at][kind] for at, each in enumerate(times))
         if any(pair):
             yield SceneComparisonRow(
                 kind="phase", merged=True, depth=0, label=name, module="", status="same",
@@ -151,11 +153,9 @@ def _compare_findings(
 def _read_lines(analysis: Analysis, scene: Scene, *, merge: bool) -> _Lines:
     lines = _Lines()
     _add_nodes(lines, analysis, {node.node_id: node.index for node in scene.nodes}, merge=merge)
-    nodes = analysis.graph.nodes
     for storage in analysis.saved_memory.storages:
-        saver = nodes.get(-1 if storage.node_id is None else storage.node_id)
         frames = tuple(split_module(storage.module, merge=merge))
-        for sums in lines.at(frames, _line(saver.location if saver else None), storage.lineno):
+        for sums in lines.at(frames, _line(storage.location), storage.lineno):
             sums.recomputed += storage.nbytes * storage.recomputed
             sums.saved += storage.nbytes * (not storage.recomputed)
             sums.at_peak += storage.nbytes * storage.at_peak
@@ -179,6 +179,7 @@ def _add_nodes(lines: _Lines, analysis: Analysis, indices: dict[int, int], *, me
             around = lines.at(tuple(split_module(owner, merge=merge)), None)
         for sums in around:
             sums.nodes[node.name] += 1
+            sums.drawn += node.node_id in indices
             if leaf is not None and leaf.norm is not None:
                 sums.squares = (sums.squares or 0.0) + leaf.norm**2
             if leaf is None and sums.first_node < 0:
@@ -268,7 +269,7 @@ def _row(
         module=".".join(frames),
         status=status,
         lines=(first.lineno, second.lineno),
-        nodes=(first.nodes.total(), second.nodes.total()),
+        nodes=(first.drawn, second.drawn),
         other_nodes=_other_nodes(first.nodes, second.nodes) if kind == "line" else "",
         saved=(first.saved, second.saved),
         recomputed=(first.recomputed, second.recomputed),

@@ -56,10 +56,16 @@ class CallTree:
         found = self._of_line.get(key)
         if found is None:
             found = self.of(stack_id)
-            if lineno and not self._has(found, filename, lineno):
+            if lineno and self._at(found, filename, lineno) == NO_FRAME:
                 found = self._below(found, filename, lineno, "")
             self._of_line[key] = found
         return found
+
+    def of_caller(self, stack_id: int | None, filename: str, lineno: int) -> int:
+        """Return the frame of a line of a stack, and its innermost one if it has no such line."""
+        found = self.of(stack_id)
+        at = self._at(found, filename, lineno)
+        return found if at == NO_FRAME else at
 
     def of_node(self, node: Node) -> int:
         """Return the frame of the forward op of a node."""
@@ -67,13 +73,13 @@ class CallTree:
         line = node.location
         return self.of_line(stack_id, line.place, line.lineno) if line else self.of(stack_id)
 
-    def _has(self, frame: int, filename: str, lineno: int) -> bool:
+    def _at(self, frame: int, filename: str, lineno: int) -> int:
         while frame != NO_FRAME:
             found = self.frames[frame]
             if (found.filename, found.lineno) == (filename, lineno):
-                return True
+                return frame
             frame = found.parent
-        return False
+        return NO_FRAME
 
     def _below(self, parent: int, filename: str, lineno: int, function: str) -> int:
         key = parent, filename, lineno, function
@@ -109,10 +115,12 @@ def build_call_times(analysis: Analysis, tree: CallTree) -> tuple[SceneCallTime,
 
 def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, int, int]]:
     """Yield frame, origin, phase, start and duration of each op, node run and recomputation."""
+    in_forward = _forwards(analysis)
     for op in analysis.ops:
         if op.phase == "forward":
             frame = tree.of(op.stack_id)
-            phase = "optimizer" if analysis.in_optimizer(op.stack_id) else "forward"
+            phase = "forward" if in_forward(op.thread, op.time_ns) else "outside"
+            phase = "optimizer" if analysis.in_optimizer(op.stack_id) else phase
             yield frame, frame, phase, op.time_ns, op.duration_ns
     caller_at = _callers(analysis, tree)
     # Of recomputations, what their ops do not cover: by label, caller and step.
@@ -138,6 +146,22 @@ def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, 
             outside[key][1] -= op.duration_ns
     for (_, caller, _), (start_ns, rest_ns) in outside.items():
         yield caller, caller, "recompute", start_ns, rest_ns
+
+
+def _forwards(analysis: Analysis) -> Callable[[int, int], bool]:
+    """Return a function from a thread and a time to whether a forward of the timeline ran then."""
+    starts: dict[int, list[int]] = defaultdict(list)
+    ends: dict[int, list[int]] = defaultdict(list)
+    for span in sorted(analysis.timeline.spans, key=lambda span: span.start_ns):
+        if span.kind == "forward":
+            starts[span.thread].append(span.start_ns)
+            ends[span.thread].append(span.end_ns)
+
+    def in_forward(thread: int, time_ns: int) -> bool:
+        at = bisect_right(starts[thread], time_ns) - 1
+        return at >= 0 and time_ns <= ends[thread][at]
+
+    return in_forward
 
 
 def _callers(analysis: Analysis, tree: CallTree) -> Callable[[int], int]:

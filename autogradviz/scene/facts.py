@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes, plural, short_location
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.gradient_lives import cleared_gradients
+from autogradviz.events import GradAccumulated
 from autogradviz.scene.schema import SceneFact
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> 
                 leaves[leaf.tensor.tensor_id] = leaf
     idle = [each for each in unused if each.requires_grad]
     count = len(leaves) + len(idle)
-    if not count or not any(node.runs for node in analysis.graph.nodes.values()):
+    nodes = analysis.graph.nodes
+    if not count or not any(node.runs for node in nodes.values()):
+        return
+    # With older steps, the descriptions of nodes are gone that the kept steps use again.
+    if any(node_id not in nodes for node_id in analysis.log.column(GradAccumulated, "node_id")):
         return
     infinite = [each for each in leaves.values() if not each.finite]
     got = [each for each in leaves.values() if each.finite and each.accumulated]

@@ -471,7 +471,7 @@ def _fold(
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
         end_ns=span.end_ns if span else analysis.end_ns,
-        forward_ns=round(busy(_last_save(turn)) - busy(start_ns)),
+        forward_ns=_forward_time(analysis, start_ns, span.start_ns if span else None, busy),
         backward_ns=round(busy(span.end_ns) - busy(span.start_ns)) if span else 0,
         nbytes=sum(each.nbytes for each in turn.strands),
         shared_nbytes=turn.shared_nbytes,
@@ -491,8 +491,24 @@ def _label(span: Span | None, at: int) -> str:
     return f"{found[1]} (backward {at + 1})" if found else f"backward {at + 1}"
 
 
-def _last_save(turn: _Turn) -> int:
-    return max(each.made_ns for each in turn.strands)
+def _forward_time(
+    analysis: Analysis, start_ns: int, turn_ns: int | None, busy: Callable[[int], float]
+) -> int:
+    """Return the time of the forwards between the first save of a turn and its backward.
+
+    It is that of the timeline: a forward with a save counts from its beginning.
+    """
+    until = analysis.end_ns if turn_ns is None else turn_ns
+    return round(
+        sum(
+            busy(min(each.end_ns, until)) - busy(each.start_ns)
+            for each in analysis.timeline.spans
+            if each.kind == "forward"
+            and not each.depth
+            and each.end_ns > start_ns
+            and each.start_ns < until
+        )
+    )
 
 
 def _peak(strands: Iterable[_Strand]) -> tuple[int, list[tuple[str, int]]]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import Analysis
+    from autogradviz.analysis.saved_memory import CountedStorage
     from autogradviz.analysis.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
     from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
@@ -49,6 +50,9 @@ MAX_STORAGES: Final = 4_000
 """Maximum number of rows. Storages with a problem are kept first, then the largest."""
 
 MAX_KEEPERS: Final = 6
+
+RELEASED_BEFORE: Final = "released before"
+"""The ``op`` of a use that PyTorch refused, because an earlier backward had freed the graph."""
 
 
 def build_storages(
@@ -69,9 +73,12 @@ def build_storages(
     histories.sort(key=lambda h: (h.entries[0].time_ns, h.storage_id))
     storages = tuple(builder.storage(i, history) for i, history in enumerate(histories))
     events = tuple(
-        builder.event(i, history.storage_id, entry)
+        event
         for i, history in enumerate(histories)
-        for entry in history.entries
+        for event in (
+            *(builder.event(i, history.storage_id, entry) for entry in history.entries),
+            *builder.refused_uses(i, history.storage_id),
+        )
     )
     return storages, events, count
 
@@ -81,10 +88,14 @@ def build_counted_storages(
 ) -> tuple[SceneCountedStorage, ...]:
     """Return all storages that saved tensors kept alive, in the order in which they were held."""
     nodes = analysis.graph.nodes
+    arguments = {saved.tensor.storage_id for saved in analysis.saved.values() if saved.is_argument}
 
-    def stack_of(node_id: int | None) -> int | None:
-        node = nodes.get(-1 if node_id is None else node_id)
-        return node.op.stack_id if node and node.op else None
+    def frame_of(each: CountedStorage) -> int:
+        node = nodes.get(-1 if each.node_id is None else each.node_id)
+        stack_id = node.op.stack_id if node and node.op else None
+        # The line that called checkpoint, and not the first line of the region.
+        found = tree.of_caller if each.storage_id in arguments else tree.of_line
+        return found(stack_id, each.filename, each.lineno)
 
     return tuple(
         _make_counted(
@@ -101,7 +112,7 @@ def build_counted_storages(
                 for hold in each.holds
                 for time in (hold.start_ns, -1 if hold.end_ns is None else hold.end_ns)
             ),
-            call=tree.of_line(stack_of(each.node_id), each.filename, each.lineno),
+            call=frame_of(each),
         )
         for each in analysis.saved_memory.storages
     )
@@ -144,6 +155,8 @@ class _StorageBuilder:
             if storage_id is not None:
                 self._names.setdefault(storage_id, names[0])
         self._variables = name_storages(analysis, {*self._holds, *self._saved})
+        refused = _refused_uses(analysis)
+        self._refused = {at: time_ns for at, time_ns in refused.items() if at in self._holds}
         self._regions: dict[int | None, str] = {
             r.region_id: r.module or r.function for r in analysis.regions
         }
@@ -154,6 +167,8 @@ class _StorageBuilder:
     def has_problem(self, history: TensorHistory) -> bool:
         """Return whether a save is wrong, an unpack failed, or a clone was needed."""
         if any(s.saved_id in self._blamed for s in self._saved[history.storage_id]):
+            return True
+        if history.storage_id in self._refused:
             return True
         return any(not entry.ok or entry.kind == "cloned" for entry in history.entries)
 
@@ -185,7 +200,11 @@ class _StorageBuilder:
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
             filename=filename,
             lineno=lineno,
-            state="broken" if wrong else "stale" if stale else _state(holds),
+            state="broken"
+            if wrong or history.storage_id in self._refused
+            else "stale"
+            if stale
+            else _state(holds),
             version=first.version if first else None,
             seen_version=changed[0] if changed else None,
             holds=tuple(
@@ -277,6 +296,41 @@ class _StorageBuilder:
             lineno=lineno,
             nbytes=entry.nbytes,
         )
+
+    def refused_uses(self, storage: int, storage_id: int) -> Iterator[SceneStorageEvent]:
+        """Yield the use that PyTorch refused, as the graph was freed before."""
+        time_ns = self._refused.get(storage_id)
+        if time_ns is not None:
+            yield _make_event(
+                storage=storage,
+                time_ns=time_ns,
+                kind="unpacked",
+                version=None,
+                op=RELEASED_BEFORE,
+                ok=False,
+                filename="",
+                lineno=0,
+                nbytes=0,
+            )
+
+
+def _refused_uses(analysis: Analysis) -> dict[int, int]:
+    """Return the time at which a second backward needed a storage that the first one released."""
+    error = analysis.error
+    if error is None or "backward through the graph a second time" not in error.message:
+        return {}
+    node = analysis.graph.nodes.get(-1 if error.node_id is None else error.node_id)
+    if node is None or not node.ran:
+        return {}
+    start_ns = node.ran[-1][0]
+    return {
+        saved.tensor.storage_id: start_ns
+        for saved in analysis.saved.values()
+        if saved.node_id == node.node_id
+        and saved.tensor.storage_id is not None
+        and saved.released_ns is not None
+        and saved.released_ns <= start_ns
+    }
 
 
 def _state(holds: list[Hold]) -> StorageState:

@@ -275,7 +275,7 @@ class SceneCallTime:
 
     call: int  # index into call_frames; of a node, the line that called backward; -1 if unknown
     origin: int  # of a node, the line of its forward op; else the same
-    phase: str  # "forward", "backward", "recompute" or "optimizer"
+    phase: str  # "forward", "backward", "recompute", "optimizer" or "outside"
     step: int  # index into steps, -1 without one
     count: int  # of ops, node runs or recomputations
     ns: int
@@ -475,8 +475,8 @@ class SceneFold:
     start_ns: int  # of the first save
     turn_ns: int  # when backward starts, -1 without one
     end_ns: int
-    forward_ns: int  # from the first save to the last, without idle time
-    backward_ns: int
+    forward_ns: int  # of the forwards up to its backward, with Python and without idle time
+    backward_ns: int  # with recomputations
     nbytes: int  # of all its ribbons
     shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds
     peak_nbytes: int  # the most that its ribbons hold at once
@@ -603,7 +603,7 @@ class SceneComparisonRow:
     module: str
     status: str  # "same", "changed", "added" or "removed"
     lines: tuple[int, ...]  # line numbers, 0 if unknown
-    nodes: tuple[int, ...]  # numbers of nodes
+    nodes: tuple[int, ...]  # numbers of drawn nodes
     other_nodes: str  # of a line in one recording only: "+ReluBackward0 ×2"
     saved: tuple[int, ...]  # bytes that the forward saved
     recomputed: tuple[int, ...]  # bytes that only recomputations saved

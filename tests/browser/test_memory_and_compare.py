@@ -26,7 +26,7 @@ def traces():
 
 
 def sentence_of(page):
-    return page.locator(".agv-memory-sentence").text_content()
+    return page.locator(".agv-sentence").text_content()
 
 
 def open_rows(page):

@@ -18,14 +18,14 @@ def show_tensors(page, scene):
     stage = Stage(page, scene)
     stage.show("tensors")
     if scene.storages:
-        stage.page.click(".agv-panel-table .agv-choice >> text='all'")
+        stage.page.click(".agv-tensors .agv-choice >> text='all'")
     stage.settle()
     return stage
 
 
 def cells(stage, column):
     """Return the text of one column of the table of saved tensors."""
-    rows = stage.page.locator(".agv-panel-table tbody tr")
+    rows = stage.page.locator(".agv-saved-table tbody tr")
     return [row.locator("td").nth(column).text_content() for row in rows.all()]
 
 
@@ -112,7 +112,7 @@ def test_equal_blocks_are_folded_into_one_row(open_page):
     scene = recordings.plain()
     stage = show_tensors(open_page(), scene)
     assert len(cells(stage, 0)) == len(scene.storages) == lifelines(stage)
-    stage.page.click(".agv-panel-table .agv-choice >> text='fold ×n'")
+    stage.page.click(".agv-tensors .agv-choice >> text='fold ×n'")
     assert any("×3" in name for name in cells(stage, 0))
     assert any(module.startswith("blocks.0–2") for module in cells(stage, 2))
     assert len(cells(stage, 0)) == lifelines(stage) < len(scene.storages)

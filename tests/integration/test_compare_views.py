@@ -79,7 +79,7 @@ def test_totals_are_those_of_the_other_views(traces, scenes):
         assert total.saved == tuple(each.saved for each in sizes)
         assert total.recomputed == tuple(each.recomputed for each in sizes)
         assert total.at_peak == tuple(each.at_peak for each in sizes)
-        assert total.nodes == tuple(len(trace.analysis.graph.nodes) for trace in traces)
+        assert total.nodes == tuple(len(scene.nodes) for scene in scenes)
         lines = rows_of(scenes[1], merged=merged, kind="line")
         for side in (0, 1):
             assert sum(row.saved[side] for row in lines) == total.saved[side]

@@ -299,7 +299,7 @@ def test_step_without_an_end_is_bounded(monkeypatch):
         for _ in range(5_000):
             x = x + 1
     assert len(trace.log.of(OpCalled)) < 2_600
-    assert "older events are gone" in trace.log.of(RecorderLimited)[0].message
+    assert "before them are gone" in trace.log.of(RecorderLimited)[0].message
 
 
 def test_step_without_an_end_is_held_partly_if_written_to_a_file(tmp_path, monkeypatch):

@@ -40,6 +40,13 @@ def test_ops_between_backwards_are_a_forward():
     ]
 
 
+def test_forward_begins_with_the_first_module_call_or_op_that_autograd_records():
+    call = [module(7, "", "Net"), op("normal_"), entered_module(1, 7), op("exp"), exited_module(1)]
+    assert bars("forward", *call) == [("forward", 3000, 5000, 0, None)]
+    recorded = op("exp", node=1, nr=0), node(1, "ExpBackward0", nr=0)
+    assert bars("forward", op("normal_"), *recorded) == [("forward", 2000, 2500, 0, None)]
+
+
 def test_nested_backward_has_a_greater_depth():
     assert bars(
         "backward", backward(1), backward(2, parent=1), backward_ended(2), backward_ended(1)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.events import StepEnded
 
 
 def facts(trace):
@@ -49,6 +50,18 @@ def test_frozen_parameters_are_not_counted():
     text = gradients(train(model))
     assert text.startswith("4 of 4 parameters got a gradient")
     assert "none" not in text
+
+
+def test_gradients_of_nodes_from_steps_that_are_gone_are_not_called_missing():
+    model = Heads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model, keep_steps=2) as trace:
+        for _ in range(3):
+            loss = model(torch.rand(2, 3)).sum()  # while the loss before keeps its nodes alive
+            loss.backward()
+            optimizer.step()
+    assert len(trace.log.of(StepEnded)) == 2
+    assert not [text for text in facts(trace) if text.startswith("0 of 6 parameters")]
 
 
 def test_gradients_that_were_cleared_in_place_are_not_called_zero():

@@ -11,15 +11,22 @@ import { inStep, stepAt, stepOfNode } from "./steps.js";
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {number[]} Cost by `COLUMNS` */
 
-export const COLUMNS = ["saved", "held at peak", "recomputed", "time", "backward", "nodes"];
+export const COLUMNS = [
+  "saved",
+  "held at peak",
+  "recomputed",
+  "time in ops",
+  "in its nodes",
+  "nodes",
+];
 
 /** The definitions of those that are not in all views. */
 export const COST_DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
-  ["time", "of the ops that a line runs; of loss.backward(), all that backward runs"],
   [
-    "backward",
-    "time of the nodes that compute the gradients of a line, also if another line calls backward",
+    "time in ops",
+    "of the ops that a line runs; of loss.backward(), of all nodes that backward runs",
   ],
+  ["in its nodes", "of the nodes that compute gradients of a line, while backward runs"],
 ]);
 
 /**

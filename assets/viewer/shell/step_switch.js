@@ -3,6 +3,7 @@
 
 import { h, listen } from "../dom.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../scene/format.js";
+import { idleTimes, overlapOf } from "../scene/time_axis.js";
 import { peakIn, stepOfNode } from "../scene/steps.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -44,7 +45,7 @@ export function figuresOf({ scene, step }) {
     return [
       [formatCount(scene.nodes.length), drawnNodes(scene)],
       [held, " held at peak"],
-      [formatDuration(summary.end_ns), ""],
+      ...durations(scene, 0, summary.end_ns),
     ];
   }
   const count = scene.nodes.filter((node) => stepOfNode(scene, node) === step).length;
@@ -53,8 +54,25 @@ export function figuresOf({ scene, step }) {
   return [
     [formatCount(count), " nodes drawn"],
     [held, " held at peak"],
-    [formatDuration(end_ns - start_ns), ""],
+    ...durations(scene, start_ns, end_ns),
   ];
+}
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @param {number} start
+ * @param {number} end
+ * @returns {[strong: string, rest: string][]} the time in which something ran, and idle time
+ */
+function durations(scene, start, end) {
+  const idle = overlapOf(idleTimes(scene), start, end);
+  const active = formatDuration(end - start - idle);
+  return idle
+    ? [
+        [active, " active"],
+        [formatDuration(idle), " idle"],
+      ]
+    : [[active, " active"]];
 }
 
 /**

@@ -178,8 +178,8 @@ class FlightRecorder(RetentionPolicy):
         if self.dropped == 0 or self.stream is not None:
             return None
         return (
-            f"only the last steps were kept: {self.dropped:,} older events are gone, and "
-            f"graphs, saved tensors and versions from before are not among these {len(log):,}"
+            f"only the last steps were kept: {len(log):,} events; the {self.dropped:,} before them "
+            "are gone, with their graphs, saved tensors and versions (keep_steps keeps more steps)"
         )
 
     def older_held(self, log: Log) -> tuple[int, int] | None:

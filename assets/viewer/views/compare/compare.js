@@ -12,6 +12,7 @@ import {
   plural,
 } from "../../scene/format.js";
 
+import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panel.js";
 import { MANY_STEPS, makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.js";
 
@@ -21,7 +22,7 @@ import { MANY_STEPS, makeFolds, sentencesOfRuns, sideOf, sourceColumns } from ".
 const MAX_ROWS = 500;
 /** Two values with more letters are written below each other. */
 const MAX_PAIR = 36;
-const HEAD = ["", "module or line", "nodes", "saved", "recomputed", "self time", "gradient norm"];
+const HEAD = ["", "module or line", "nodes", "saved", "recomputed", "time in ops", "gradient norm"];
 
 /** @type {Record<string, [mark: string, color: string, meaning: string]>} */
 const STATUS = {
@@ -178,10 +179,9 @@ const isPlace = ({ kind }) => kind === "module" || kind === "line";
 const phasesOf = (rows) => [...rows].filter(({ kind }) => kind === "phase");
 
 /** @type {Record<string, string>} */
-const PHASE_MEANINGS = {
-  forward: "operators outside backward and optimizer, with the Python code between; no idle time",
-  backward: "calls of the engine, with recomputation; no idle time",
-  optimizer: "operators in the optimizer, with the Python code between; no idle time",
+const MEANINGS = {
+  ...Object.fromEntries(PHASE_MEANINGS),
+  recomputation: "of checkpointed regions, in backward",
 };
 
 /**
@@ -189,7 +189,6 @@ const PHASE_MEANINGS = {
  * @returns {HTMLElement} its time in both recordings
  */
 function phaseTile({ label, time_ns, steps }) {
-  const isCall = label === "forward" || label === "optimizer";
   const [before, after] = time_ns.map((ns, at) => ns / steps[at]);
   const percent = before ? Math.round((100 * (after - before)) / before) : 0;
   const few = Math.min(...steps) < MANY_STEPS;
@@ -200,8 +199,8 @@ function phaseTile({ label, time_ns, steps }) {
   const note = one || (few ? `${counted}: may be noise` : change);
   return h(
     "div",
-    { class: "agv-phase-tile", title: PHASE_MEANINGS[label] ?? "" },
-    h("span", "agv-muted", isCall ? `${label}, with Python` : label),
+    { class: "agv-phase-tile", title: MEANINGS[label] ?? "" },
+    h("span", "agv-muted", label === "recomputation" ? "of it recomputation" : label),
     h("b", "", [before, after].map((ns) => (ns ? formatDuration(ns) : "0")).join(" → ")),
     h("span", "agv-muted", note),
   );
@@ -216,9 +215,9 @@ export function totals(total, phases) {
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
-    ["saved", total.saved, formatBytes],
-    ["recomputed", total.recomputed, formatBytes],
-    ["nodes", total.nodes, formatCount],
+    ["saved, in all", total.saved, formatBytes],
+    ["recomputed, in all", total.recomputed, formatBytes],
+    ["nodes drawn", total.nodes, formatCount],
   ];
   const tiles = figures
     .filter(([, pair]) => pair[0] || pair[1])
@@ -234,7 +233,8 @@ export function totals(total, phases) {
         h("span", "agv-muted", change || small),
       );
     });
-  return [...tiles, ...phases.map(phaseTile)];
+  const note = "Times of phases: with Python between ops, without idle time.";
+  return [...tiles, ...phases.map(phaseTile), h("p", "agv-totals-note agv-muted", note)];
 }
 
 /**

@@ -9,6 +9,7 @@ import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { h } from "../../dom.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
+import { paintHeld } from "./held_overlay.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
 import { largestFold } from "../../scene/fold.js";
 import { paintFold, paintOutlines } from "../fold/paint_fold.js";
@@ -50,11 +51,18 @@ export function makeFolds(palette) {
   const cells = panes.map(({ canvas, title }) =>
     h("div", "agv-two-fold", title, h("div", "agv-two-fold-canvas", canvas)),
   );
+  const held = h("canvas", {
+    class: "agv-chart-canvas",
+    attrs: { role: "img", "aria-label": "What saved tensors of both hold over time" },
+  });
+  const heldTitle = h("div", "agv-muted");
+  cells.push(h("div", "agv-two-fold", heldTitle, h("div", "agv-two-fold-canvas", held)));
   const element = h("div", "agv-two-folds", ...cells);
   element.hidden = true;
   /** @type {Side[]} */
   let shown = [];
   const draw = () => {
+    paintHeld(held, palette(), shown);
     const totals = shown.map(({ scene, fold }) => scene.folds[fold]?.nbytes ?? 0);
     const most = Math.max(1, ...totals);
     shown.forEach(({ scene, fold: at }, place) => {
@@ -79,6 +87,9 @@ export function makeFolds(palette) {
   const show = (/** @type {Side[]} */ sides) => {
     shown = sides;
     element.hidden = !sides.some(({ fold }) => fold >= 0);
+    const [first, second] = sides.map(({ title }) => title);
+    const lines = second ? ` · dashed: ${first}, solid: ${second}` : "";
+    heldTitle.replaceChildren(h("b", "", "Held over the step"), lines);
     sides.forEach(({ title, scene, fold: at, step }, place) => {
       const fold = scene.folds[at];
       const own = step < 0 && scene.folds.length === 1 ? "" : " for its largest backward";
@@ -120,9 +131,9 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
   const [again, later] = total?.recomputed ?? [0, 0];
   const checkpoints =
     !again && later
-      ? `Checkpoints compute ${formatBytes(later)} again instead of keeping them`
+      ? `With checkpoints, which compute ${formatBytes(later)} again`
       : again && !later
-        ? `Without checkpoints, nothing of ${formatBytes(again)} is computed again`
+        ? `Without checkpoints, which computed ${formatBytes(again)} again`
         : "";
   const result = [peaks(total), stepTimes(rows)].filter(Boolean).join(", ");
   return checkpoints ? [`${checkpoints}: ${result}.`, ops] : [`${ops} ${capital(result)}.`];
@@ -143,7 +154,8 @@ function stepTimes(rows) {
   );
   const few = phases.some(({ steps }) => Math.min(...steps) < MANY_STEPS);
   const times = sums.map((ns) => formatDuration(ns)).join(" → ");
-  return few ? `${times} in a step, which may be noise` : `${times} in a step`;
+  const what = `${times} for forward, backward and optimizer`;
+  return few ? `${what}, which may be noise` : what;
 }
 
 /**

@@ -10,6 +10,7 @@ import {
   plural,
 } from "../../scene/format.js";
 import { isStopped } from "../../scene/fold.js";
+import { recomputedIn } from "../../scene/phase_times.js";
 import { factRows } from "../../shell/facts.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -111,9 +112,12 @@ function largest(store, ribbons) {
  * @param {import("../../types.js").SceneFold} fold
  * @returns {HTMLElement[]}
  */
-function facts(store, { forward_ns, backward_ns }) {
+function facts(store, fold) {
   const { findings } = store.scene;
-  const times = `Forward ${formatDuration(forward_ns)}, backward ${formatDuration(backward_ns)}`;
+  const { forward_ns, backward_ns } = fold;
+  const again = recomputedIn(store.sceneIndex, fold);
+  const part = again ? `, of it recomputation ${formatDuration(again)}` : "";
+  const times = `Forward ${formatDuration(forward_ns)}, backward ${formatDuration(backward_ns)}${part}`;
   const link = (/** @type {string} */ text, /** @type {string} */ view) =>
     h(
       "div",

@@ -44,7 +44,7 @@ export class Memory {
     this.before = predictMemory(store.scene, new Map());
     this.inRegion = new Set(store.scene.regions.map(({ module }) => module));
     this.chart = new StackedMemory(store, palette);
-    this.sentence = h("p", { class: "agv-memory-sentence", attrs: { "aria-live": "polite" } });
+    this.sentence = h("p", { class: "agv-sentence", attrs: { "aria-live": "polite" } });
     this.code = h("div", "agv-memory-code");
     this.body = h("tbody");
     const few = store.scene.steps.length < FEW_STEPS;

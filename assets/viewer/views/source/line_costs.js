@@ -36,7 +36,19 @@ export function makeSource(store) {
   };
   const modes = choice(["with calls", "itself", "callers"], mode, choose);
   modes.title = "Numbers of lines with all that they call, by themselves, or with their callers";
-  const head = h("div", "agv-view-head", h("h3", "", "Source"), modes);
+  const { scene } = store;
+  const meanings = [
+    "bytes: saved for backward in the whole step, and of them held at its peak",
+    scene.summary.recomputed_nbytes > 0 && "recomputed ones are saved again in backward",
+    "times: in ops, without Python between them",
+  ];
+  const head = h(
+    "div",
+    "agv-view-head",
+    h("h3", "", "Source"),
+    h("span", "agv-muted", meanings.filter(Boolean).join(" · ")),
+    modes,
+  );
   const body = h("div", "agv-source-page", head, scroller);
   store.subscribe(["step"], draw);
   store.subscribe(["selected", "matches"], () => markSelected(store, scroller));
@@ -134,7 +146,7 @@ class SourcePage {
     const none = "This recording has no source lines. record(model, stacks=True) records them.";
     scroller.replaceChildren(
       ...(made.legend ? [made.legend] : []),
-      ...(store.scene.call_frames.length || parts.length ? [this.#totals()] : []),
+      ...(store.scene.call_frames.length || parts.length ? this.#totals() : []),
       ...(parts.length ? parts : [h("p", "agv-empty-text", none)]),
     );
     markSelected(store, scroller);
@@ -157,7 +169,7 @@ class SourcePage {
     );
   }
 
-  /** @returns {HTMLElement} the sums over all lines, and what no line has */
+  /** @returns {HTMLElement[]} the names of the columns, the sums over all lines, and what no line has */
   #totals() {
     const { total, unknown } = this.costs;
     const { summary } = this.store.scene;
@@ -168,14 +180,15 @@ class SourcePage {
         h("code", "", text),
         h("span", "agv-source-tag", ...costCells(cost), ...this.#spare()),
       );
-    const block = h("div", "agv-source agv-source-wide", this.#head(), row("all lines", total));
+    const head = this.#head();
+    const block = h("div", "agv-source agv-source-wide", row("all lines", total));
     if (unknown.some(Boolean)) block.append(row("without a recorded line", unknown));
     if (summary.older_nbytes) {
       const steps = plural(summary.older_steps, "step");
       const older = row(`${steps} no longer shown`, [0, summary.older_nbytes, 0, 0, 0, 0]);
       block.append(older);
     }
-    return h("div", "agv-scroll", block);
+    return [h("div", "agv-source agv-source-wide agv-sticky", head), h("div", "agv-scroll", block)];
   }
 
   /** @returns {HTMLElement[]} the cells of columns that only some rows have */
@@ -247,7 +260,7 @@ class SourcePage {
       return cost[0] + cost[2];
     });
     const largest = Math.max(1, ...bytes);
-    const block = h("div", "agv-source agv-source-wide", this.#head());
+    const block = h("div", "agv-source agv-source-wide");
     numbers.forEach((number, at) => {
       if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
       block.append(this.#line(file, number, lines.get(number) ?? "", partOf(number), largest));
@@ -278,6 +291,7 @@ class SourcePage {
       h("span", "agv-source-number", String(number)),
       this.marks?.size ? h("span", "agv-marks", ...(this.marks.get(key) ?? [])) : null,
       h("code", "", text || " "),
+      writes || failed ? h("span", "agv-role", writes ? "culprit" : "victim") : null,
       cells,
     );
     line.dataset["line"] = key;

@@ -94,8 +94,9 @@ export function describeEvent(event) {
  * @param {SceneStorageEvent} event
  * @returns {string}
  */
-function unpackText({ ok, version }) {
+function unpackText({ ok, op, version }) {
   if (ok) return "used by backward";
+  if (op) return `use failed: ${op}`;
   return version === null ? "use failed" : "found changed by backward";
 }
 

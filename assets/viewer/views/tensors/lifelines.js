@@ -38,7 +38,10 @@ export class Lifelines {
     this.drawn = false;
     this.canvas = h("canvas", {
       class: "agv-chart-canvas",
-      attrs: { role: "img", "aria-label": "Lifelines of saved tensors; the table lists the same" },
+      attrs: {
+        role: "img",
+        "aria-label": "Lifelines of saved tensors; the table has the same in words",
+      },
     });
     this.tooltip = h("div", "agv-tooltip agv-float");
     this.tooltip.hidden = true;
@@ -299,7 +302,8 @@ export class Lifelines {
       free = after;
     });
     if (lastWrite < 0 && broken && events.length) {
-      const text = "recomputed differently";
+      const refused = events.find(({ kind, ok, op }) => kind === "unpacked" && !ok && op);
+      const text = refused ? `needed again, but ${refused.op}` : "recomputed differently";
       const style = { size: 9.5, weight: 600, color: palette.mutation };
       const long = widthOf(pen, text, style.size, style.weight);
       const fits = free + 6 + long < this.element.clientWidth;

@@ -1,5 +1,5 @@
 // @ts-check
-/** The tensors view: lifelines, a table of saved tensors, and the story of the selected one. */
+/** The tensors view: lifelines or a table of saved tensors, and the story of the selected one. */
 
 import { icon } from "../../canvas/glyph_shapes.js";
 import { choice, h } from "../../dom.js";
@@ -23,8 +23,6 @@ const LEGEND = [
   ["release", "released", "agv-muted"],
 ];
 
-const HEAD_HEIGHT = 46;
-
 export class Tensors {
   /**
    * @param {Store} store
@@ -46,35 +44,44 @@ export class Tensors {
       return;
     }
     const totals = [plural(summary.storages, "storage"), ...savedSums(summary)];
+    const fold = (/** @type {string} */ name) => this.rows.change({ folded: name === "fold ×n" });
+    const first = this.rows.folded ? "fold ×n" : "all";
+    const axis = this.lifelines.window.makeAxisSwitch();
+    const legend = h("span", "agv-lifelines-legend", ...LEGEND.map(legendEntry));
+    const body = h("div", { class: "agv-panel-body", attrs: { tabindex: 0 } }, this.table.element);
+    const show = (/** @type {string} */ form) => {
+      const isTable = form === "table";
+      body.hidden = !isTable;
+      for (const part of [this.lifelines.element, legend, axis]) part.hidden = isTable;
+      if (!isTable) this.lifelines.draw();
+    };
+    show("lifelines");
     this.element = h(
       "div",
-      "agv-tensors agv-panel-grid",
+      "agv-tensors",
       h(
         "section",
-        "agv-panel agv-panel-wide",
+        "agv-panel",
         h(
           "div",
           "agv-view-head",
-          h("h3", "", "Lifelines"),
+          h("h3", "", "Saved tensors"),
           h("span", {
             class: "agv-muted agv-clamp",
             text: totals.filter((text) => !text.endsWith(" released")).join(" · "),
             title: totals.join(" · "),
           }),
           h("span", "agv-muted", this.cut),
-          h("span", "agv-end agv-lifelines-legend", ...LEGEND.map(legendEntry)),
-          this.lifelines.window.makeAxisSwitch(),
+          h("span", "agv-end", legend),
+          axis,
+          choice(["fold ×n", "all"], first, fold),
+          choice(["lifelines", "table"], "lifelines", show),
         ),
         this.lifelines.element,
+        body,
       ),
-      this.#tablePanel(),
       this.#storyPanel(),
     );
-    // A few rows do not fill the height that many rows get.
-    const fit = () =>
-      this.element.style.setProperty("--agv-rows", `${this.lifelines.rowsHeight + HEAD_HEIGHT}px`);
-    this.rows.listeners.push(fit);
-    fit();
   }
 
   destroy() {
@@ -83,25 +90,6 @@ export class Tensors {
 
   draw() {
     this.lifelines.draw();
-  }
-
-  /** @returns {HTMLElement} */
-  #tablePanel() {
-    const body = h("div", "agv-panel-body", this.table.element);
-    const show = (/** @type {string} */ name) => this.rows.change({ folded: name === "fold ×n" });
-    const first = this.rows.folded ? "fold ×n" : "all";
-    return h(
-      "section",
-      "agv-panel agv-panel-table",
-      h(
-        "div",
-        "agv-view-head",
-        h("h3", "", "Saved tensors"),
-        h("span", "agv-muted", this.cut),
-        h("span", "agv-end", choice(["fold ×n", "all"], first, show)),
-      ),
-      body,
-    );
   }
 
   /** @returns {HTMLElement} what happened to the selected tensor, hidden without one */

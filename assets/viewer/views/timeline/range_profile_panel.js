@@ -1,17 +1,18 @@
 // @ts-check
 /** The profile of a time range as a table and as totals. */
 
-import { choice, h, propertyList } from "../../dom.js";
+import { choice, h, propertyList, section } from "../../dom.js";
 import { cutText, formatBytes, formatCount, formatDuration } from "../../scene/format.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
-import { idleTimes, overlapOf } from "../../scene/time_axis.js";
+import { betweenOps, PHASE_MEANINGS, phaseTimes, timeSentence } from "../../scene/phase_times.js";
 
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 /** @typedef {import("../../scene/range_profile.js").ProfileRow} ProfileRow */
 /** @typedef {import("../../scene/range_profile.js").Grouping} Grouping */
 
 const MAX_ROWS = 60;
+const PART = "agv-phase-part";
 
 export class RangeProfilePanel {
   /** @param {import("../../store.js").Store} store */
@@ -26,9 +27,12 @@ export class RangeProfilePanel {
     this.rangeText = h("span", "agv-muted");
     const group = (/** @type {string} */ name) => {
       this.grouping = /** @type {Grouping} */ (name);
-      this.fill(this.range);
+      this.fill(this.range, this.step);
     };
-    this.totalsTitle = h("h3");
+    /** @type {number | undefined} */
+    this.step = undefined;
+    /** What answers where the time goes; the view shows it on top. */
+    this.sentence = h("p", { class: "agv-sentence", attrs: { "aria-live": "polite" } });
     this.elements = [
       h(
         "section",
@@ -45,34 +49,41 @@ export class RangeProfilePanel {
       h(
         "section",
         "agv-panel agv-panel-side agv-panel-selection",
-        h("div", "agv-view-head", this.totalsTitle),
+        h("div", "agv-view-head", h("h3", "", "Where the time goes")),
         this.totals,
       ),
     ];
   }
 
-  /** @param {TimeRange | null} range null profiles the recording */
-  fill(range) {
+  /**
+   * @param {TimeRange | null} range null profiles the recording
+   * @param {number} [step] index of the step that is the range
+   */
+  fill(range, step) {
     this.range = range;
+    this.step = step;
     const { sceneIndex } = this.store;
     const [start, end] = range ?? [0, sceneIndex.end];
-    const rows = profileRange(sceneIndex, [start, end], this.grouping);
+    const times = phaseTimes(sceneIndex, [start, end], range ? step : -1);
+    const found = profileRange(sceneIndex, [start, end], this.grouping);
+    const rows = [...found, ...restRows(times, found)].sort((a, b) => b.time - a.time);
     const rangeText = `${formatDuration(start)} – ${formatDuration(end)}`;
     const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
-    this.totalsTitle.textContent = range ? "Selected time" : "Whole recording";
+    const what = range ? (step === undefined ? "the selected time" : "this step") : "the recording";
+    this.sentence.textContent = timeSentence(times);
     const head = [
       ...[this.grouping, "phase", "module", "count", "self time", "share of active"],
       "bytes released",
     ].map((text, at) => h("th", at > 2 && at !== 5 ? "agv-right" : "", text));
     const longest = Math.max(1, ...rows.map((row) => row.time));
-    const duration = end - start;
-    const known = rows.reduce((sum, row) => sum + row.time, 0);
-    const busy = Math.max(known, duration - overlapOf(idleTimes(sceneIndex.scene), start, end));
-    const active = busy < duration ? `${formatDuration(busy)} active` : "";
-    this.rangeText.textContent = [range ? rangeText : "whole recording", active, cut]
+    this.rangeText.textContent = [
+      range && step === undefined ? rangeText : "",
+      `all of the ${formatDuration(times.active)} in which ${what} is active`,
+      cut,
+    ]
       .filter(Boolean)
       .join(" · ");
-    const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, busy, longest));
+    const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, times.active, longest));
     this.table.replaceChildren(
       h(
         "table",
@@ -81,7 +92,7 @@ export class RangeProfilePanel {
         h("tbody", {}, ...body),
       ),
     );
-    this.totals.replaceChildren(propertyList(this.#totals([start, end], rows, busy)));
+    this.totals.replaceChildren(...this.#totals([start, end], times, found));
   }
 
   /**
@@ -101,14 +112,18 @@ export class RangeProfilePanel {
     return h(
       "tr",
       { onclick: show },
-      h("td", { class: "agv-strong agv-ellipsis", text: row.label, title: row.label }),
+      h("td", {
+        class: row.count ? "agv-strong agv-ellipsis" : "agv-ellipsis",
+        text: row.label,
+        title: row.label,
+      }),
       h("td", `agv-phase-${row.phase}`, row.phase),
       h("td", {
         class: "agv-muted agv-ellipsis",
         text: where,
         title: modules.slice(0, 20).join("\n"),
       }),
-      h("td", "agv-right", formatCount(row.count)),
+      h("td", "agv-right", row.count ? formatCount(row.count) : ""),
       h("td", "agv-right", formatDuration(row.time)),
       h("td", "agv-nowrap", bar, ` ${share}`),
       h("td", "agv-right", row.released ? formatBytes(row.released) : ""),
@@ -117,35 +132,99 @@ export class RangeProfilePanel {
 
   /**
    * @param {TimeRange} range
+   * @param {import("../../scene/phase_times.js").PhaseTimes} times
    * @param {ProfileRow[]} rows
-   * @param {number} busy time without idle intervals
-   * @returns {[string, string][]}
+   * @returns {HTMLElement[]} the phases with their parts, which add up to the duration
    */
-  #totals([start, end], rows, busy) {
+  #totals([start, end], times, rows) {
     const { scene } = this.store;
-    const ofPhase = (/** @type {string} */ phase) => {
-      const some = rows.filter((row) => row.phase === phase);
-      const count = some.reduce((sum, row) => sum + row.count, 0);
-      const time = some.reduce((sum, row) => sum + row.time, 0);
-      return count ? `${formatDuration(time)} · ${formatCount(count)}` : "none";
-    };
-    const ifAny = (/** @type {string} */ text) => (text === "none" ? "" : text);
-    const between = busy - rows.reduce((sum, row) => sum + row.time, 0);
-    const idle = end - start - busy;
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
     const released = rows.reduce((sum, row) => sum + row.released, 0);
+    const most = Math.max(1, ...times.phases.map(({ total }) => total));
+    const line = (
+      /** @type {string} */ name,
+      /** @type {number} */ ns,
+      /** @type {string} */ kind,
+      /** @type {string} */ part = "",
+    ) => {
+      if (!ns) return null;
+      const meaning = PHASE_MEANINGS.find(([word]) => word === name)?.[1] ?? "";
+      const bar = h("span", `agv-profile-bar agv-profile-bar-${kind}`);
+      bar.style.setProperty("--share", String(ns / most));
+      return h(
+        "tr",
+        { class: part, title: meaning },
+        h("td", part ? "agv-muted" : `agv-strong agv-phase-${kind}`, name),
+        h("td", part ? "agv-right agv-muted" : "agv-right agv-strong", formatDuration(ns)),
+        h("td", {}, bar),
+      );
+    };
+    const lines = times.phases.flatMap((phase) => {
+      const { name, total, ops, recomputed, compiled } = phase;
+      return [
+        line(name, total, name),
+        line(name === "backward" ? "nodes" : "ops", ops ?? 0, name, PART),
+        line("recomputation", recomputed, "recompute", PART),
+        line("compiling", compiled, "compile", PART),
+        line("between ops", betweenOps(phase), "between", PART),
+      ];
+    });
+    const all = h(
+      "tr",
+      "agv-phase-total",
+      h("td", "", "active"),
+      h("td", "agv-right", formatDuration(times.active)),
+      h("td"),
+    );
+    const idle = times.idle > 0 && `+ ${formatDuration(times.idle)} idle: nothing ran`;
     return [
-      ["duration", formatDuration(end - start)],
-      ["forward ops", ofPhase("forward")],
-      ["compiling", ifAny(ofPhase("compile"))],
-      ["backward nodes", ofPhase("backward")],
-      ["recomputed", ofPhase("recompute")],
-      ["gradients", ofPhase("accumulate")],
-      ["optimizer", ofPhase("optimizer")],
-      ["between ops", between > 0 ? formatDuration(between) : ""],
-      ["idle", idle > 0 ? formatDuration(idle) : ""],
-      ["held", `${formatBytes(before)} → ${formatBytes(after)}`],
-      ["released", formatBytes(released)],
+      h("table", "agv-phases", h("tbody", {}, ...lines, all)),
+      section(
+        "Of this time",
+        "",
+        propertyList([
+          ["duration", [formatDuration(end - start), idle].filter(Boolean).join(", ")],
+          ["saved tensors", `${formatBytes(before)} → ${formatBytes(after)} held`],
+          ["released", formatBytes(released)],
+        ]),
+      ),
+      section(
+        "What counts",
+        "",
+        ...PHASE_MEANINGS.map(([word, meaning]) =>
+          h("p", "agv-text agv-muted", h("b", "", word), ` ${meaning}`),
+        ),
+      ),
     ];
   }
+}
+
+/**
+ * Return the rows of what is not the time of a node: the table adds up to the active time.
+ *
+ * @param {import("../../scene/phase_times.js").PhaseTimes} times
+ * @param {ProfileRow[]} rows of nodes
+ * @returns {ProfileRow[]}
+ */
+function restRows({ phases }, rows) {
+  /** @type {Record<string, string[]>} */
+  const own = { backward: ["backward", "accumulate", "recompute"] };
+  return phases.flatMap((phase) => {
+    const { name, total, ops, compiled } = phase;
+    const counted = rows
+      .filter((row) => (own[name] ?? [name]).includes(row.phase))
+      .reduce((sum, row) => sum + row.time, 0);
+    const rest = total - counted - compiled;
+    const between = Math.min(Math.max(0, rest), ops === null ? rest : betweenOps(phase));
+    const other = rest - between;
+    const row = (/** @type {string} */ label, /** @type {number} */ time) => ({
+      ...{ label, phase: /** @type {any} */ (name), modules: new Set(), count: 0, released: 0 },
+      ...{ time, node: -1 },
+    });
+    const some = ops === null ? "other ops, and between ops" : "between ops";
+    return [
+      row(name === "backward" ? "between nodes" : some, between),
+      row("ops without a node", other),
+    ].filter(({ time }) => time > total / 1e4);
+  });
 }

@@ -77,7 +77,7 @@ export class Timeline {
     );
     const follow = () => {
       const step = store.scene.steps[store.step];
-      this.profileRange(step ? [step.start_ns, step.end_ns] : null);
+      this.profileRange(step ? [step.start_ns, step.end_ns] : null, step && store.step);
     };
     store.subscribe(["step"], follow);
     follow();
@@ -95,7 +95,7 @@ export class Timeline {
         h(
           "div",
           "agv-view-head",
-          h("h3", "", "Timeline"),
+          this.profile.sentence,
           h("span", "agv-muted agv-clamp", this.#summary()),
           h(
             "span",
@@ -117,10 +117,6 @@ export class Timeline {
   #summary() {
     const { summary, spans } = this.store.scene;
     return [
-      formatDuration(this.store.sceneIndex.end),
-      summary.peak_nbytes
-        ? `${formatBytes(summary.peak_nbytes + summary.older_nbytes)} held at peak`
-        : "",
       spans.length < summary.spans
         ? `${cutText(spans.length, summary.spans, "longest")} bars; sums are complete`
         : "",
@@ -256,10 +252,13 @@ export class Timeline {
     placeTooltip(this.tooltip, event.offsetX, y, clientWidth, clientHeight);
   }
 
-  /** @param {TimeRange | null} range */
-  profileRange(range) {
+  /**
+   * @param {TimeRange | null} range
+   * @param {number} [step] index of the step that it is
+   */
+  profileRange(range, step) {
     this.range = range;
-    this.profile.fill(range);
+    this.profile.fill(range, step);
     this.schedule();
   }
 }

@@ -1,0 +1,137 @@
+// @ts-check
+/**
+ * The time of each phase: one definition for all views.
+ *
+ * A phase lasts from its first op to its last one, with the Python code between them and without
+ * idle time, in which no op and no node ran. A recomputation is a part of the backward that needs
+ * it. Phases, what is outside of them, and idle time add up to the duration.
+ */
+
+import { formatDuration } from "./format.js";
+import { compileTimes, idleTimes } from "./time_axis.js";
+
+/** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
+/** @typedef {"forward" | "backward" | "optimizer" | "outside"} PhaseName */
+
+/**
+ * @typedef {object} PhaseTime
+ * @property {PhaseName} name
+ * @property {number} total nanoseconds, without idle time
+ * @property {number} recomputed of it, by checkpoints
+ * @property {number} compiled of it, by torch.compile
+ * @property {number | null} ops of it, of ops or of nodes; null if it is known of steps only
+ */
+
+/** @typedef {{active: number, idle: number, phases: PhaseTime[]}} PhaseTimes */
+
+/** What the numbers are, in the order of the table. */
+export const PHASE_MEANINGS = /** @type {[word: string, meaning: string][]} */ ([
+  ["forward", "from the first module call or recorded op to the last op, with Python between ops"],
+  ["backward", "calls of backward, from beginning to end; recomputation is a part of it"],
+  ["optimizer", "the ops of optimizer steps, with Python between ops"],
+  ["outside", "what runs before, between and after these: data, initialization"],
+  ["between ops", "Python, PyTorch's engine and other code while no op and no node runs"],
+  ["idle", "longer intervals in which no op and no node ran; no other number contains them"],
+]);
+
+/** In the order in which a time with several belongs to one. */
+const ORDER = /** @type {const} */ (["backward", "optimizer", "forward"]);
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {[start: number, end: number]} range
+ * @param {number} [step] index of the step that is the range, -1 for the recording
+ * @returns {PhaseTimes}
+ */
+export function phaseTimes({ scene }, [start, end], step) {
+  /** @type {[time: number, kind: string, change: 1 | -1][]} */
+  const changes = [];
+  const add = (
+    /** @type {string} */ kind,
+    /** @type {number} */ from,
+    /** @type {number} */ to,
+  ) => {
+    const [first, last] = [Math.max(from, start), Math.min(to, end)];
+    if (first < last) changes.push([first, kind, 1], [last, kind, -1]);
+  };
+  for (const { kind, depth, start_ns, end_ns } of scene.spans) {
+    if (!depth) add(kind, start_ns, end_ns);
+  }
+  for (const [from, to] of compileTimes(scene)) add("compiling", from, to);
+  for (const [from, to] of idleTimes(scene)) add("idle", from, to);
+  changes.sort((a, b) => a[0] - b[0]);
+  const phases = Object.fromEntries(
+    ["forward", "backward", "optimizer", "outside"].map((name) => [
+      name,
+      /** @type {PhaseTime} */ ({ name, total: 0, recomputed: 0, compiled: 0, ops: null }),
+    ]),
+  );
+  /** @type {Record<string, number>} the number of intervals around a time, by kind */
+  const around = {};
+  let idle = 0;
+  let last = start;
+  for (const [time, kind, change] of [...changes, [end, "", 1]]) {
+    const length = Number(time) - last;
+    last = Number(time);
+    if (around.idle) idle += length;
+    else {
+      const phase = phases[ORDER.find((name) => around[name]) ?? "outside"];
+      phase.total += length;
+      if (around.compiling) phase.compiled += length;
+      else if (around.recompute) phase.recomputed += length;
+    }
+    around[kind] = (around[kind] ?? 0) + Number(change);
+  }
+  if (step !== undefined) {
+    for (const phase of Object.values(phases)) phase.ops = 0;
+    for (const row of scene.call_times) {
+      if (row.phase === "recompute" || (step >= 0 && row.step !== step)) continue;
+      const phase = phases[row.phase];
+      phase.ops = Math.min(phase.total, (phase.ops ?? 0) + row.ns);
+    }
+  }
+  return { active: end - start - idle, idle, phases: Object.values(phases) };
+}
+
+/**
+ * @param {PhaseTime} phase
+ * @returns {number} nanoseconds between its ops
+ */
+export const betweenOps = ({ total, ops, recomputed, compiled }) =>
+  ops === null ? 0 : Math.max(0, total - ops - recomputed - compiled);
+
+/**
+ * Return sentences that say where the time goes.
+ *
+ * @param {PhaseTimes} times
+ * @returns {string}
+ */
+export function timeSentence({ active, phases }) {
+  const share = (/** @type {number} */ ns) => `${Math.round((100 * ns) / (active || 1))} %`;
+  const [first, ...others] = phases
+    .filter(({ name, total }) => total > 0 && name !== "outside")
+    .sort((a, b) => b.total - a.total);
+  if (!first) return `Nothing of a forward or backward ran in ${formatDuration(active)}.`;
+  const name = first.name === "optimizer" ? "The optimizer" : capitalized(first.name);
+  let text = `${name} takes ${share(first.total)} of ${formatDuration(active)}`;
+  const recomputed = first.recomputed;
+  if (recomputed) text += `, ${formatDuration(recomputed)} of it to recompute checkpoints`;
+  if (others.length)
+    text += `; ${others.map((each) => `${each.name} ${share(each.total)}`).join(", ")}`;
+  const between = phases.reduce((sum, phase) => sum + betweenOps(phase), 0);
+  return between ? `${text}. Between ops: ${formatDuration(between)}.` : `${text}.`;
+}
+
+/** @param {string} word */
+const capitalized = (word) => word[0].toUpperCase() + word.slice(1);
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {import("../types.js").SceneFold} fold
+ * @returns {number} nanoseconds of recomputations in the backward of a fold
+ */
+export function recomputedIn(sceneIndex, { turn_ns, end_ns }) {
+  if (turn_ns < 0 || !sceneIndex.scene.regions.length) return 0;
+  const { phases } = phaseTimes(sceneIndex, [turn_ns, end_ns]);
+  return phases.reduce((sum, { recomputed }) => sum + recomputed, 0);
+}

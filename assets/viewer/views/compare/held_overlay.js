@@ -1,0 +1,85 @@
+// @ts-check
+/** What saved tensors of two executions hold, on one scale of bytes, with one turn. */
+
+import { startDrawing } from "../../canvas/chart_parts.js";
+import { write } from "../../canvas/text.js";
+import { heldCurve } from "../../scene/held_curve.js";
+import { formatBytes } from "../../scene/format.js";
+
+/** @typedef {import("./difference.js").Side} Side */
+/** @typedef {[share: number, nbytes: number]} Point */
+
+const TOP = 20;
+const BOTTOM = 20;
+const COLORS = /** @type {const} */ (["text2", "saved"]);
+
+/**
+ * Return what a side holds from its first save to the end of its backward. Events are equally far
+ * apart; the turn is in the middle, so that forward and backward of both sides lie on each other.
+ *
+ * @param {Side} side
+ * @returns {Point[]}
+ */
+export function heldPoints({ scene, fold: at }) {
+  const fold = scene.folds[at];
+  if (!fold) return [];
+  const { start_ns, turn_ns, end_ns } = fold;
+  const turn = turn_ns < 0 ? end_ns : turn_ns;
+  const { times, held } = heldCurve(scene.counted_storages);
+  const inside = times.flatMap((time, i) => (start_ns <= time && time <= end_ns ? [i] : []));
+  const before = inside.filter((i) => times[i] <= turn).length;
+  const after = inside.length - before;
+  return inside.map((i, n) => [
+    n < before ? (0.5 * n) / Math.max(1, before) : 0.5 + (0.5 * (n - before)) / Math.max(1, after),
+    held[i],
+  ]);
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {import("../../canvas/theme.js").Palette} palette
+ * @param {Side[]} sides before, after
+ */
+export function paintHeld(canvas, palette, sides) {
+  const drawing = startDrawing(canvas, palette);
+  if (!drawing) return;
+  const { pen, width, height } = drawing;
+  const { ctx } = pen;
+  const curves = sides.map(heldPoints);
+  const peaks = curves.map((points) => Math.max(0, ...points.map(([, nbytes]) => nbytes)));
+  const most = Math.max(1, ...peaks);
+  const bottom = height - BOTTOM;
+  const x = (/** @type {number} */ share) => 1 + share * (width - 2);
+  const y = (/** @type {number} */ nbytes) => bottom - (nbytes / most) * (bottom - TOP);
+  ctx.fillStyle = palette.line;
+  ctx.fillRect(0, bottom, width, 1);
+  ctx.fillRect(x(0.5), TOP - 6, 1, bottom - TOP + 6);
+  const small = { size: 10, color: palette.text2 };
+  write(pen, "forward", x(0) + 2, height - 9, small);
+  write(pen, "backward", x(0.5) + 5, height - 9, { ...small, color: palette.backward });
+  curves.forEach((points, place) => {
+    const color = palette[COLORS[place]];
+    ctx.strokeStyle = color;
+    ctx.lineWidth = place ? 1.8 : 1.4;
+    ctx.setLineDash(place ? [] : [4, 3]);
+    ctx.beginPath();
+    ctx.moveTo(x(0), bottom);
+    let held = 0;
+    for (const [share, nbytes] of points) {
+      ctx.lineTo(x(share), y(held));
+      ctx.lineTo(x(share), y((held = nbytes)));
+    }
+    ctx.lineTo(x(1), y(held));
+    ctx.stroke();
+    ctx.setLineDash([]);
+    const [at] = points.find(([, nbytes]) => nbytes === peaks[place]) ?? [0];
+    const left = at > 0.6;
+    if (!points.length || (place && peaks[0] === peaks[1])) return;
+    write(pen, formatBytes(peaks[place]), x(at) + (left ? -5 : 5), y(peaks[place]) - 8, {
+      size: 10.5,
+      weight: 600,
+      color,
+      align: left ? "right" : "left",
+    });
+  });
+}
