@@ -137,7 +137,7 @@ def _one_way(line: Cut) -> str:
     """Return the name of the weight of a cut of one way, while others have a gradient."""
     if is_installed(line.location.filename):
         return "one way cut in an installed package"
-    if line.kept_beside:
+    if line.has_other_way:
         return "one way cut of a value that keeps another"
     if line.kind in {"integers", "backward"}:
         return "one way cut by integers"

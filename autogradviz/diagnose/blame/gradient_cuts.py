@@ -57,7 +57,7 @@ class Cut:
     effective: bool = False  # without the cut, there would be a gradient
     passed: bool = True  # the gradient passes beside it: x + (y - x).detach()
     single: bool = True  # only single numbers pass
-    kept_beside: bool = True  # the loss reads each value with its gradient as well
+    has_other_way: bool = True  # the loss reads each value with its gradient as well
     detached: bool = True  # what is computed from the values is detached as well: they are meant
 
 
@@ -384,7 +384,7 @@ class CutSearch:
         line.readers[reader] = None
         line.effective |= not self._integers and not graph.outlived(cut, reader)
         line.passed &= kind == "detach" and self._passes_through(cut, reader)
-        line.kept_beside &= kind == "detach" and self._is_kept_beside(cut)
+        line.has_other_way &= kind == "detach" and self._has_other_way(cut)
         line.detached &= self._detached != NO_OP
         line.single &= graph.size(graph.outputs[index]) <= len(graph.outputs[index])
         here = analysis.location(stack_id) if kind == "mode" else None
@@ -402,7 +402,7 @@ class CutSearch:
         added = zip(graph.inputs_memory[reader], graph.producers(reader), strict=True)
         return (graph.inputs_memory[difference][1], graph.producers(difference)[1]) in list(added)
 
-    def _is_kept_beside(self, cut: int) -> bool:
+    def _has_other_way(self, cut: int) -> bool:
         """Return whether the loss reads the value that an op detached with its gradient as well."""
         graph = self._graph
         values = zip(graph.inputs_memory[cut][:1], graph.producers(cut)[:1], strict=True)
