@@ -28,9 +28,7 @@ CASE = Case(
 def build():
     from captum.attr._utils.gradient import compute_layer_gradients_and_eval
 
-    model = nn.Sequential(
-        nn.Conv2d(3, 5, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(20, 3)
-    )
+    model = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(20, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x, y = torch.randn(8, 3, 4, 4), torch.randint(3, (8,))
 

@@ -34,9 +34,9 @@ class Iterator(nn.Module):
 
 
 def build():
-    fixed_point = definitions(
-        FILE, ["FixedPoint"], {"tqdm": lambda numbers, disable: numbers}
-    )["FixedPoint"]
+    fixed_point = definitions(FILE, ["FixedPoint"], {"tqdm": lambda numbers, disable: numbers})[
+        "FixedPoint"
+    ]
     model = fixed_point(
         iterator=Iterator(), max_iter=4, early_stop=False,
         init_iterate_fn=lambda y, init, cost_fn: {"est": (y,), "cost": None},

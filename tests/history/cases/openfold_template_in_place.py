@@ -30,7 +30,9 @@ class Update(nn.Module):
 
 
 def build():
-    checkpoint_blocks = definitions(CHECKPOINTING, ["BLOCK_ARG", "BLOCK_ARGS", "checkpoint_blocks"], {})
+    checkpoint_blocks = definitions(
+        CHECKPOINTING, ["BLOCK_ARG", "BLOCK_ARGS", "checkpoint_blocks"], {}
+    )
     names = {"checkpoint_blocks": checkpoint_blocks["checkpoint_blocks"]}
     for name in ("TriangleAttentionStartingNode", "TriangleAttentionEndingNode", "PairTransition",
                  "TriangleMultiplicationOutgoing", "TriangleMultiplicationIncoming"):  # fmt: skip

@@ -27,7 +27,11 @@ def build():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    text, target, memory = torch.randint(30, (4, 6)), torch.randint(30, (4, 6)), torch.randn(4, 5, 8)
+    text, target, memory = (
+        torch.randint(30, (4, 6)),
+        torch.randint(30, (4, 6)),
+        torch.randn(4, 5, 8),
+    )
 
     def step(number):
         optimizer.zero_grad()

@@ -20,7 +20,9 @@ CASE = Case(
 
 
 def build():
-    dice = definitions("utils/dice_score.py", ["dice_coeff", "multiclass_dice_coeff", "dice_loss"], {})
+    dice = definitions(
+        "utils/dice_score.py", ["dice_coeff", "multiclass_dice_coeff", "dice_loss"], {}
+    )
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 3, padding=1))
     model.n_channels, model.n_classes = 3, 1
     batches = [{"image": torch.randn(2, 3, 8, 8), "mask": torch.randint(2, (2, 8, 8))}]
