@@ -1,4 +1,4 @@
-"""A recipe counts the batches of an accumulation anew in each epoch, and keeps the gradients."""
+"""A recipe counts batches from 0 in each epoch, and keeps the gradients of the epoch before."""
 
 from types import SimpleNamespace
 
