@@ -1,5 +1,6 @@
 """A divergence is bounded from below for each dimension, instead of once for their sum."""
 
+import re
 from types import SimpleNamespace
 
 import torch
@@ -7,7 +8,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 from tests.history.case import Case
-from tests.history.excerpt import statement
+from tests.history.excerpt import find, statement
 
 FILE = "main.py"
 CASE = Case(
@@ -31,8 +32,10 @@ def build():
     names = {
         "torch": torch, "nn": nn, "Normal": Normal, "kl_divergence": kl_divergence, "args": args,
         "free_nats": torch.full((1,), 3.0), "param_list": list(model.parameters()),
-        "optimiser": torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-4), "reward_loss": 0,
+        "reward_loss": 0,
     }  # fmt: skip
+    name = re.search(r"(\w+)\.zero_grad\(\)", find(FILE).read_text(encoding="utf-8"))[1]
+    names[name] = torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-4)
     beliefs, observations = 0.3 * torch.randn(5, 3, 4), 0.3 * torch.randn(5, 3, 6)
 
     def step(number):
@@ -43,9 +46,9 @@ def build():
         states = posterior + posterior_log.exp() * torch.randn_like(posterior)
         error = (model["decoder"](states) - observations).square()
         names["observation_loss"] = error.sum(dim=2).mean(dim=(0, 1))
-        for start in ("kl_loss = (1 / args.chunk_size)", "optimiser.zero_grad()",
+        for start in ("kl_loss = (1 / args.chunk_size)", f"{name}.zero_grad()",
                       "(observation_loss + reward_loss + kl_loss)", "nn.utils.clip_grad_norm_(",
-                      "optimiser.step()"):  # fmt: skip
+                      f"{name}.step()"):  # fmt: skip
             statement(FILE, start, names)
         return names["observation_loss"] + names["kl_loss"].item()
 

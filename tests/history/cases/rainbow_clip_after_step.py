@@ -41,7 +41,9 @@ def build():
             norms = [p.grad.norm() for p in agent.online_net.parameters()]
             used.append(float(torch.stack(norms).norm()))
 
-    agent.optimiser.register_step_pre_hook(measure)
+    for value in vars(agent).values():
+        if isinstance(value, torch.optim.Optimizer):
+            value.register_step_pre_hook(measure)
 
     def step(number):
         agent.learn(memory)
