@@ -8,7 +8,7 @@ from tests.history.case import Case
 CASE = Case(
     repository="facebookresearch/vissl",
     fix="2125fb0b3b",
-    license="MIT",
+    license="CC-BY-NC-4.0",
     kind="no_grad",
     what="the statistics of the normalization are computed with `torch.no_grad`",
     paths=("vissl/losses/barlow_twins_loss.py",),
