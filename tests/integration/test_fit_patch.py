@@ -113,6 +113,7 @@ def changed_step(folder, patch):
     return load(changed / "program.py")
 
 
+@pytest.mark.one_in(4, reason="runs each patch", in_ci=1)
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", ["loop", "enumerate", "keyword"])
 def test_patch_meets_the_budget_and_changes_no_gradient(name, share, tmp_path):
