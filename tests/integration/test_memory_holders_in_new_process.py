@@ -18,7 +18,8 @@ SOME = "bytes_of_a_holder or list_of_losses or running_mean"
 def test_holders_of_memory(selected):
     file = Path(__file__).with_name("test_memory_holders.py")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", selected, str(file)],
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+         "-k", selected, str(file)],
         env={**os.environ, "AUTOGRADVIZ_TEST_HOLDERS": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
