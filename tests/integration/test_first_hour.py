@@ -19,6 +19,8 @@ from torch import nn
 import autogradviz
 from autogradviz.cli.command import EXAMPLES
 
+pytestmark = pytest.mark.one_in(2, reason="runs commands", in_ci=1)
+
 SCRIPTS = Path(__file__).parent / "first_hour"
 MARK = "# NAMED"
 LINES = 12

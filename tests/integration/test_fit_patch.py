@@ -12,6 +12,8 @@ import torch
 import autogradviz
 from tests.allocated_peak import allocated_peak
 
+pytestmark = pytest.mark.one_in(2, reason="runs each patch", in_ci=1)
+
 HEAD = '''"""A program."""
 
 import torch

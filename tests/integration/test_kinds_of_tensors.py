@@ -47,7 +47,7 @@ def test_recording_is_the_same_or_says_what_is_missing(kind):
     assert wrong(cells(kind, [each for each in OPTIONS if each not in SLOW])) == {}
 
 
-@pytest.mark.one_in(24, reason="twenty seconds for each kind", in_ci=8)
+@pytest.mark.one_in(48, reason="twenty seconds for each kind", in_ci=8)
 @pytest.mark.parametrize("kind", sorted(tensor_kinds.KINDS))
 def test_every_option_is_the_same_or_says_what_is_missing(kind):
     assert wrong(cells(kind, OPTIONS)) == {}

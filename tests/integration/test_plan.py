@@ -23,6 +23,8 @@ from autogradviz.analysis.fit_budget import checkpointed
 from autogradviz.analysis.memory_by_kind import sums_in_place
 from autogradviz.cli.entry_point import main
 
+pytestmark = pytest.mark.one_in(2, reason="plans and runs steps", in_ci=1)
+
 HERE = Path(__file__).parent
 
 
