@@ -79,7 +79,7 @@ class _Scales:
             self._divisors[event.backward_id][graph.memory(event.tensor_id)] = event.divisor
 
     def _numbers(self, index: int) -> dict[str, float]:
-        return self._evidence.analysis.arguments.numbers(self._graph.op_seqs[index])
+        return self._evidence.analysis.numbers_of(self._graph.op_seqs[index])
 
     def _divisor(self, index: int) -> float | None:
         """Return the number that an op divides by; None if it is no product with a number."""

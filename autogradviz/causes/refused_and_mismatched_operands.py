@@ -311,7 +311,7 @@ def _pairs(graph: CausalGraph, ops: list[int]) -> _Words:
 
 def _is_constant(graph: CausalGraph, index: int) -> bool:
     """Return whether an op normalizes over a dimension of one element: 1, or log 1."""
-    given = graph.analysis.arguments.numbers(graph.op_seqs[index])
+    given = graph.analysis.numbers_of(graph.op_seqs[index])
     if "dim" not in given or graph.op_names[index] not in _NORMALIZING:
         return False
     dim = int(given["dim"])
