@@ -95,7 +95,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "python_engine",
     "native",
     "choose_engine",
-    "process_groups",
+    "rank_and_process_groups",
     "recorder",
     "__init__",
 )
