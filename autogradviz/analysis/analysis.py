@@ -28,6 +28,7 @@ from autogradviz.analysis.graph import (
     read_runs,
 )
 from autogradviz.analysis.ops import OpArguments, build_ops, find_creators
+from autogradviz.analysis.registered_hooks import build_hooks
 from autogradviz.analysis.saved_memory import SavedMemory, build_memory
 from autogradviz.analysis.saved_tensors import (
     build_histories,
@@ -53,7 +54,6 @@ from autogradviz.analysis.tensor_and_module_tables import (
 )
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
-from autogradviz.analysis.user_hooks import build_hooks
 from autogradviz.event_log.match_ops_nodes import (
     OpNodeMatches,
     custom_functions,
