@@ -27,7 +27,7 @@ from autogradviz.analysis.graph import (
     find_outermost_backwards,
     read_runs,
 )
-from autogradviz.analysis.ops import OpArguments, build_ops, find_creators
+from autogradviz.analysis.op_calls_and_arguments import OpArguments, build_ops, find_creators
 from autogradviz.analysis.registered_hooks import build_hooks
 from autogradviz.analysis.saved_memory import SavedMemory, build_memory
 from autogradviz.analysis.saved_tensors import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.analysis.ops import MEANS
+from autogradviz.analysis.op_calls_and_arguments import MEANS
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.gradient_lives import (
     clipping_stacks,
