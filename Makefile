@@ -41,7 +41,7 @@ demo: $(VENV)/.installed native ## train, record and break a small GPT; results 
 check: lint test-viewer ## lint, types and unit tests: two minutes
 	$(PYTEST) -m "not slow and not ci" tests/unit
 
-test: programs native accelerator lint test-viewer ## the same, integration tests and a browser: eight minutes
+test: programs native accelerator lint test-viewer ## the same, integration tests and a browser: six minutes
 	$(PYTEST) -m "not slow and not ci"
 
 test-all: programs native accelerator lint test-viewer ## every test, those marked slow as well: half an hour

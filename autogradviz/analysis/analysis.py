@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.checkpoint_regions import build_regions
 from autogradviz.analysis.compiled_regions import (
@@ -27,7 +27,8 @@ from autogradviz.analysis.graph import (
     find_outermost_backwards,
     read_runs,
 )
-from autogradviz.analysis.ops import OpArguments, build_ops, find_creators
+from autogradviz.analysis.op_calls_and_arguments import OpArguments, build_ops, find_creators
+from autogradviz.analysis.registered_hooks import build_hooks
 from autogradviz.analysis.saved_memory import SavedMemory, build_memory
 from autogradviz.analysis.saved_tensors import (
     build_histories,
@@ -53,7 +54,6 @@ from autogradviz.analysis.tensor_and_module_tables import (
 )
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
-from autogradviz.analysis.user_hooks import build_hooks
 from autogradviz.event_log.match_ops_nodes import (
     OpNodeMatches,
     custom_functions,
@@ -147,9 +147,16 @@ class Analysis:
         return self._op_by_seq.get(seq)
 
     @cached_property
-    def arguments(self) -> OpArguments:
-        """The arguments of ops that are no tensors."""
+    def _arguments(self) -> OpArguments:
         return OpArguments(self.log)
+
+    def arguments_of(self, seq: int) -> dict[str, Any]:
+        """Return the arguments of an op that are no tensors, by its event; {} if unknown."""
+        return self._arguments.values(seq)
+
+    def numbers_of(self, seq: int) -> dict[str, float]:
+        """Return the arguments of an op that are numbers, or lists of one, by its event."""
+        return self._arguments.numbers(seq)
 
     def history(self, storage_id: int | None) -> TensorHistory | None:
         """Return the history of one storage; None if it was never saved or cloned."""

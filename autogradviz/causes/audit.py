@@ -13,10 +13,14 @@ from autogradviz.causes.gradient_lifetimes import find_lifetimes
 from autogradviz.causes.gradient_paths import find_cuts, find_transform_cuts
 from autogradviz.causes.kept import find_kept
 from autogradviz.causes.loss_and_gradient_factors import find_scales
+from autogradviz.causes.nan_precision_and_unused_results import (
+    find_lost_precision,
+    find_not_finite,
+    find_unused_results,
+)
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
 from autogradviz.causes.ranges_implied_by_ops import find_impossible_values
 from autogradviz.causes.refused_and_mismatched_operands import find_refusal, find_wrong_shapes
-from autogradviz.causes.values import find_lost_precision, find_not_finite, find_unused_results
 from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, weight_of_rule
 from autogradviz.causes.writes import find_changes, find_writes
 from autogradviz.causes.zero_gradients import find_zero_gradients

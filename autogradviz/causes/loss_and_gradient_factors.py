@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.analysis.ops import MEANS
+from autogradviz.analysis.op_calls_and_arguments import MEANS
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.gradient_lives import (
     UNSCALE,
@@ -88,7 +88,7 @@ class _Scales:
             self._divisors[event.backward_id][graph.memory(event.tensor_id)] = event.divisor
 
     def _numbers(self, index: int) -> dict[str, float]:
-        return self._evidence.analysis.arguments.numbers(self._graph.op_seqs[index])
+        return self._evidence.analysis.numbers_of(self._graph.op_seqs[index])
 
     def _divisor(self, index: int) -> float | None:
         """Return the number that an op divides by; None if it is no product with a number."""

@@ -85,7 +85,7 @@ class Ranges:
 
     def numbers(self, index: int) -> dict[str, float]:
         """Return the arguments of an op that are numbers."""
-        return self._graph.analysis.arguments.numbers(self._graph.op_seqs[index])
+        return self._graph.analysis.numbers_of(self._graph.op_seqs[index])
 
     def _of(self, index: int) -> Range:
         graph = self._graph

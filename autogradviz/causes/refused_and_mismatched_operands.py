@@ -405,7 +405,7 @@ def _drawn(graph: CausalGraph, index: int) -> int:
 
 def _is_constant(graph: CausalGraph, index: int) -> bool:
     """Return whether an op normalizes over a dimension of one element: 1, or log 1."""
-    given = graph.analysis.arguments.numbers(graph.op_seqs[index])
+    given = graph.analysis.numbers_of(graph.op_seqs[index])
     if "dim" not in given or graph.op_names[index] not in _NORMALIZING:
         return False
     dim = int(given["dim"])

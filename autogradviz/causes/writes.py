@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.analysis.ops import is_view
+from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.causes.weights import LEAST_FINDING, weight
 from autogradviz.diagnose.evidence.custom_functions import backward_line
 from autogradviz.diagnose.evidence.unpacks import reads_of_saves

@@ -16,7 +16,7 @@ import torch
 
 from autogradviz.analysis.align_ops import is_allocation
 from autogradviz.experiments.user_line import user_line_below
-from autogradviz.recorder.ops.values import below_autograd
+from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
     current_autograd_node,

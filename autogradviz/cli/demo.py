@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.command import Command
-from autogradviz.support.rich_classes import Console
+from autogradviz.support.import_rich import Console
 
 if TYPE_CHECKING:
     import argparse

@@ -391,7 +391,7 @@ def _reduction(analysis: Analysis) -> str:
         return ""
     if losses[-1].name in {"mean", "sum"}:
         return losses[-1].name
-    known = analysis.arguments.values(losses[-1].seq)
+    known = analysis.arguments_of(losses[-1].seq)
     return {1: "mean", 2: "sum"}.get(known.get("reduction", 1), "")
 
 
@@ -400,7 +400,7 @@ def _scalings(analysis: Analysis) -> dict[tuple[str, float], str]:
     found: dict[tuple[str, float], str] = {}
     for op in analysis.ops:
         if op.name in _SCALING and op.backward_node_id is None:
-            for constant in _numbers(analysis.arguments.values(op.seq)):
+            for constant in _numbers(analysis.arguments_of(op.seq)):
                 operation = _SCALING[op.name]
                 place = PurePath(str(op.location)).name if op.location else "an unknown line"
                 found.setdefault((operation, constant), place)

@@ -30,7 +30,7 @@ from autogradviz.distributed_runs.rank_files import (
 )
 from autogradviz.distributed_runs.write_files import dataset, write_parquet
 from autogradviz.render.terminal_text import as_text, strip_controls
-from autogradviz.support.rich_classes import Table, Text
+from autogradviz.support.import_rich import Table, Text
 
 if TYPE_CHECKING:
     import os

@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autogradviz._version import __version__
+from autogradviz.compiled_graphs.events_and_slots_of_regions import (
+    MISSING_IN_TEXT,
+    RegionFacts,
+    emit_region,
+)
 from autogradviz.compiled_graphs.graph_text import read_graph_text
-from autogradviz.compiled_graphs.regions import MISSING_IN_TEXT, RegionFacts, emit_region
 from autogradviz.compiled_graphs.source_lines import innermost_user_line
 from autogradviz.errors import NotATraceError
 from autogradviz.event_log import Log

@@ -17,7 +17,7 @@ from autogradviz.events import (
     PlacementsChanged,
     WholeParameterSeen,
 )
-from autogradviz.recorder.ops.values import below_autograd, readable, sum_and_norm
+from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd, readable, sum_and_norm
 from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.distributed import (
     TRANSITIONS,

@@ -28,7 +28,7 @@ from autogradviz.events import (
 from autogradviz.recorder.choose_engine import choose_engine
 from autogradviz.recorder.hook_points import HookPoints
 from autogradviz.recorder.names_in_program import LiveNames
-from autogradviz.recorder.process_groups import RankTable
+from autogradviz.recorder.rank_and_process_groups import RankTable
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
 from autogradviz.recorder.stops.stop_table import StopTable

@@ -13,8 +13,8 @@ from autogradviz.analysis.formatting import format_bytes, format_duration, plura
 from autogradviz.diagnose.finding import finding_lines
 from autogradviz.diagnose.text_formatting import CONTROLS
 from autogradviz.events import RecordingStarted
+from autogradviz.support.import_rich import Console, Group, Segment, Table, Text
 from autogradviz.support.process import write_stderr
-from autogradviz.support.rich_classes import Console, Group, Segment, Table, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.align_ops import match_early
-from autogradviz.analysis.ops import argument_texts
+from autogradviz.analysis.op_calls_and_arguments import argument_texts
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.events import (
     NO_ID,

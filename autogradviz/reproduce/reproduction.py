@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.ops import argument_texts
+from autogradviz.analysis.op_calls_and_arguments import argument_texts
 from autogradviz.errors import NothingToReproduceError
 from autogradviz.event_log import write_over_own
 from autogradviz.reproduce.build_program import build_program

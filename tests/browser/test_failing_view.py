@@ -17,6 +17,8 @@ import training_programs
 from autogradviz.demo.gpt import CachedAttention, Config
 from autogradviz.demo.run import Training
 
+pytestmark = pytest.mark.one_in(3, reason="draws a page for each width", in_ci=1)
+
 RECORD_TEXTS = """() => {
   window.texts = [];
   const { fillRect, fillText } = CanvasRenderingContext2D.prototype;

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import recordings
 from viewer_page import Stage
 
 from autogradviz.render.pages import render_html
+
+pytestmark = pytest.mark.one_in(3, reason="opens every view", in_ci=1)
 
 VIEWS = ("fold", "graph", "timeline", "tensors", "memory", "findings", "source")
 

@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from training_programs import PROGRAMS
 
+pytestmark = pytest.mark.one_in(3, reason="opens a page for each view", in_ci=1)
+
 
 def properties(page, selector):
     """Return the names and values of a property list."""

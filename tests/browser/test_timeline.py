@@ -10,6 +10,8 @@ from viewer_page import Stage, serve_sources
 
 from autogradviz.scene.payload import to_payload
 
+pytestmark = pytest.mark.one_in(3, reason="opens a page for each chart", in_ci=1)
+
 
 def strip_point(stage, share):
     box = stage.page.locator(".agv-scrubber-bar").bounding_box()

@@ -13,6 +13,8 @@ from viewer_page import Stage, closed_groups, first_open, show_view
 from autogradviz.render.pages import render_html
 from autogradviz.render.widget import pack
 
+pytestmark = pytest.mark.one_in(2, reason="opens a page for each report", in_ci=1)
+
 
 def group_named(scene, label):
     return next(group.index for group in scene.groups if group.label == label)

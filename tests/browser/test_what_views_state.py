@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import recordings
 from viewer_page import Stage
+
+pytestmark = pytest.mark.one_in(2, reason="opens a page for each view", in_ci=1)
 
 
 def test_values_at_the_entry_of_a_region_are_named_so(open_page, picture):

@@ -18,6 +18,8 @@ from autogradviz.cli.entry_point import main
 from autogradviz.diagnose.text_formatting import place_text
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 
+pytestmark = pytest.mark.one_in(2, reason="runs each step several times", in_ci=1)
+
 
 class Square(torch.autograd.Function):
     @staticmethod

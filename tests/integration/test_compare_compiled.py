@@ -10,6 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 
+pytestmark = pytest.mark.ci(reason="compiles whole models")
+
 
 class Net(nn.Module):
     def __init__(self):

@@ -681,7 +681,7 @@ COLD = [name for name, (*_, compiler, _) in BUGS.items() if compiler is EAGER]
 SLOW = [name for name, (*_, compiler, _) in BUGS.items() if compiler is INDUCTOR]
 
 
-@pytest.mark.one_in(6, reason="compiles each program", in_ci=2)
+@pytest.mark.one_in(12, reason="compiles each program", in_ci=2)
 @pytest.mark.parametrize("name", COLD)
 def test_first_finding_names_the_line(name):
     check(name, "python")

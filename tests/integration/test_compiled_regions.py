@@ -26,6 +26,8 @@ from torch.utils.checkpoint import (
 import autogradviz
 from autogradviz.events import BackwardCaptured, RecorderFailed, RecorderLimited
 
+pytestmark = pytest.mark.one_in(2, reason="compiles each program", in_ci=1)
+
 ENGINES = ("python", "native")
 INDUCTOR = pytest.param("inductor", marks=pytest.mark.slow(reason="compiles C++"))
 DECOMPOSED = pytest.param(

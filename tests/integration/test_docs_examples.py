@@ -27,7 +27,7 @@ def run_examples(*arguments):
     return run_forked(DOCS / "run_examples.py", *arguments, env=environment)
 
 
-@pytest.mark.one_in(6, reason="runs each example", in_ci=2)
+@pytest.mark.one_in(24, reason="runs each example", in_ci=2)
 @needs_documented_torch
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_examples_of_a_page_print_what_it_shows(page):

@@ -11,6 +11,8 @@ from ranks import run_ranks
 import autogradviz
 from autogradviz.events import GradientPlacementsChanged, PlacementsChanged
 
+pytestmark = pytest.mark.one_in(3, reason="starts ranks", in_ci=1)
+
 PROGRAM = Path(__file__).with_name("dtensor_programs.py")
 WRONG = {  # by program: the finding, and the comment on its line
     "label_missing": ("replicated-gradient-differs", "# activation"),

@@ -36,6 +36,7 @@ assert trace.log
 """
 
 
+@pytest.mark.ci(reason="imports Dynamo in new interpreters")
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("engine", ["python", "native"])
 def test_dynamo_keeps_neither_our_methods_nor_the_graphs_of_the_recording(engine):

@@ -19,6 +19,8 @@ from torch import nn
 import autogradviz
 from autogradviz.cli.command import EXAMPLES
 
+pytestmark = pytest.mark.one_in(2, reason="runs commands", in_ci=1)
+
 SCRIPTS = Path(__file__).parent / "first_hour"
 MARK = "# NAMED"
 LINES = 12
@@ -48,6 +50,7 @@ def autogradviz_in(folder, *arguments):
     return run_forked("-m", "autogradviz", *arguments, cwd=folder)
 
 
+@pytest.mark.one_in(4, reason="runs each script", in_ci=1)
 @pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
 def test_run_names_the_line_of_a_mistake_and_a_fix_at_once(script, tmp_path):
     source = script.read_text(encoding="utf-8")
@@ -68,6 +71,7 @@ step(torch.ones(3, requires_grad=True)).backward()
 """
 
 
+@pytest.mark.one_in(3, reason="runs each command", in_ci=1)
 @pytest.mark.parametrize("name", ["check", "plan", "reproduce", "mcp", "run"])
 def test_example_of_a_command_that_needs_pytorch_runs(name, tmp_path):
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
@@ -78,6 +82,7 @@ def test_example_of_a_command_that_needs_pytorch_runs(name, tmp_path):
     assert done.stdout or done.stderr or name == "mcp"
 
 
+@pytest.mark.ci(reason="compiles in a new interpreter")
 def test_example_of_a_command_that_reads_logs_of_a_compiler_runs(tmp_path):
     (tmp_path / "train.py").write_text(COMPILED, encoding="utf-8")
     run_new("train.py", cwd=tmp_path, env={**os.environ, "TORCH_TRACE": str(tmp_path / "logs")})

@@ -12,6 +12,8 @@ import torch
 import autogradviz
 from tests.allocated_peak import allocated_peak
 
+pytestmark = pytest.mark.one_in(2, reason="runs each patch", in_ci=1)
+
 HEAD = '''"""A program."""
 
 import torch
@@ -113,6 +115,7 @@ def changed_step(folder, patch):
     return load(changed / "program.py")
 
 
+@pytest.mark.one_in(4, reason="runs each patch", in_ci=1)
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", ["loop", "enumerate", "keyword"])
 def test_patch_meets_the_budget_and_changes_no_gradient(name, share, tmp_path):

@@ -77,6 +77,7 @@ def line_of(function, mark="# the cut"):
     )  # fmt: skip
 
 
+@pytest.mark.one_in(4, reason="all ways on both engines", in_ci=1)
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("way", WAYS)

@@ -10,6 +10,8 @@ import autogradviz
 from autogradviz.events import FrameSeen, HookRan, RecorderFailed
 from autogradviz.recorder.backward.user_hooks import HookTable
 
+pytestmark = pytest.mark.one_in(3, reason="starts interpreters", in_ci=1)
+
 ENGINES = ["python", "native"]
 
 

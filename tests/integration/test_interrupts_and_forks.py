@@ -146,8 +146,9 @@ def test_child_does_not_wait_for_locks_that_another_thread_held_at_the_fork(tmp_
 
     def hold():
         with ExitStack() as all_held:
-            for lock in list(fork_safe_locks._locks):
-                all_held.enter_context(lock)
+            for reference in list(fork_safe_locks._locks.values()):
+                if (lock := reference()) is not None:
+                    all_held.enter_context(lock)
             held.set()
             may_release.wait(60)
 
@@ -161,7 +162,7 @@ def test_child_does_not_wait_for_locks_that_another_thread_held_at_the_fork(tmp_
     with autogradviz.record(path=tmp_path / "x.agv"):
         thread = threading.Thread(target=hold)
         thread.start()
-        held.wait(60)
+        assert held.wait(60)
         result = run_in_child(train)
         may_release.set()
         thread.join()

@@ -326,6 +326,7 @@ def recorded(program):
     return trace, raised
 
 
+@pytest.mark.one_in(3, reason="trains each model", in_ci=1)
 @pytest.mark.parametrize("program", KEPT)
 def test_line_that_carried_the_state_is_named(program):
     trace, raised = recorded(program)

@@ -41,17 +41,19 @@ def wrong(found):
     }
 
 
+@pytest.mark.one_in(3, reason="ten seconds for each kind", in_ci=1)
 @pytest.mark.parametrize("kind", ALWAYS)
 def test_recording_is_the_same_or_says_what_is_missing(kind):
     assert wrong(cells(kind, [each for each in OPTIONS if each not in SLOW])) == {}
 
 
-@pytest.mark.one_in(8, reason="twenty seconds for each kind")
+@pytest.mark.one_in(48, reason="twenty seconds for each kind", in_ci=8)
 @pytest.mark.parametrize("kind", sorted(tensor_kinds.KINDS))
 def test_every_option_is_the_same_or_says_what_is_missing(kind):
     assert wrong(cells(kind, OPTIONS)) == {}
 
 
+@pytest.mark.ci(reason="twenty seconds")
 def test_every_option_works_with_plain_tensors():
     assert cells("plain", OPTIONS) == {option: [] for option in OPTIONS}
 

@@ -23,6 +23,8 @@ from autogradviz.analysis.fit_budget import checkpointed
 from autogradviz.analysis.memory_by_kind import sums_in_place
 from autogradviz.cli.entry_point import main
 
+pytestmark = pytest.mark.one_in(2, reason="plans and runs steps", in_ci=1)
+
 HERE = Path(__file__).parent
 
 
@@ -40,7 +42,7 @@ def saves(trace):
     )  # fmt: skip
 
 
-@pytest.mark.one_in(3, reason="plans and runs each step", in_ci=1)
+@pytest.mark.one_in(6, reason="plans and runs each step", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_saves_are_those_of_the_step(step):
     plan = planned(step)
@@ -58,7 +60,7 @@ def test_planned_saves_are_those_of_the_step(step):
     assert len(plan.checkpoints()) == len(real.checkpoints())
 
 
-@pytest.mark.one_in(3, reason="plans and runs each step", in_ci=1)
+@pytest.mark.one_in(6, reason="plans and runs each step", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_peak_is_that_of_the_allocator(step):
     plan = planned(step).memory_by_kind().peak.total
@@ -81,7 +83,7 @@ def test_plan_and_fit_say_that_convolutions_allocate_buffers_that_are_not_known(
     assert ("convolutions allocate buffers" in str(plan.fit(1))) == (name == "cnn")
 
 
-@pytest.mark.one_in(3, reason="records each step under a second mode", in_ci=1)
+@pytest.mark.one_in(6, reason="records each step under a second mode", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
     ours, counted = live_bytes(step)
@@ -89,7 +91,7 @@ def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
 
 
 @pytest.mark.usefixtures("native")
-@pytest.mark.one_in(3, reason="records each step twice", in_ci=1)
+@pytest.mark.one_in(6, reason="records each step twice", in_ci=1)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_sums_that_take_the_place_of_an_operand_are_those_that_the_native_engine_sees(step):
     with autogradviz.record(engine="native") as real:

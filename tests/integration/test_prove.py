@@ -19,6 +19,8 @@ import autogradviz
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.experiments.statement import NotUndoneError, Statement, left_out
 
+pytestmark = pytest.mark.one_in(3, reason="runs each step several times", in_ci=1)
+
 HERE = __file__
 CASES = Path(__file__).parent.parent / "cases"
 

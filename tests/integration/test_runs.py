@@ -28,6 +28,8 @@ from autogradviz.events import (
     StepEnded,
 )
 
+pytestmark = pytest.mark.one_in(3, reason="starts ranks", in_ci=1)
+
 PROGRAM = Path(__file__).with_name("rank_programs_with_mistakes.py")
 MISTAKES = (
     "correct", "branch", "not_finite", "missing", "mismatch", "drift", "skipped", "no_optimizer",

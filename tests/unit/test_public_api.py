@@ -21,7 +21,7 @@ from autogradviz import analysis, errors, event_log, events
 THIRD_PARTY = {"pd", "go", "torch", "os", "ds"}
 TYPING = {"Any", "Callable", "E", "Iterable", "Iterator", "Literal", "Mapping", "Sequence"}
 NOT_OURS = THIRD_PARTY | TYPING | set(vars(builtins))
-PLUMBING = {"Columns", "OpArguments", "Row", "Rows", "Segments", "Tensors"}
+PLUMBING = {"Columns", "Row", "Rows", "Segments", "Tensors"}
 """Types of members of ``Analysis`` and ``Log`` that only other modules of autogradviz use."""
 
 

@@ -11,7 +11,7 @@ from autogradviz.checking.relations.derivative import run_wide
 from autogradviz.checking.result import CheckEntry
 from autogradviz.experiments.program import dense, named
 from autogradviz.experiments.user_line import user_line
-from autogradviz.recorder.ops.values import below_autograd
+from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import relative_error

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.causes.certificate import Certificate
+    from autogradviz.causes.certificate_of_gradients import Certificate
     from autogradviz.checking.result import Outcome
     from autogradviz.diagnose.evidence.gradient_lives import FailedFact
     from autogradviz.experiments.program import Program

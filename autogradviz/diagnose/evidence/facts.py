@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autogradviz.analysis.causal_graph import RUNNING_STATISTICS, CausalGraph
-from autogradviz.analysis.ops import is_view
+from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.source.import_graph import with_imported
 from autogradviz.events import (
     ErrorRaised,

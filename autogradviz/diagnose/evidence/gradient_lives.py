@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import ZEROING
-from autogradviz.analysis.ops import is_view
+from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.text_formatting import in_module

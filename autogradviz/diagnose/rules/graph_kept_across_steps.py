@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.analysis.ops import is_view
+from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.rewrites import detached_sum

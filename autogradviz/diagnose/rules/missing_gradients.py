@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.analysis.ops import is_view
+from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.gradient_lives import accumulations
 from autogradviz.diagnose.evidence.memory import Reach, find_reach

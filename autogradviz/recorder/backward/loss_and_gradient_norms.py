@@ -31,7 +31,7 @@ from autogradviz.events import (
     RecorderLimited,
     StepNormRead,
 )
-from autogradviz.recorder.ops.values import (
+from autogradviz.recorder.ops.hashes_norms_and_draws import (
     below_autograd,
     is_plain,
     number_of,

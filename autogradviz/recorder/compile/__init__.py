@@ -17,7 +17,7 @@ AOTAutograd's cache is text (``compiled_graphs/graph_text.py``); so are the logs
 - why the partitioner may not compute an op again: ``min_cut_reasons.py``: edges of the graph that
   it cuts.
 - saved slots, recomputed ops and their causes: the module
-  ``compiled_graphs/regions.py``; the two graphs imply them.
+  ``compiled_graphs/events_and_slots_of_regions.py``; the two graphs imply them.
 - graphs of Dynamo, breaks, recompiles, compiled autograd: ``observe_dynamo.py``; breaks and guards
   from lists that PyTorch fills anyway.
 - a region that was compiled before the recording: ``find_compiled_before.py``: through the class of

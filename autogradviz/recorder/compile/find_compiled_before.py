@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.fx import GraphModule
 
-from autogradviz.compiled_graphs.graph_text import read_graph_text
-from autogradviz.compiled_graphs.regions import (
+from autogradviz.compiled_graphs.events_and_slots_of_regions import (
     MISSING_IN_TEXT,
     RegionFacts,
     facts_of_cache_entry,
 )
+from autogradviz.compiled_graphs.graph_text import read_graph_text
 from autogradviz.recorder.compile.read_graph_module import read_graph
 from autogradviz.recorder.torch_internals.compilers import (
     cache_entries_of_code,

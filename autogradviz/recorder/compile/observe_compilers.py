@@ -7,8 +7,12 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.compiled_graphs.events_and_slots_of_regions import (
+    InlinedHook,
+    RegionFacts,
+    facts_of_cache_entry,
+)
 from autogradviz.compiled_graphs.graph_text import TANGENT, GraphOp, calls, plain_name
-from autogradviz.compiled_graphs.regions import InlinedHook, RegionFacts, facts_of_cache_entry
 from autogradviz.compiled_graphs.source_lines import Line, innermost_user_line, line_of_frames
 from autogradviz.events import (
     BackwardCaptured,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.compiled_graphs.regions import emit_region
+from autogradviz.compiled_graphs.events_and_slots_of_regions import emit_region
 from autogradviz.events import SlotPlanned
 from autogradviz.recorder.compile.find_compiled_before import find_region
 from autogradviz.recorder.torch_internals.private_api import shape_of
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.compiled_graphs.regions import RegionFacts
+    from autogradviz.compiled_graphs.events_and_slots_of_regions import RegionFacts
     from autogradviz.recorder.session import Session
 
 _NO_CALLS: Final = {"placeholder", "get_attr", "output"}

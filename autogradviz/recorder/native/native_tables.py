@@ -41,7 +41,7 @@ from autogradviz.events import (
     VersionBumped,
     VersionRestored,
 )
-from autogradviz.recorder.ops.values import RecentOutputs
+from autogradviz.recorder.ops.hashes_norms_and_draws import RecentOutputs
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.nodes import safe_grad_fn
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS

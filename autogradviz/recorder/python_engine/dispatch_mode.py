@@ -22,6 +22,7 @@ import torch
 from autogradviz.events import NO_ID, OpCalled, VersionBumped, field_names
 from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.devices import emit_copy, emit_stream
+from autogradviz.recorder.ops.hashes_norms_and_draws import OutputNorms, emit_draw
 from autogradviz.recorder.ops.op_arguments import (
     EAGER,
     LEFT_OUT,
@@ -30,7 +31,6 @@ from autogradviz.recorder.ops.op_arguments import (
     Signature,
     signature_of,
 )
-from autogradviz.recorder.ops.values import OutputNorms, emit_draw
 from autogradviz.recorder.python_engine.int_map import grow
 from autogradviz.recorder.python_engine.op_io import Ints, TensorReader
 from autogradviz.recorder.python_engine.saved_tensors import emit_clone
@@ -69,8 +69,8 @@ from autogradviz.support.defer_signals import called_when_freed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from autogradviz.recorder.ops.hashes_norms_and_draws import Fingerprints, RecentOutputs
     from autogradviz.recorder.ops.op_arguments import OpOrigins
-    from autogradviz.recorder.ops.values import Fingerprints, RecentOutputs
     from autogradviz.recorder.python_engine.node_creators import CreatorTable
     from autogradviz.recorder.python_engine.stack_table import StackTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable

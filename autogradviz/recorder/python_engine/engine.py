@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.recorder.engine_interface import Engine, GraphTables, MethodOf, Tables
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.ops.collectives import observe_waits
-from autogradviz.recorder.ops.values import Fingerprints, RecentOutputs
+from autogradviz.recorder.ops.hashes_norms_and_draws import Fingerprints, RecentOutputs
 from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
 from autogradviz.recorder.python_engine.dispatch_mode import OpMode
 from autogradviz.recorder.python_engine.graph_walk import NodeTable

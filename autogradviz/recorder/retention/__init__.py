@@ -22,7 +22,7 @@ next to its destination and linked to its final name, which fails if another pro
 
 With several ranks, each process writes its own file in one folder, named by the rank that the
 launcher put into the environment (``support/process.py``), so no name is searched and none can
-be taken twice. ``recorder/process_groups.py`` records rank, groups and meshes, without
+be taken twice. ``recorder/rank_and_process_groups.py`` records rank, groups and meshes, without
 communication. Findings are exchanged through files, and one rank prints them for all
 (``distributed_runs/exchange_findings.py``).
 

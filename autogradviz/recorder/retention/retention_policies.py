@@ -17,7 +17,7 @@ import torch
 from autogradviz.errors import AutogradvizError, AutogradvizWarning
 from autogradviz.event_log import save_new
 from autogradviz.events import NormRead, ParameterSeen, TensorSaved, TensorSeen, field_names
-from autogradviz.recorder.ops.values import below_autograd, readable
+from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd, readable
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.recorder.user_code_frames import is_library
 from autogradviz.support.defer_signals import uninterrupted

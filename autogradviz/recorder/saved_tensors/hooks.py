@@ -20,7 +20,7 @@ from autogradviz.events import (
     TensorUnpacked,
 )
 from autogradviz.recorder.callable_names import function_name
-from autogradviz.recorder.ops.values import below_autograd
+from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.saved_tensors.saves import PackedTensors
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patches import patched, patched_for_compilers_too

@@ -22,7 +22,7 @@ import torch
 from autogradviz.breakpoints.stop import LiveSave, Stop
 from autogradviz.breakpoints.stop_condition import is_of_file
 from autogradviz.events import OpCalled, field_names
-from autogradviz.recorder.ops.values import below_autograd
+from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.stops.live_saves import (
     nodes_below,
     saves_of_node,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.ops.op_arguments import signature_of
-from autogradviz.recorder.ops.values import below_autograd
 from autogradviz.recorder.torch_internals.nodes import slots_of
 from autogradviz.recorder.torch_internals.private_api import (
     DisableAutocast,

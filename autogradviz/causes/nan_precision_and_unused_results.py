@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.analysis.ops import MEANS
+from autogradviz.analysis.op_calls_and_arguments import MEANS
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact

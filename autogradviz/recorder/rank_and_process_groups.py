@@ -17,7 +17,7 @@ from autogradviz.events import (
     RankSeen,
     StepUnfinished,
 )
-from autogradviz.recorder.ops.values import below_autograd
+from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.torch_internals.distributed import (
     bucket_cap_nbytes,
     coordinates_in_mesh,
