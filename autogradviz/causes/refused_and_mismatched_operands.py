@@ -189,6 +189,8 @@ _COMPARING: Final = frozenset(
 """Operators that compare the elements of two tensors."""
 _COMBINING: Final = frozenset({"mul", "div", "add"})
 """Operators that combine the elements of two tensors, as a weight with the loss of its sample."""
+_WITH_TARGET: Final = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"})
+"""Losses whose second operand is a target."""
 _DRAWING: Final = frozenset(
     {
         "rand", "rand_like", "randn", "randn_like", "normal", "normal_", "uniform_", "bernoulli",
@@ -255,6 +257,7 @@ def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
         if place not in varying:
             yield _fact(graph, place, ops, _one)
     yield from _repeated_noise(graph)
+    yield from _trained_targets(graph)
 
 
 # --- losses over all pairs ----------------------------------------------------------------------
@@ -388,6 +391,44 @@ def _repeated_noise(graph: CausalGraph) -> Iterator[Fact]:
             others=(used,) if used is not None and used != place else (),
             events=(graph.op_seqs[index],),
             fix="torch.randn_like(x)  # of the tensor that the noise is added to",
+        )
+
+
+# --- targets that are trained as well -------------------------------------------------------------
+
+
+def _trained_targets(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each line whose loss has a gradient for its target, too."""
+    groups: dict[SourceLocation, tuple[int, set[int]]] = {}
+    for index in graph.slice_ops:
+        edges = graph.next_nodes.get(graph.node_of_op[index], ())
+        if graph.op_names[index] not in _WITH_TARGET or len(edges) != _OPERANDS or NO_ID in edges:
+            continue
+        prediction, target = (graph.reached_leaves(each) for each in edges)
+        place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
+        if place is not None and prediction & target:
+            groups.setdefault(place, (index, set()))[1].update(prediction & target)
+    for place, (index, leaves) in groups.items():
+        share = graph.share(leaves)
+        yield Fact(
+            slug="loss-target-trained",
+            mechanism="change",
+            culprit=place,
+            effect=f"the target of {graph.op_names[index]} has a gradient, too: "
+            f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) can bring "
+            "both together",
+            weight=weight("trained target", share),
+            explanation=[
+                "Both operands of this loss are computed from the same parameters, and both pass "
+                "gradients on:",
+                place,
+                "The target follows the prediction, which makes the loss small without any "
+                "agreement with data.",
+            ],
+            parameters=tuple(sorted(leaves)),
+            share=share,
+            events=(graph.op_seqs[index],),
+            fix="# target.detach(), if only the prediction is to be trained",
         )
 
 

@@ -68,6 +68,7 @@ TABLE: Final[dict[str, Weight]] = {
     "formula without what arrives": Weight(0.6, 0.2, "it ignores factors of the loss, as a scale"),
     "loss of all pairs": Weight(0.7, 0.2, "targets of other samples are compared"),
     "noise of one sample": Weight(0.4, 0, "samples are no longer independent, which may be meant"),
+    "trained target": Weight(0.3, 0.1, "both may be meant to be trained, as views of one image"),
     "scale that remains": Weight(0.55, 0.3, "the scale of the loss is another than that undone"),
     "clipping in part": Weight(0.35, 0, "some gradients may be clipped elsewhere, or not at all"),
     "loss of probabilities": Weight(0.7, 0.2, "the loss cannot become small, or is no loss"),

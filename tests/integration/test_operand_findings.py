@@ -153,6 +153,31 @@ def test_weights_and_noise_of_each_sample_are_not_reported(step, engine):
     assert not {"loss-broadcast", "noise-broadcast"} & dict(found(step, engine)).keys()
 
 
+def target_of_the_same_model(model):
+    now, later = model(torch.rand(8, 3)), model(torch.rand(8, 3))
+    functional.smooth_l1_loss(now, 0.9 * later).backward()
+
+
+def detached_target(model):
+    now, later = model(torch.rand(8, 3)), model(torch.rand(8, 3))
+    functional.smooth_l1_loss(now, 0.9 * later.detach()).backward()
+
+
+def target_of_another_model(model):
+    functional.mse_loss(model(torch.rand(8, 3)), torch.nn.Linear(2, 1)(torch.rand(8, 2))).backward()
+
+
+def test_a_target_that_is_trained_as_well(engine):
+    [(slug, line)] = found(target_of_the_same_model, engine)
+    assert slug == "loss-target-trained"
+    assert "smooth_l1_loss" in line
+
+
+@pytest.mark.parametrize("step", [detached_target, target_of_another_model])
+def test_a_target_of_its_own_is_not_reported(step, engine):
+    assert "loss-target-trained" not in dict(found(step, engine))
+
+
 class Normalizing(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
