@@ -91,6 +91,23 @@ def weights_of_each_sample(model):
     (-model(torch.rand(8, 3)).sigmoid().log() * advantages).mean().backward()
 
 
+def loss_that_broadcasts(model):
+    x = torch.rand(8, 3)
+    functional.mse_loss(model(x), x.exp()).backward()
+
+
+def sum_that_is_missing(model):
+    x = torch.rand(8, 3)
+    entropy = x.log() * x
+    target = torch.rand(8, 1) - 0.2 * entropy
+    functional.mse_loss(model(x), target).backward()
+
+
+def loss_of_expanded(model):
+    x = torch.rand(8, 3)
+    functional.mse_loss(model(x).expand(8, 3), x).backward()
+
+
 def products_of_all_pairs(model):
     x = model(torch.rand(8, 3)).squeeze(-1)
     (x[:, None] * x).mean().backward()
@@ -137,6 +154,16 @@ def test_weights_of_other_samples(engine):
     assert [slug for slug, _ in found(weights_of_all_samples, engine)] == ["loss-broadcast"]
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_loss_function_that_broadcasts(engine):
+    assert [slug for slug, _ in found(loss_that_broadcasts, engine)] == ["loss-broadcast"]
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_the_line_that_has_a_dimension_too_many_is_named(engine):
+    assert found(sum_that_is_missing, engine) == [("loss-broadcast", "entropy = x.log() * x")]
+
+
 @pytest.mark.parametrize("step", [noise_of_one_sample, noise_like_one_sample])
 def test_noise_that_all_samples_share(step, engine):
     [(slug, line)] = found(step, engine)
@@ -146,8 +173,8 @@ def test_noise_that_all_samples_share(step, engine):
 
 @pytest.mark.parametrize(
     "step",
-    [weights_of_each_sample, products_of_all_pairs, noise_of_each_sample, one_factor,
-     random_scales, paths_are_dropped],
+    [weights_of_each_sample, loss_of_expanded, products_of_all_pairs, noise_of_each_sample,
+     one_factor, random_scales, paths_are_dropped],
 )  # fmt: skip
 def test_weights_and_noise_of_each_sample_are_not_reported(step, engine):
     assert not {"loss-broadcast", "noise-broadcast"} & dict(found(step, engine)).keys()
