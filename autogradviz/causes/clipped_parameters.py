@@ -75,15 +75,23 @@ def _clips(graph: CausalGraph, evidence: Evidence) -> dict[SourceLocation, list[
 
 
 def _fact(
-    graph: CausalGraph, place: SourceLocation, leaves: set[int], effect: str, why: str, fix: str
+    graph: CausalGraph,
+    place: SourceLocation,
+    leaves: set[int],
+    effect: str,
+    why: str,
+    fix: str,
+    *,
+    of_part: bool = False,
 ) -> Fact:
+    """Return the fact about a line that clips; of a part of the gradients, it may be meant."""
     names = join_names([graph.analysis.leaf_name(each) for each in sorted(leaves)])
     return Fact(
-        slug="clip-other-parameters",
+        slug="" if of_part else "clip-other-parameters",
         mechanism="order",
         culprit=place,
         effect=f"{effect}: {names}",
-        weight=weight("clipping in part"),
+        weight=weight("clipping in part" if of_part else "clipping of others"),
         explanation=["Gradients are clipped here:", place, why],
         parameters=tuple(sorted(leaves)),
         share=graph.share(leaves & graph.parameters.keys()),
@@ -154,4 +162,5 @@ def _left_out(
                 f"{steps[0].step.optimizer_name} also uses the gradients of other parameters, "
                 "which nothing clips.",
                 "# clip all parameters of the optimizer, if the others are not left out on purpose",
+                of_part=True,
             )  # fmt: skip

@@ -189,6 +189,8 @@ _COMPARING: Final = frozenset(
 """Operators that compare the elements of two tensors."""
 _COMBINING: Final = frozenset({"mul", "div", "add"})
 """Operators that combine the elements of two tensors, as a weight with the loss of its sample."""
+_WITH_TARGET: Final = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"})
+"""Losses whose second operand is a target."""
 _DRAWING: Final = frozenset(
     {
         "rand", "rand_like", "randn", "randn_like", "normal", "normal_", "uniform_", "bernoulli",
@@ -223,38 +225,54 @@ class _Words(NamedTuple):
 
 
 def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
-    """Yield facts about losses over all pairs, and about results that cannot vary."""
+    """Yield facts about losses over all pairs, noise, targets, and results that cannot vary."""
+    yield from _mismatched(graph)
+    yield from _constant_results(graph)
+    yield from _repeated_noise(graph)
+    yield from _trained_targets(graph)
+
+
+def _mismatched(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield facts about operands that an op broadcasts, and that were to have one shape."""
     pairs: dict[SourceLocation, list[int]] = defaultdict(list)
-    constant: dict[SourceLocation, list[int]] = defaultdict(list)
-    varying: set[SourceLocation] = set()  # lines that normalize more elements in another call
-    of_pairs = _COMPARING | _COMBINING
+    stretched: dict[SourceLocation, list[int]] = defaultdict(list)
+    names = _COMPARING | _COMBINING
     in_backward = (
         index
         for index, phase in enumerate(graph.phases)
         if phase == "backward"
-        and graph.op_names[index] in of_pairs
         and graph.is_users(index)
         and not graph.analysis.is_engine(graph.stacks[index])
     )
     for index in (*graph.slice_ops, *in_backward):
-        is_normalizing = graph.op_names[index] in _NORMALIZING
-        if not is_normalizing and graph.op_names[index] not in of_pairs:
+        stack = graph.analysis.user_stack(graph.stacks[index])
+        if graph.op_names[index] not in names or not stack:
             continue
-        place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
-        if place is None:
-            continue
-        if is_normalizing and _is_constant(graph, index):
-            constant[place].append(index)
-        elif is_normalizing:
-            varying.add(place)
-        elif _compares_all_pairs(graph, index):
-            pairs[place].append(index)
+        if _compares_all_pairs(graph, index):
+            pairs[stack[0]].append(index)
+        elif _is_stretched(graph, index):
+            stretched[_line_of_larger(graph, index) or stack[0]].append(index)
     for place, ops in pairs.items():
         yield _fact(graph, place, ops, _pairs)
+    for place, ops in stretched.items():
+        yield _fact(graph, place, ops, _broadcast)
+
+
+def _constant_results(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each line that always normalizes over one element."""
+    constant: dict[SourceLocation, list[int]] = defaultdict(list)
+    varying: set[SourceLocation] = set()  # lines that normalize more elements in another call
+    for index in graph.slice_ops:
+        stack = graph.analysis.user_stack(graph.stacks[index])
+        if graph.op_names[index] not in _NORMALIZING or not stack:
+            continue
+        if _is_constant(graph, index):
+            constant[stack[0]].append(index)
+        else:
+            varying.add(stack[0])
     for place, ops in constant.items():
         if place not in varying:
             yield _fact(graph, place, ops, _one)
-    yield from _repeated_noise(graph)
 
 
 # --- losses over all pairs ----------------------------------------------------------------------
@@ -297,6 +315,52 @@ def _compares_all_pairs(graph: CausalGraph, index: int) -> bool:
     if graph.phases[index] == "backward":  # of a hand-written formula
         return not added
     return not added and (result == () or _is_reduced(graph, index, prod(pairs)))
+
+
+def _is_stretched(graph: CausalGraph, index: int) -> bool:
+    """Return whether a loss function broadcasts one operand, of several elements, by itself."""
+    if graph.op_names[index] not in _WITH_TARGET or graph.phases[index] != "forward":
+        return False
+    shapes = _operands(graph, index)[:_OPERANDS]
+    by_itself = any(
+        view != NO_OP and graph.op_names[view] == "expand" and not graph.is_users(view)
+        for view in graph.views(index)
+    )
+    return by_itself and shapes[0] != shapes[-1] and min(map(prod, shapes)) >= _OPERANDS
+
+
+def _line_of_larger(graph: CausalGraph, index: int) -> SourceLocation | None:
+    """Return the line that computed what made the larger operand of a loss larger than the other.
+
+    It is None if the operand was not computed from values of the smaller shape, too.
+    """
+    shapes = _operands(graph, index)[:_OPERANDS]
+    at = graph.producers(index)[max(range(_OPERANDS), key=lambda each: prod(shapes[each]))]
+    grew = False
+    while at != NO_OP and graph.op_names[at] in _POINTWISE | _COMBINING | _COMPARING:
+        sizes = [prod(graph.analysis.tensors[each].shape) for each in graph.inputs[at]]
+        if len(sizes) > 1 and min(sizes) == max(sizes):
+            break
+        grew |= len(sizes) > 1 and min(sizes) > 1
+        at = graph.producers(at)[sizes.index(max(sizes))]
+    stack = graph.analysis.user_stack(graph.stacks[at]) if grew and at != NO_OP else ()
+    return stack[0] if stack else None
+
+
+def _broadcast(graph: CausalGraph, ops: list[int]) -> _Words:
+    first, second = (format_shape(each) for each in _operands(graph, ops[0])[:_OPERANDS])
+    return _Words(
+        slug="loss-broadcast",
+        mechanism="change",
+        effect=f"{graph.op_names[ops[0]]} broadcasts its operands of shapes {first} and {second}, "
+        f"{plural(len(ops), 'time')}",
+        situation="loss of all pairs",
+        before=f"A {graph.op_names[ops[0]]} compares tensors of different shapes. This line has "
+        "the dimension that one of them lacks:",
+        after="Each element of one is compared with several of the other. A value that is to be "
+        "summed over a dimension first was not.",
+        fix="# give both the same shape, where the larger one is computed",
+    )
 
 
 def _padded(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
@@ -388,6 +452,44 @@ def _repeated_noise(graph: CausalGraph) -> Iterator[Fact]:
             others=(used,) if used is not None and used != place else (),
             events=(graph.op_seqs[index],),
             fix="torch.randn_like(x)  # of the tensor that the noise is added to",
+        )
+
+
+# --- targets that are trained as well -------------------------------------------------------------
+
+
+def _trained_targets(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each line whose loss has a gradient for its target, too."""
+    groups: dict[SourceLocation, tuple[int, set[int]]] = {}
+    for index in graph.slice_ops:
+        edges = graph.next_nodes.get(graph.node_of_op[index], ())
+        if graph.op_names[index] not in _WITH_TARGET or len(edges) != _OPERANDS or NO_ID in edges:
+            continue
+        prediction, target = (graph.reached_leaves(each) for each in edges)
+        place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
+        if place is not None and prediction & target:
+            groups.setdefault(place, (index, set()))[1].update(prediction & target)
+    for place, (index, leaves) in groups.items():
+        share = graph.share(leaves)
+        yield Fact(
+            slug="loss-target-trained",
+            mechanism="change",
+            culprit=place,
+            effect=f"the target of {graph.op_names[index]} has a gradient, too: "
+            f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) can bring "
+            "both together",
+            weight=weight("trained target", share),
+            explanation=[
+                "Both operands of this loss are computed from the same parameters, and both pass "
+                "gradients on:",
+                place,
+                "The target follows the prediction, which makes the loss small without any "
+                "agreement with data.",
+            ],
+            parameters=tuple(sorted(leaves)),
+            share=share,
+            events=(graph.op_seqs[index],),
+            fix="# target.detach(), if only the prediction is to be trained",
         )
 
 

@@ -51,8 +51,9 @@ OWN_SLUGS: Final = (
     "accumulation-divisor", "accumulation-uneven", "clip-other-parameters", "gradient-all-zero",
     "gradient-changed", "gradient-cut", "gradient-scaled-twice", "gradient-zero",
     "gradients-mixed", "incoming-gradient-ignored", "loss-broadcast", "loss-of-probabilities",
-    "loss-scale-remains", "noise-broadcast", "precision-lost", "result-constant",
-    "result-discarded", "tensor-not-registered", "tensors-kept", "written-in-place",
+    "loss-scale-remains", "loss-target-trained", "noise-broadcast", "precision-lost",
+    "result-constant", "result-discarded", "tensor-not-registered", "tensors-kept",
+    "written-in-place",
 )  # fmt: skip
 """The kinds that no rule finds."""
 

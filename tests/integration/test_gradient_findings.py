@@ -753,3 +753,50 @@ def test_a_detached_value_that_is_printed_is_detached_at_its_line():
     (first, *_) = trace.diagnose()
     assert first.slug in {"gradient-missing", "gradient-cut"}
     assert first.culprit.text.endswith("# <-- named")
+
+
+class Sums:
+    """Divide by the sum of weights, which another method has read."""
+
+    def read(self, weights):
+        total = weights.sum()
+        self.total = total.item()  # <-- named
+
+    def mean(self, values):
+        return values.sum() / self.total
+
+
+def divided_by_a_number_of_another_method(net):
+    weights, sums = net(torch.rand(4, 3)).exp(), Sums()
+    sums.read(weights)
+    return sums.mean(weights * torch.rand(4, 3))
+
+
+def number_that_is_written(net):
+    weights = net(torch.rand(4, 3)).exp()
+    weights.sum().item()
+    return (weights * torch.rand(4, 3)).sum() / 1.375
+
+
+def number_of_another_line(net):
+    """Read two numbers, of which one has no graph."""
+    weights, scale = net(torch.rand(4, 3)).exp(), torch.rand(1).item()
+    weights.sum().item()
+    return (weights * scale).sum()
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "count"),
+    [
+        (divided_by_a_number_of_another_method, 1), (number_that_is_written, 0),
+        (number_of_another_line, 0),
+    ],
+)  # fmt: skip
+def test_a_number_that_only_one_line_can_have_read_cuts_the_gradient(loss_of, count):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 3)
+    with autogradviz.record(net) as trace:
+        loss_of(net).backward()
+    found = [each for each in trace.diagnose() if each.slug == "gradient-cut"]
+    assert len(found) == count
+    assert all(each.culprit.text.endswith("# <-- named") for each in found)

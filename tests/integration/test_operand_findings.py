@@ -91,6 +91,23 @@ def weights_of_each_sample(model):
     (-model(torch.rand(8, 3)).sigmoid().log() * advantages).mean().backward()
 
 
+def loss_that_broadcasts(model):
+    x = torch.rand(8, 3)
+    functional.mse_loss(model(x), x.exp()).backward()
+
+
+def sum_that_is_missing(model):
+    x = torch.rand(8, 3)
+    entropy = x.log() * x
+    target = torch.rand(8, 1) - 0.2 * entropy
+    functional.mse_loss(model(x), target).backward()
+
+
+def loss_of_expanded(model):
+    x = torch.rand(8, 3)
+    functional.mse_loss(model(x).expand(8, 3), x).backward()
+
+
 def products_of_all_pairs(model):
     x = model(torch.rand(8, 3)).squeeze(-1)
     (x[:, None] * x).mean().backward()
@@ -137,6 +154,16 @@ def test_weights_of_other_samples(engine):
     assert [slug for slug, _ in found(weights_of_all_samples, engine)] == ["loss-broadcast"]
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_loss_function_that_broadcasts(engine):
+    assert [slug for slug, _ in found(loss_that_broadcasts, engine)] == ["loss-broadcast"]
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_the_line_that_has_a_dimension_too_many_is_named(engine):
+    assert found(sum_that_is_missing, engine) == [("loss-broadcast", "entropy = x.log() * x")]
+
+
 @pytest.mark.parametrize("step", [noise_of_one_sample, noise_like_one_sample])
 def test_noise_that_all_samples_share(step, engine):
     [(slug, line)] = found(step, engine)
@@ -146,11 +173,36 @@ def test_noise_that_all_samples_share(step, engine):
 
 @pytest.mark.parametrize(
     "step",
-    [weights_of_each_sample, products_of_all_pairs, noise_of_each_sample, one_factor,
-     random_scales, paths_are_dropped],
+    [weights_of_each_sample, loss_of_expanded, products_of_all_pairs, noise_of_each_sample,
+     one_factor, random_scales, paths_are_dropped],
 )  # fmt: skip
 def test_weights_and_noise_of_each_sample_are_not_reported(step, engine):
     assert not {"loss-broadcast", "noise-broadcast"} & dict(found(step, engine)).keys()
+
+
+def target_of_the_same_model(model):
+    now, later = model(torch.rand(8, 3)), model(torch.rand(8, 3))
+    functional.smooth_l1_loss(now, 0.9 * later).backward()
+
+
+def detached_target(model):
+    now, later = model(torch.rand(8, 3)), model(torch.rand(8, 3))
+    functional.smooth_l1_loss(now, 0.9 * later.detach()).backward()
+
+
+def target_of_another_model(model):
+    functional.mse_loss(model(torch.rand(8, 3)), torch.nn.Linear(2, 1)(torch.rand(8, 2))).backward()
+
+
+def test_a_target_that_is_trained_as_well(engine):
+    [(slug, line)] = found(target_of_the_same_model, engine)
+    assert slug == "loss-target-trained"
+    assert "smooth_l1_loss" in line
+
+
+@pytest.mark.parametrize("step", [detached_target, target_of_another_model])
+def test_a_target_of_its_own_is_not_reported(step, engine):
+    assert "loss-target-trained" not in dict(found(step, engine))
 
 
 class Normalizing(torch.autograd.Function):

@@ -488,7 +488,6 @@ def each_by_itself(first, second):
     [
         (both_clipped_before_each_step,
          "the norm includes 4 gradients that the step after it does not use"),
-        (head_is_left_out, "2 gradients of the same step are not clipped"),
         (weight_is_passed_twice, "the gradients of 1 parameter are twice in the norm"),
     ],
 )  # fmt: skip
@@ -498,6 +497,14 @@ def test_gradients_that_are_clipped_with_others_are_found(train, title):
     assert line.endswith("# <-- named")
 
 
-@pytest.mark.parametrize("train", [in_turn, both_step, each_by_itself])
+def test_gradients_that_are_left_out_are_an_entry_of_the_audit():
+    first, second = nn.Linear(3, 3), nn.Linear(3, 1)
+    with autogradviz.record() as trace:
+        head_is_left_out(first, second)
+    [entry] = trace.audit().of("order")
+    assert entry.effect.startswith("2 gradients of the same step are not clipped")
+
+
+@pytest.mark.parametrize("train", [in_turn, both_step, each_by_itself, head_is_left_out])
 def test_gradients_that_are_clipped_for_their_step_have_no_finding(train):
     assert two_nets(train) == []

@@ -9,10 +9,12 @@ and made none. No list of functions is needed: an op is a cut because of what it
 from __future__ import annotations
 
 import ast
+import struct
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import frexp
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from autogradviz.events import ModeChanged
 
 _OPERANDS: Final = 2  # of a difference
+_WRITTEN_BITS: Final = 14  # of the significand of a number that is written in a program
+_LARGEST: Final = 3e38  # of float32
 _LOOK_BACK: Final = 4000  # ops before a number is used, among which its source is searched
 _SCALING: Final = "_amp_"  # how the names of the ops of loss scalers begin
 _CONVERTING: Final = "Module._apply"  # the function that converts and moves a module's parameters
@@ -102,6 +106,7 @@ class CutSearch:
             self._follow_roots(started)
         self._leaves_of_functions()
         self._numbers_in_statements()
+        self._numbers_of_tensors()
         return list(self._lines.values())
 
     def of_loss(self, started: BackwardStarted) -> list[Cut]:
@@ -515,6 +520,38 @@ class CutSearch:
                 if (same and in_statement) or (not same and names & read[where]):
                     self._add("numbers", index, at, place)
                     break
+
+    def _numbers_of_tensors(self) -> None:
+        """Follow numbers with the digits of a float32 to the only line that reads any in a step."""
+        graph, analysis = self._graph, self._evidence.analysis
+        reads = [
+            index
+            for index, name in enumerate(graph.op_names)
+            if name == "_local_scalar_dense" and graph.phases[index] == "forward"
+        ]
+        ends = analysis.steps.ends
+        for index in graph.slice_ops if reads else ():
+            numbers = analysis.numbers_of(graph.op_seqs[index])
+            if not any(_is_of_tensor(each) for each in numbers.values()):
+                continue
+            step = bisect_left(ends, graph.op_seqs[index])
+            begun = ends[step - 1] if step else -1
+            before = [each for each in reads[: bisect_left(reads, index)]
+                      if graph.op_seqs[each] > begun]  # fmt: skip
+            places = {analysis.location(graph.stacks[each]) for each in before}
+            if len(places) == 1 and graph.has_graph(before[-1], 0):
+                self._integers = False
+                self._add("numbers", before[-1], index, places.pop())
+
+
+def _is_of_tensor(number: float) -> bool:
+    """Return whether a number is one of float32 with more digits than a person writes."""
+    if (
+        not -_LARGEST < number < _LARGEST
+        or struct.unpack("f", struct.pack("f", number))[0] != number
+    ):
+        return False
+    return (frexp(number)[0] * 2**_WRITTEN_BITS) % 1 != 0
 
 
 def _method(place: SourceLocation) -> str:
