@@ -223,6 +223,12 @@ def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
     assert "it fits" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="1"):
         main(["plan", "train.py:step", "--budget", "10 GB"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="1"):
+        main(["plan", "train.py:step", "--budget", "100 GB", "--measured-peak", "105 GB"])
+    assert "the step needs 105 GB of 100 GB" in capsys.readouterr().out
+    assert main(["plan", "train.py:step", "--measured-peak", "105 GB"]) == 2
+    assert "--budget, which is missing" in capsys.readouterr().err
 
 
 def test_memory_needs_the_option():
