@@ -372,7 +372,7 @@ class Trace:
 
         Needs ``record(memory=True)`` or ``plan``. Each live storage counts once, with all of its
         bytes; what an operator allocates and frees inside of itself is not seen. Gradients that
-        PyTorch adds in place are counted so, although it does not while this is recorded.
+        PyTorch adds in place are counted so, although it does not under the Python engine.
 
         Args:
             device: count the storages of this device only, "cuda:0".

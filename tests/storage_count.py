@@ -42,7 +42,7 @@ class StorageCount(TorchDispatchMode):
                     self.storages[id(storage)] = weakref.ref(storage), storage.nbytes()
 
 
-def live_bytes(step):
+def live_bytes(step, engine="auto"):
     """Return the live bytes after each operator of a step: recorded, and counted.
 
     Storages that no operator takes or returns are left out of the recorded ones: numbers which
@@ -54,7 +54,7 @@ def live_bytes(step):
         before = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
         count.see(before)
         del before
-    with autogradviz.record(memory=True) as trace, count:
+    with autogradviz.record(memory=True, engine=engine) as trace, count:
         kept = step()
     del kept
     ops = trace.analysis.ops
@@ -69,7 +69,12 @@ def live_bytes(step):
     seqs = sorted(changes)
     totals = [0, *accumulate(changes[seq] for seq in seqs)]
     ours = [(op.overload, totals[bisect_right(seqs, op.seq)]) for op in ops]
-    return ours, count.totals
+    return without_ranges(ours), without_ranges(count.totals)
+
+
+def without_ranges(totals):
+    """Return the totals of operators that compute: the native engine records no ranges."""
+    return [each for each in totals if not each[0].startswith("profiler.")]
 
 
 class AllocatorCount(TorchDispatchMode):
@@ -89,7 +94,7 @@ class AllocatorCount(TorchDispatchMode):
         return torch.accelerator.memory_stats(self.device)["requested_bytes.all.current"]
 
 
-def device_bytes(step, device):
+def device_bytes(step, device, engine="auto"):
     """Return the live bytes of a device after each operator of a step: recorded, and allocated.
 
     Tensors that the step creates are on the default device.
@@ -97,7 +102,7 @@ def device_bytes(step, device):
     gc.collect()
     count = AllocatorCount(device)
     assert not count.allocated()  # else the recording has it too
-    with autogradviz.record(memory=True) as trace, count:
+    with autogradviz.record(memory=True, engine=engine) as trace, count:
         kept = step()
     del kept
     memory = measure_memory(trace.analysis, device=device, as_plain=False)
@@ -108,4 +113,4 @@ def device_bytes(step, device):
         (op.overload, memory.at(op.seq).total + 4 * bisect_left(copies, op.seq))
         for op in trace.analysis.ops
     ]
-    return ours, count.totals
+    return without_ranges(ours), without_ranges(count.totals)

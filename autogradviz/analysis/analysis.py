@@ -114,6 +114,14 @@ class Analysis:
     def __init__(self, log: Log) -> None:
         self.log = log
 
+    @cached_property
+    def engine(self) -> str:
+        """The engine that recorded: "native", or "python: " and the reason; "" if unknown."""
+        started = self.log.of(RecordingStarted)
+        options = [each for event in started[:1] for each in event.options]
+        named = [each for each in options if each.partition(": ")[0] in {"native", "python"}]
+        return named[-1] if named else ""
+
     def location(self, stack_id: int | None) -> SourceLocation | None:
         """Return a stack's innermost line of user code, or its innermost line without one."""
         return self._stacks.location(stack_id)

@@ -21,7 +21,8 @@ NOTE [ Sums out of place ]
 Under a dispatch mode, PyTorch's engine adds two gradients out of place; else it adds in place if
 nothing else refers to the memory of the first one. If that dies as soon as the operator has
 returned, nothing did, unless it is a view, which keeps its base. So the sum takes its place here,
-if the plain program is asked about.
+if the plain program is asked about. Of a recording of the native engine, which sees the sums in
+place, nothing is changed.
 
 The same is true of nodes that fill a tensor of zeros with the gradient of what was picked from a
 larger tensor: that of ``index_select`` calls ``index_add`` under a mode, else ``index_add_``.
@@ -34,7 +35,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import (
@@ -273,7 +274,14 @@ class _Lives:
             StorageResized, "seq", "storage_id", "storage_nbytes"
         ):
             self._resized[storage_id].append((seq, nbytes))
-        self._taken_over = dict(sums_in_place(analysis)) if as_plain else {}
+        in_mode = as_plain and analysis.engine != "native"
+        self._taken_over: dict[int, int] = {}
+        for taken in sums_in_place(analysis) if in_mode else ():
+            self._taken_over[taken.storage_id] = taken.seq
+            if taken.storage_id in self._lasting:  # it is one storage with the operand
+                self._lasting.setdefault(taken.operand_id, self._lasting[taken.storage_id])
+            if taken.storage_id in self._owners:
+                self._owners.setdefault(taken.operand_id, self._owners[taken.storage_id])
 
     def __iter__(self) -> Iterator[_Life]:
         analysis = self._analysis
@@ -408,8 +416,16 @@ class _Lives:
                 yield done.tensor_id, storage_id
 
 
-def sums_in_place(analysis: Analysis) -> Iterator[tuple[int, int]]:
-    """Yield storages of sums that take the place of their first operand, and when it dies.
+class TakenStorage(NamedTuple):
+    """The storage of a sum, which takes that of its first operand; when that dies."""
+
+    storage_id: int
+    operand_id: int
+    seq: int
+
+
+def sums_in_place(analysis: Analysis) -> Iterator[TakenStorage]:
+    """Yield the storages of sums that take the place of an operand, the last one first.
 
     See NOTE [ Sums out of place ].
     """
@@ -440,7 +456,7 @@ def sums_in_place(analysis: Analysis) -> Iterator[tuple[int, int]]:
         is_last = end is not None and op.seq < end and (then is None or end < then.seq)
         if result is not None and end is not None and is_last:
             received.add(first)
-            yield result, end
+            yield TakenStorage(result, first, end)
 
 
 def _fills_zeros(analysis: Analysis, op: Op) -> bool:

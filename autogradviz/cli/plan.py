@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.analysis.formatting import read_bytes
 from autogradviz.cli.command import NEGATIVE, Command
 from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
+from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +27,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=_budget,
         help=f"print what to checkpoint to fit into '24 GB'; exit code {NEGATIVE} if it does not",
     )  # fmt: skip
+    parser.add_argument(
+        "--measured-peak", metavar="BYTES",
+        type=_budget,
+        help="the peak of the step on the device, as its allocator reports it: '21.4 GB'; what it "
+        "has more than the plan, which knows tensors only, is added to all peaks (with --budget)",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the trace, .agv")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report of the step")
 
@@ -40,6 +47,9 @@ def _budget(text: str) -> int:
 def _plan(options: argparse.Namespace) -> None:
     from autogradviz.planning.plan_step import plan
 
+    if options.measured_peak is not None and options.budget is None:
+        message = "--measured-peak is added to the predictions of --budget, which is missing"
+        raise AutogradvizError(message)
     script, name = split_step(options.step)
 
     def step() -> tuple[Any, ...]:
@@ -49,7 +59,9 @@ def _plan(options: argparse.Namespace) -> None:
 
     trace = plan(step, numbers=options.numbers)
     sys.stdout.write(f"{trace}\n\n{trace.memory_by_kind()}\n")
-    fit = None if options.budget is None else trace.fit(options.budget)
+    fit = None
+    if options.budget is not None:
+        fit = trace.fit(options.budget, measured_peak=options.measured_peak)
     if fit is not None:
         sys.stdout.write(f"\n{fit}\n")
     if options.output is not None:

@@ -23,7 +23,6 @@ def choose_engine(
     stops: bool = False,
     verifies: bool = False,
     annotates: bool = False,
-    frees: bool = False,
 ) -> Engine:
     """Return the engine that is to observe PyTorch.
 
@@ -34,7 +33,6 @@ def choose_engine(
         stops: some events are to open the debugger.
         verifies: gradients are verified.
         annotates: addresses of saved tensors are recorded.
-        frees: storages that are freed are recorded.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
@@ -42,7 +40,6 @@ def choose_engine(
     if name == "python":
         return PythonEngine("it was chosen")
     refused = (
-        (frees, "the native engine does not record what is freed (memory)"),
         (annotates, "the native engine does not read addresses (annotate_memory)"),
         (verifies, "the native engine does not verify gradients (verify)"),
         (stops, "the native engine cannot open a debugger (break_on)"),

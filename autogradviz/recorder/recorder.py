@@ -74,7 +74,6 @@ class Recorder:
             stops=bool(options.break_on),
             verifies=bool(options.verify),
             annotates=options.annotate_memory,
-            frees=options.memory,
         )
         self.session = Session(
             engine,

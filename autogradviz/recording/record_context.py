@@ -39,8 +39,8 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             Reads every output twice on its device and waits for it at each op.
         memory: record when storages are freed, and what holds the live ones, for
             ``trace.memory_by_kind()``: all memory of the step, not only what is saved for backward.
-            Looks through all objects of the process after each backward. Needs the Python engine,
-            and not ``keep_steps``.
+            Looks through all objects of the process when it begins and ends, and through those
+            that hold memory if a backward finds more of it than before. Not with ``keep_steps``.
         annotate_memory: record the addresses of saved tensors, parameters and gradients, for
             ``trace.annotate_memory_snapshot`` and ``trace.reconcile_memory_snapshot``. Since
             PyTorch 2.14, saved tensors on CUDA are also annotated with module, line and slot at

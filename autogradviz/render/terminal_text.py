@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.diagnose.finding import finding_lines
 from autogradviz.diagnose.text_formatting import CONTROLS
-from autogradviz.events import RecordingStarted
 from autogradviz.support.import_rich import Console, Group, Segment, Table, Text
 from autogradviz.support.process import write_stderr
 
@@ -100,14 +99,8 @@ def ops_text(analysis: Analysis) -> str:
 
 def engine_text(analysis: Analysis) -> str:
     """Return the engine that recorded, and why it was the Python one; "" if it is unknown."""
-    started = analysis.log.of(RecordingStarted)
-    for option in started[0].options if started else ():
-        engine, _, reason = option.partition(": ")
-        if engine == "native":
-            return "native"
-        if engine == "python":
-            return f"Python ({reason})"
-    return ""
+    engine, _, reason = analysis.engine.partition(": ")
+    return f"Python ({reason})" if engine == "python" else engine
 
 
 def saved_rows(analysis: Analysis) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,10 @@ WORK = (
     "inplace_on_saved_output_raises",
 )  # fmt: skip
 CONTENTS = {"fingerprints", "norms"}
-OPTIONS = ({}, {}, {"fingerprints": True}, {"ops": False}, {"keep_steps": 1}, {"norms": True})
+OPTIONS = (
+    {}, {}, {"fingerprints": True}, {"ops": False}, {"keep_steps": 1}, {"norms": True},
+    {"memory": True},
+)  # fmt: skip
 # The native engine reads no contents of other devices.
 NATIVE_OPTIONS = tuple(
     each for each in OPTIONS if chosen_device.ON_HOST or each.keys().isdisjoint(CONTENTS)

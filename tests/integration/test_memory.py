@@ -100,6 +100,7 @@ def test_recorded_step_has_the_same_peak_memory(options, checkpointed):
     assert before.total <= watched.total <= before.total * 1.08
 
 
+@pytest.mark.python_engine(reason="a table of the Python engine")
 def test_freed_storage_is_forgotten_immediately():
     recorder = Recorder(RecordingOptions())
     recorder.start(None, 0)
@@ -114,6 +115,7 @@ def test_freed_storage_is_forgotten_immediately():
     assert len(living) <= 3
 
 
+@pytest.mark.python_engine(reason="a table of the Python engine")
 def test_table_of_freed_storages_is_bounded():
     recorder = Recorder(RecordingOptions())
     recorder.start(None, 0)

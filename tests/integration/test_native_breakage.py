@@ -37,7 +37,8 @@ def work():
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         torch.ones(2, requires_grad=True).exp()
 
-options = {"none": None, "ops": {}, "steps": {"keep_steps": 2}}[sys.argv[1]]
+choices = {"none": None, "ops": {}, "steps": {"keep_steps": 2}, "memory": {"memory": True}}
+options = choices[sys.argv[1]]
 if options is not None:
     recording = autogradviz.record(engine="native", **options)
     recording.__enter__()
@@ -56,7 +57,7 @@ import torch
 import autogradviz
 
 kept = []
-for options in ({}, {"keep_steps": 1}):
+for options in ({}, {"keep_steps": 1}, {"memory": True}):
     x = torch.ones(2, requires_grad=True)
     with autogradviz.record(engine="native", **options):
         kept.append((x * x).exp().sum())
@@ -129,7 +130,7 @@ def in_process(native):
 
 
 @pytest.mark.one_in(2, reason="starts several interpreters")
-@pytest.mark.parametrize("options", ["ops", "steps"])
+@pytest.mark.parametrize("options", ["ops", "steps", "memory"])
 def test_interpreter_ends_while_a_daemon_thread_is_in_an_operator(in_process, options):
     plain = in_process(EXIT_WHILE_COMPUTING, "none")
     assert plain == (3, "[2.0, 2.0]\n", "")
@@ -138,7 +139,7 @@ def test_interpreter_ends_while_a_daemon_thread_is_in_an_operator(in_process, op
 
 @pytest.mark.slow(reason="starts several interpreters")
 def test_interpreter_ends_with_an_open_recording_and_a_graph(in_process):
-    assert in_process(EXIT_WITH_A_GRAPH) == (0, "None 2\n", "")
+    assert in_process(EXIT_WITH_A_GRAPH) == (0, "None 3\n", "")
 
 
 def test_child_runs_backward_although_a_thread_held_the_lock_of_callbacks(in_process):

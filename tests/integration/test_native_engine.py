@@ -60,6 +60,12 @@ def test_native_recording_changes_no_result(native, name):
     check_unchanged(name, {"native": {"engine": "native"}})
 
 
+@pytest.mark.one_in(30, reason="looks through all objects for each program", in_ci=8)
+@pytest.mark.parametrize("name", sorted(programs.PROGRAMS))
+def test_native_recording_of_memory_changes_no_result(native, name):
+    check_unchanged(name, {"memory": {"engine": "native", "memory": True}})
+
+
 def ops_of(trace):
     """Return the ops, without the ``detach`` calls that only a dispatch mode sees."""
     found = [

@@ -13,7 +13,7 @@ from pathlib import Path
 import planned_steps
 import pytest
 import torch
-from allocated_peak import allocated_peak
+from allocated_peak import allocated_peak, allocated_peaks
 from storage_count import live_bytes
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -83,11 +83,32 @@ def test_plan_and_fit_say_that_convolutions_allocate_buffers_that_are_not_known(
     assert ("convolutions allocate buffers" in str(plan.fit(1))) == (name == "cnn")
 
 
+@pytest.mark.usefixtures("native")
 @pytest.mark.one_in(6, reason="records each step under a second mode", in_ci=1)
+@pytest.mark.parametrize("engine", ["python", "native"])
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
-def test_live_bytes_after_each_operator_are_those_of_weak_references(step):
-    ours, counted = live_bytes(step)
+def test_live_bytes_after_each_operator_are_those_of_weak_references(step, engine):
+    ours, counted = live_bytes(step, engine)
+    assert len(ours) > 30
     assert ours == counted
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.one_in(6, reason="records and profiles each step", in_ci=1)
+@pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
+def test_both_engines_record_the_peak_of_the_allocator_with_its_kinds(step):
+    step()  # what is allocated once in a process
+    peaks = []
+    for engine in ("python", "native"):
+        gc.collect()
+        with autogradviz.record(memory=True, engine=engine) as trace:
+            kept = step()
+        del kept
+        peaks.append(trace.memory_by_kind().peak)
+    python, native = peaks
+    assert python.nbytes == native.nbytes
+    numbers = 16  # those of Python that become tensors inside of an operator
+    assert native.total == pytest.approx(allocated_peaks(step).tensors, abs=numbers)
 
 
 @pytest.mark.usefixtures("native")
@@ -98,7 +119,7 @@ def test_sums_that_take_the_place_of_an_operand_are_those_that_the_native_engine
         step()
     with autogradviz.record(memory=True) as trace:
         step()
-    taken = {storage_id for storage_id, _ in sums_in_place(trace.analysis)}
+    taken = {taken.storage_id for taken in sums_in_place(trace.analysis)}
     sums = list(zip(sums_of(real), sums_of(trace), strict=True))
     assert [op.name == "add_" for op, _ in sums] == [
         op.name == "add_" or op.outputs[0].storage_id in taken for _, op in sums
@@ -204,6 +225,12 @@ def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
     assert "it fits" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="1"):
         main(["plan", "train.py:step", "--budget", "10 GB"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="1"):
+        main(["plan", "train.py:step", "--budget", "100 GB", "--measured-peak", "105 GB"])
+    assert "the step needs 105 GB of 100 GB" in capsys.readouterr().out
+    assert main(["plan", "train.py:step", "--measured-peak", "105 GB"]) == 2
+    assert "--budget, which is missing" in capsys.readouterr().err
 
 
 def test_memory_needs_the_option():

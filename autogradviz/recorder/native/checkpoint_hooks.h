@@ -308,7 +308,7 @@ PyType_Slot hook_slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec hook_spec = {"autogradviz_native.TracingHook", sizeof(HookObject), 0,
+PyType_Spec hook_spec = {"autogradviz.recorder.native.TracingHook", sizeof(HookObject), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
                              Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
                          hook_slots};

@@ -278,6 +278,8 @@ bool read_fields(Kind kind, Fields& each) {
           each.boolean();
     case Kind::stream_used:
       return each.device() && each.number() && each.optional() && each.optional() && each.optional();
+    case Kind::storages_freed:
+      return each.tuple();
     case Kind::grad_accumulated:
     case Kind::not_finite_seen:
       return each.number() && each.number() && each.number();
@@ -523,7 +525,7 @@ PyType_Slot batch_slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec batch_spec = {"autogradviz_native.Batch", sizeof(BatchObject), 0,
+PyType_Spec batch_spec = {"autogradviz.recorder.native.Batch", sizeof(BatchObject), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, batch_slots};
 
 }  // namespace

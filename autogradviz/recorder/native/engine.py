@@ -122,6 +122,8 @@ class NativeEngine(Engine):
     drop_runs: Any = MethodOf("recording")
     live_tensor_ids: Any = MethodOf("recording")
     live_storages: Any = MethodOf("recording")
+    live_nbytes: Any = MethodOf("recording")
+    emit_freed: Any = MethodOf("recording")
     failed_op: Any = MethodOf("recording")
     held_saves: Any = MethodOf("recording")
     prune_arguments: Any = MethodOf("recording")
@@ -155,7 +157,7 @@ class NativeEngine(Engine):
         """Start the recording; this thread becomes number 0."""
         self.recording.open(
             session.with_ops, session.with_stacks, session.with_fingerprints, session.with_norms,
-            outermost, _clone_code(), _SUBCLASS_CODES, FakeTensor,
+            session.with_memory, outermost, _clone_code(), _SUBCLASS_CODES, FakeTensor,
         )  # fmt: skip
         for state in self.threads:
             state.number = self._attach(state)

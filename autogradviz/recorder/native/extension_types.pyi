@@ -56,7 +56,7 @@ class Recording(Protocol):
 
     # life_cycle_methods.h
     def open(
-        self, ops: bool, stacks: bool, fingerprints: bool, norms: bool,
+        self, ops: bool, stacks: bool, fingerprints: bool, norms: bool, memory: bool,
         outermost: int, clone_code: CodeType | None, subclass_codes: tuple[CodeType, ...],
         fake_class: type,
     ) -> None:  # fmt: skip
@@ -165,6 +165,12 @@ class Recording(Protocol):
 
     def live_storages(self) -> list[int]:
         """Return one tensor of each storage that is alive."""
+
+    def live_nbytes(self) -> dict[int, int]:
+        """Return the bytes of live storages by id; empty unless memory is recorded."""
+
+    def emit_freed(self) -> None:
+        """Record the storages that were freed since the last operator."""
 
     def failed_op(self) -> tuple[int, list[int]] | None:
         """Return the operator that raised last, if its thread has called none since.

@@ -66,12 +66,13 @@ PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-// open(with_ops, with_stacks, with_fingerprints, with_norms, outermost, clone_code, subclass_codes, fake_class)
+// open(with_ops, with_stacks, with_fingerprints, with_norms, with_memory, outermost, clone_code, subclass_codes,
+//      fake_class)
 PyObject* open(PyObject* self, PyObject* arguments) {
-  int with_ops, with_stacks, with_fingerprints, with_norms;
+  int with_ops, with_stacks, with_fingerprints, with_norms, with_memory;
   PyObject *outermost, *clone_code, *subclass_codes, *fake;
-  if (!PyArg_ParseTuple(arguments, "ppppOOO!O!", &with_ops, &with_stacks, &with_fingerprints, &with_norms, &outermost,
-                        &clone_code, &PyTuple_Type, &subclass_codes, &PyType_Type, &fake))
+  if (!PyArg_ParseTuple(arguments, "pppppOOO!O!", &with_ops, &with_stacks, &with_fingerprints, &with_norms, &with_memory,
+                        &outermost, &clone_code, &PyTuple_Type, &subclass_codes, &PyType_Type, &fake))
     return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
@@ -79,6 +80,7 @@ PyObject* open(PyObject* self, PyObject* arguments) {
   recording->with_stacks = with_stacks != 0;
   recording->with_fingerprints = with_fingerprints != 0;
   recording->with_norms = with_norms != 0;
+  recording->with_memory = with_memory != 0;
   recording->outermost = PyLong_Check(outermost) ? PyLong_AsVoidPtr(outermost) : nullptr;
   recording->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(subclass_codes); ++i) {

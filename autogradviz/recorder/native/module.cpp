@@ -46,6 +46,8 @@ PyMethodDef methods[] = {
     {"bumped", bumped, METH_VARARGS, nullptr},
     {"live_tensor_ids", live_tensor_ids, METH_NOARGS, nullptr},
     {"live_storages", live_storages, METH_NOARGS, nullptr},
+    {"live_nbytes", live_nbytes, METH_NOARGS, nullptr},
+    {"emit_freed", emit_freed, METH_NOARGS, nullptr},
     {"failed_op", failed_op, METH_NOARGS, nullptr},
     {"prune", prune, METH_VARARGS, nullptr},
     {"prune_arguments", prune_arguments, METH_O, nullptr},
@@ -102,7 +104,7 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {"autogradviz_native.Recording", sizeof(RecordingObject), 0,
+PyType_Spec spec = {"autogradviz.recorder.native.Recording", sizeof(RecordingObject), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
 PyMethodDef functions[] = {

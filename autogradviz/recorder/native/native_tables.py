@@ -32,6 +32,7 @@ from autogradviz.events import (
     RecorderLimited,
     SlotSeen,
     StackSeen,
+    StoragesFreed,
     StreamUsed,
     StridesSeen,
     TensorReleased,
@@ -326,7 +327,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
     NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
     CollectiveCalled, DistributedTensorSeen, OutputNormRead, ArgumentsSeen, StridesSeen,
-    DeviceCopied, StreamUsed,
+    DeviceCopied, StreamUsed, StoragesFreed,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

@@ -848,6 +848,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
     int64_t stack = recording->with_stacks
         ? recording->intern_stack(places.data(), count, thread.number, ended_ns, new_codes)
         : NO_ID;
+    recording->put_freed_storages(thread.number, ended_ns);
     put_call(*recording, thread, context, results, contents, norms, ended_ns, stack, in_clone);
     if (!was_quiet) context.op->nested = context.nested;
   }

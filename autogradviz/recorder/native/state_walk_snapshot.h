@@ -731,7 +731,7 @@ PyType_Slot snapshot_slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec snapshot_spec = {"autogradviz_native.WalkSnapshot", sizeof(SnapshotObject), 0,
+PyType_Spec snapshot_spec = {"autogradviz.recorder.native.WalkSnapshot", sizeof(SnapshotObject), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, snapshot_slots};
 
 bool parse_pairs(PyObject* listed, std::vector<std::pair<size_t, size_t>>& found) {

@@ -135,6 +135,36 @@ PyObject* live_storages(PyObject* self, PyObject*) {
   return list_of(ids);
 }
 
+// live_nbytes() -> the bytes of each storage that is alive, by its id; empty unless memory is recorded
+PyObject* live_nbytes(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<std::pair<int64_t, int64_t>> alive;
+  if (recording->with_memory) {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    alive = recording->live_nbytes();
+  }
+  PyObject* found = PyDict_New();
+  for (auto [id, nbytes] : alive) {
+    PyObject* key = found == nullptr ? nullptr : PyLong_FromLongLong(id);
+    PyObject* value = key == nullptr ? nullptr : PyLong_FromLongLong(nbytes);
+    if (value == nullptr || PyDict_SetItem(found, key, value) < 0) Py_CLEAR(found);
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+  }
+  return found;
+}
+
+// emit_freed(): record the storages that were freed since the last operator, if memory is recorded.
+PyObject* emit_freed(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t thread = thread_context(*recording).number;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->put_freed_storages(thread, now_ns());
+  Py_RETURN_NONE;
+}
+
 // failed_op() -> the operator that raised last if its thread has called none since, and one tensor of
 // each storage that was alive then; or None
 PyObject* failed_op(PyObject* self, PyObject*) {
@@ -311,7 +341,9 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
     int64_t stack = recording->with_stacks
         ? recording->intern_stack(places.data(), count, thread.number, context.started_ns, new_codes)
         : NO_ID;
-    put_call(*recording, thread, context, {c10::IValue(output)}, contents, norms, now_ns(), stack, false);
+    int64_t ended_ns = now_ns();
+    recording->put_freed_storages(thread.number, ended_ns);
+    put_call(*recording, thread, context, {c10::IValue(output)}, contents, norms, ended_ns, stack, false);
   }
   keep_codes(new_codes);
   Py_RETURN_NONE;
