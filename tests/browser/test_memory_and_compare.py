@@ -42,7 +42,7 @@ def test_prediction_of_a_choice_is_that_of_python(open_page, traces):
     stage.show("memory")
     page = stage.page
     peak = format_bytes(trace.saved_bytes().at_peak)
-    assert sentence_of(page).startswith(f"{peak} of saved tensors at the peak")
+    assert sentence_of(page).startswith(f"{peak} of saved tensors held at the peak")
     open_rows(page)
     for label in ("checkpoint h.*.attn", "offload h.*.mlp"):
         page.get_by_role("button", name=label, exact=True).click()

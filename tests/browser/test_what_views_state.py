@@ -83,5 +83,5 @@ def test_predicted_times_are_shares_of_a_step(open_page):
     stage = Stage(open_page(), recordings.plain())
     stage.show("memory")
     panel = stage.page.locator(".agv-memory")
-    assert "times of 1 step are unreliable" in panel.text_content()
+    assert "times of one step: rough, or unknown" in panel.text_content()
     assert "about +" in panel.locator("tbody tr").first.text_content()
