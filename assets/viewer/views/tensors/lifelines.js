@@ -311,7 +311,7 @@ export class Lifelines {
       free = after;
     });
     if (lastWrite < 0 && broken && events.length) {
-      const refused = events.find(({ kind, ok, op }) => kind === "unpacked" && !ok && op);
+      const refused = events.find((each) => !each.ok && each.op && each.version === null);
       const text = refused ? `needed again, but ${refused.op}` : "recomputed differently";
       const style = { size: 9.5, weight: 600, color: palette.mutation };
       const long = widthOf(pen, text, style.size, style.weight);
