@@ -122,9 +122,9 @@ function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
     "Cost and benefit",
     "both runs are alike",
     propertyList([
-      ["recomputed", h("b", "agv-recompute", formatBytes(freed_nbytes))],
-      ["", "not held between forward and recomputation"],
-      ["time", h("b", "agv-recompute", formatDuration(recompute_ns))],
+      ["not kept", h("b", "agv-recompute", formatBytes(freed_nbytes))],
+      ["", "between forward and recomputation"],
+      ["recomputed in", h("b", "agv-recompute", formatDuration(recompute_ns))],
       ["", plural(recomputes, "recomputation")],
       ["per time", recompute_ns ? rate : "unknown"],
       ["kept", held_nbytes ? `${formatBytes(held_nbytes)} of arguments` : "no argument"],
@@ -202,7 +202,7 @@ export function allRegions(store) {
     ]);
     rows.unshift(h("tr", "agv-regions-total", ...total));
   }
-  const names = ["region", "recomputed", "time", "per time", "arguments kept", "runs"];
+  const names = ["region", "not kept", "recomputed in", "per time", "arguments kept", "runs"];
   const head = names.map((name, at) => h("th", at ? "agv-right" : "", name));
   return h(
     "section",
@@ -211,7 +211,11 @@ export function allRegions(store) {
       "div",
       "agv-view-head",
       h("h3", "", "All regions"),
-      h("span", "agv-muted", "recomputed bytes are a sum: regions run again one after another"),
+      h(
+        "span",
+        "agv-muted",
+        "bytes not kept are a sum: the regions are recomputed one after another",
+      ),
     ),
     h(
       "div",
