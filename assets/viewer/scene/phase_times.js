@@ -24,7 +24,7 @@ import { compileTimes, idleTimes } from "./time_axis.js";
 
 /** @typedef {{active: number, idle: number, phases: PhaseTime[]}} PhaseTimes */
 
-/** What the numbers are, in the order of the table. */
+/** Definitions of the numbers, in the order of the table. */
 export const PHASE_MEANINGS = /** @type {[word: string, meaning: string][]} */ ([
   ["forward", "from the first module call or recorded op to the last op, with Python between ops"],
   ["backward", "calls of backward, from beginning to end; recomputation is a part of it"],

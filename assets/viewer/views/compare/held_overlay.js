@@ -1,5 +1,5 @@
 // @ts-check
-/** What saved tensors of two executions hold, on one scale of bytes, with one turn. */
+/** The bytes that saved tensors of two executions hold, on one scale, with one turn. */
 
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { write } from "../../canvas/text.js";
@@ -14,7 +14,7 @@ const BOTTOM = 20;
 const COLORS = /** @type {const} */ (["text2", "saved"]);
 
 /**
- * Return what a side holds from its first save to the end of its backward. Events are equally far
+ * Return the bytes that a side holds from its first save to the end of its backward. Events are equally far
  * apart; the turn is in the middle, so that forward and backward of both sides lie on each other.
  *
  * @param {Side} side

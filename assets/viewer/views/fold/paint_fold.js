@@ -27,7 +27,7 @@ import { extentAt, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.j
  * @property {import("./ribbon_layer.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
-/** How to read the picture; the longest that fits. */
+/** Legends of the picture; the longest that fits is drawn. */
 const HINTS = [
   "a ribbon is a saved tensor: above when it is saved, in the middle its bytes, below when backward reads it",
   "above: when it is saved · middle: bytes · below: when backward reads it",

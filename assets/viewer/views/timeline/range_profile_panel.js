@@ -31,7 +31,7 @@ export class RangeProfilePanel {
     };
     /** @type {number | undefined} */
     this.step = undefined;
-    /** What answers where the time goes; the view shows it on top. */
+    /** The answer to where the time goes, which the view shows on top. */
     this.sentence = h("p", { class: "agv-sentence", attrs: { "aria-live": "polite" } });
     this.elements = [
       h(
