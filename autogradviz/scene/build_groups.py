@@ -189,7 +189,11 @@ def _number_namesakes(
                 of = f" ({at:,} of {len(first):,})" if len(first) > 1 else ""
                 numbered[child] = replace(plain[child], label=label + of)
             for child in again:
-                numbered[child] = replace(plain[child], label=f"{label} (recomputation)")
+                numbered[child] = replace(
+                    plain[child],
+                    label=f"{label} (recomputation)",
+                    type_name="the rest of its bytes, saved in backward",
+                )
     return numbered
 
 

@@ -534,7 +534,7 @@ def _sentence(
     first = (
         named[0].replace(TITLES[by_kind[0][0]], f"{TITLES[by_kind[0][0]]} keep") if named else ""
     )
-    place = f"kept for {label}" if label else "at the peak"
+    place = f"kept for {label}" if label else "held at the peak"
     text = f"{format_bytes(peak)} {place}: {', '.join([first, *named[1:MAX_KINDS_NAMED]])}."
     if not peak:
         text = "Nothing is held in place."
@@ -552,7 +552,7 @@ def _sentence(
     elif turn.backward is None:
         text += " No backward ran after it."
     if again:
-        text += f" {format_bytes(again)} computed again in backward, not kept."
+        text += f" {format_bytes(again)} recomputed in backward, a sum over the step."
     if turn.shared_nbytes:
         nbytes = sum(each.nbytes for each in turn.strands) + turn.shared_nbytes
         text += f" {format_bytes(turn.shared_nbytes)} more are kept for an earlier backward too:"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.saved_memory import CountedStorage
-    from autogradviz.analysis.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
+    from autogradviz.analysis.types import HistoryEntry, Hold, Node, Op, SavedTensor, TensorHistory
     from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import StorageEventKind, StorageState
@@ -140,6 +140,11 @@ class _StorageBuilder:
         self._tree = tree
         self._blamed = blamed
         self._stale = analysis.stale
+        self._packed_by = {
+            each.storage_id: each.node_id
+            for each in analysis.saved_memory.storages
+            if each.recomputed and len(each.savers) == 1
+        }
         self._sizes = {each.storage_id: each.nbytes for each in analysis.saved_memory.storages}
         self._folded = folded
         self._holds: dict[int, list[Hold]] = defaultdict(list)
@@ -221,9 +226,7 @@ class _StorageBuilder:
         if storage_id in self._variables:
             return self._variables[storage_id]
         made_by = display_op_name(creator.name) if creator else ""
-        node = self._analysis.graph.nodes.get(
-            -1 if first is None or first.node_id is None else first.node_id
-        )
+        node = None if first is None else self._node(first)
         if first is not None and first.is_argument:
             return "checkpoint argument"
         if first is not None and node is not None:
@@ -243,10 +246,19 @@ class _StorageBuilder:
             return self._analysis.graph.nodes[first.node_id].module
         return ""
 
+    def _node(self, saved: SavedTensor) -> Node | None:
+        """Return the node that saved a tensor; of a recomputation, that of the forward."""
+        node_id = saved.node_id
+        if node_id is None and saved.packed_by == "recompute":
+            node_id = self._packed_by.get(
+                -1 if saved.tensor.storage_id is None else saved.tensor.storage_id
+            )
+        return self._analysis.graph.nodes.get(-1 if node_id is None else node_id)
+
     def _slot(self, saved: SavedTensor) -> str:
         if saved.is_argument:
             return "checkpoint argument"
-        node = self._analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+        node = self._node(saved)
         owner = node.name if node else display_op_name(saved.op.name) if saved.op else ""
         return ".".join(part for part in (owner, saved.slot or "") if part)
 

@@ -41,7 +41,7 @@ class SavedTensorBadge:
     """One saved tensor, drawn on the right of its node.
 
     The badges of a node follow each other, ``BADGE_GAP`` apart. Badges of width 0 are not drawn
-    but counted: "+2" after the last one.
+    but counted: "+2 saved" after the last one.
     """
 
     node: int  # index into nodes

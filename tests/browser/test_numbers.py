@@ -46,10 +46,9 @@ def test_views_display_the_sums_of_the_python_api(open_page, name):
     assert peak in head
     assert f"{format_bytes(sizes.saved)} saved" in head
     stage.show("timeline")
-    assert peak in stage.page.locator(".agv-pane-timeline .agv-view-head").first.text_content()
     profile = properties(stage.page, ".agv-pane-timeline")
     assert profile["released"] == format_bytes(sizes.released)
-    assert profile["held"] == f"0 B → {format_bytes(sizes.held)}"
+    assert profile["saved tensors"] == f"0 B → {format_bytes(sizes.held)} held"
 
 
 @pytest.mark.parametrize("name", ["transformer", "checkpointed"])
@@ -89,7 +88,7 @@ def test_cut_tables_say_how_much_they_leave_out(open_page):
     stage.show("tensors")
     total = f"{scene.summary.storage_rows:,}"
     heads = stage.page.locator(".agv-pane-tensors .agv-view-head").all_text_contents()
-    assert [f"largest 20 of {total}" in head for head in heads[:2]] == [True, True]
+    assert f"largest 20 of {total}" in heads[0]
     assert f"{format_bytes(scene.summary.peak_nbytes)} held at peak" in heads[0]
     stage.show("timeline")
     head = stage.page.locator(".agv-pane-timeline .agv-view-head").first.text_content()

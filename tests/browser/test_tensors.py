@@ -97,6 +97,7 @@ def test_arrow_keys_select_the_next_lifeline(open_page):
 
 def test_table_is_sorted_by_any_column(open_page):
     stage = show_tensors(open_page(), recordings.plain())
+    stage.page.click(".agv-tensors .agv-choice >> text='table'")
     sizes = [nbytes(words) for words in cells(stage, 6)]
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) > 1
@@ -120,7 +121,9 @@ def test_equal_blocks_are_folded_into_one_row(open_page):
 
 def test_lifelines_have_the_order_of_the_table(open_page):
     stage = show_tensors(open_page(), recordings.plain())
+    stage.page.click(".agv-tensors .agv-choice >> text='table'")
     stage.page.click("button:text('saved for')")
+    stage.page.click(".agv-tensors .agv-choice >> text='lifelines'")
     stage.page.focus(".agv-lifelines-scroll")
     stage.page.keyboard.press("ArrowDown")
     assert stage.selected()["name"] == cells(stage, 0)[0]

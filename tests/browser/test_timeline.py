@@ -125,7 +125,7 @@ def test_timeline_sums_the_recording_and_a_selected_range(timeline, picture):
     for theme in ("light", "dark"):
         stage = timeline(scene, color_scheme=theme)
         phases = {row[1] for row in sum_rows(stage)}
-        assert phases == {"forward", "backward", "recompute", "accumulate"}
+        assert phases - {"outside"} == {"forward", "backward", "recompute", "accumulate"}
         counts = {row[0]: int(row[3]) for row in sum_rows(stage) if row[1] == "accumulate"}
         accumulated = [s for s in scene.spans if s.label == "AccumulateGrad"]
         assert sum(counts.values()) == len(accumulated) > 0
@@ -235,7 +235,7 @@ def test_time_after_a_truncated_end_is_hatched(open_page, picture):
     summary = replace(scene.summary, torn=True, notices=(notice,))
     torn = Stage(open_page(), replace(scene, summary=summary))
     assert "torn after event" in words(torn)
-    assert torn.page.text_content(".agv-notices") == notice
+    assert torn.page.text_content(".agv-notices").casefold() == f"{notice}.".casefold()
     box = torn.page.locator(".agv-scrubber-bar").bounding_box()
     strip = {**box, "x": box["x"] + box["width"] - 40, "width": 36}
     hatched, plain = (stage.page.screenshot(clip=strip) for stage in (torn, whole))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import recordings
 from viewer_page import Stage
@@ -86,5 +88,8 @@ def test_predicted_times_are_shares_of_a_step(open_page):
     stage = Stage(open_page(), recordings.plain())
     stage.show("memory")
     panel = stage.page.locator(".agv-memory")
-    assert "times of 1 step are unreliable" in panel.text_content()
-    assert "about +" in panel.locator("tbody tr").first.text_content()
+    assert "times of one step: rough, or unknown" in panel.text_content()
+    # A module that takes longer than the step ran what the process loaded.
+    rows = " ".join(panel.locator("tbody tr").all_text_contents())
+    assert re.search(r"about \+(\d\d?|100) %", rows)
+    assert not re.search(r"\+\d{4,} %", rows)

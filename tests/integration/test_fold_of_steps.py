@@ -129,7 +129,7 @@ def test_upper_edges_waists_and_lower_edges_cover_the_step():
     ribbons = scene.ribbons
     assert fold.peak_nbytes == trace.saved_bytes().at_peak
     assert fold.sentence == (
-        "2.0 kB at the peak: inputs and outputs of nonlinearities keep 1.5 kB, "
+        "2.0 kB held at the peak: inputs and outputs of nonlinearities keep 1.5 kB, "
         "inputs of linear operators 384 B."
     )
     for edge in ("top", "waist"):
@@ -155,7 +155,7 @@ def test_a_checkpoint_is_a_gap_that_backward_fills():
     (fold,) = scene.folds
     assert all(ribbon.saved_ns > fold.turn_ns for ribbon in again)
     assert sum(ribbon.nbytes for ribbon in again) == 1536
-    assert fold.sentence.endswith("1.5 kB computed again in backward, not kept.")
+    assert fold.sentence.endswith("1.5 kB recomputed in backward, a sum over the step.")
 
 
 def test_a_leak_has_no_end():

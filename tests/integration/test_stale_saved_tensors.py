@@ -62,3 +62,22 @@ def test_stale_saves_are_those_that_backward_rejects():
     z.sum().backward()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def test_use_that_a_freed_graph_refused_is_an_event_of_what_it_needed():
+    x = torch.rand(4, 4, requires_grad=True)
+    with autogradviz.record() as trace, pytest.raises(RuntimeError, match="second time"):
+        y = x.exp()
+        y.sum().backward()
+        y.sum().backward()
+    assert [each.state for each in trace._scene.storages] == ["released"]  # no error left it
+    with pytest.raises(RuntimeError, match="second time"), autogradviz.record() as trace:
+        y = x.exp()
+        y.sum().backward()
+        y.sum().backward()
+    [row] = trace._scene.storages
+    assert (row.name, row.state) == ("y", "broken")
+    *_, released, refused = trace._scene.storage_events
+    assert released.kind == "released"
+    assert (refused.kind, refused.ok, refused.op) == ("unpacked", False, "released before")
+    assert refused.time_ns >= released.time_ns

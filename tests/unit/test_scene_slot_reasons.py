@@ -132,8 +132,8 @@ def test_result_that_a_pack_hook_read_inside_its_op_has_the_name_of_the_op():
     x = torch.rand(4, 4, requires_grad=True)
     with autogradviz.record() as trace:
         checkpoint(region, x, use_reentrant=False).sum().backward()
-    names = {s.name for s in trace._scene.storages if "softmax.result" in s.slots}
-    assert names == {"softmax out"}
+    names = {s.name for s in trace._scene.storages if "SoftmaxBackward0.result" in s.slots}
+    assert names == {"softmax result"}
 
 
 class Residual(nn.Module):

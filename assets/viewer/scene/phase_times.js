@@ -24,12 +24,12 @@ import { compileTimes, idleTimes } from "./time_axis.js";
 
 /** @typedef {{active: number, idle: number, phases: PhaseTime[]}} PhaseTimes */
 
-/** The meaning of the numbers, in the order of the table. */
+/** Definitions of the numbers, in the order of the table. */
 export const PHASE_MEANINGS = /** @type {[word: string, meaning: string][]} */ ([
   ["forward", "from the first module call or recorded op to the last op, with Python between ops"],
   ["backward", "calls of backward, from beginning to end; recomputation is a part of it"],
   ["optimizer", "the ops of optimizer steps, with Python between ops"],
-  ["outside", "what runs before, between and after these: data, initialization"],
+  ["outside", "before, between and after these: data, initialization, changes by hand"],
   ["between ops", "Python, PyTorch's engine and other code while no op and no node runs"],
   ["idle", "longer intervals in which no op and no node ran; no other number contains them"],
 ]);
@@ -113,13 +113,15 @@ export function timeSentence({ active, phases }) {
     .sort((a, b) => b.total - a.total);
   if (!first) return `Nothing of a forward or backward ran in ${formatDuration(active)}.`;
   const name = first.name === "optimizer" ? "The optimizer" : capitalized(first.name);
-  let text = `${name} takes ${share(first.total)} of ${formatDuration(active)}`;
-  const recomputed = first.recomputed;
-  if (recomputed) text += `, ${formatDuration(recomputed)} of it to recompute checkpoints`;
-  if (others.length)
-    text += `; ${others.map((each) => `${each.name} ${share(each.total)}`).join(", ")}`;
-  const between = phases.reduce((sum, phase) => sum + betweenOps(phase), 0);
-  return between ? `${text}. Between ops: ${formatDuration(between)}.` : `${text}.`;
+  const again = (/** @type {PhaseTime} */ { recomputed }) =>
+    recomputed ? `, ${formatDuration(recomputed)} of it to recompute checkpoints` : "";
+  let text = `${name} takes ${share(first.total)} of ${formatDuration(active)}${again(first)}`;
+  const rest = others.map((each) => `${each.name} ${share(each.total)}${again(each)}`);
+  const outside = phases.find(({ name }) => name === "outside")?.total ?? 0;
+  if (outside > active / 200) rest.push(`outside of them ${share(outside)}`);
+  if (rest.length) text += `; ${rest.join(", ")}`;
+  const between = [first, ...others].reduce((sum, phase) => sum + betweenOps(phase), 0);
+  return between ? `${text}. Between their ops: ${formatDuration(between)}.` : `${text}.`;
 }
 
 /** @param {string} word */

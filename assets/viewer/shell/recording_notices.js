@@ -13,6 +13,6 @@ export function makeNotices(store) {
   return h(
     "div",
     { class: "agv-notices", attrs: { role: "status" } },
-    ...notices.map((text) => h("div", "", text)),
+    ...notices.map((text) => h("div", "", `${text.charAt(0).toUpperCase()}${text.slice(1)}.`)),
   );
 }

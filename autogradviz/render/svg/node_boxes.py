@@ -196,7 +196,8 @@ def draw_saved_tensors(
     hidden = sum(not badge.width for badge in badges)
     # The arrow of the write ends at a broken badge.
     if hidden and not any(badge.width and badge.state == "broken" for badge in badges):
-        parts.append(svg.text(x, middle + 4, f"+{hidden}", fill=theme.text2, size=BADGE_FONT_SIZE))
+        text = f"+{hidden} saved"
+        parts.append(svg.text(x, middle + 4, text, fill=theme.text2, size=BADGE_FONT_SIZE))
     return "".join(parts)
 
 

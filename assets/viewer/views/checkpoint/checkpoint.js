@@ -3,7 +3,7 @@
 
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_table_rows.js";
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
-import { formatPlace } from "../../scene/format.js";
+import { formatBytes, formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import {
   allRegions,
@@ -81,7 +81,9 @@ export class Checkpoint {
     const style = whole ? "agv-difference-more" : "agv-difference";
     const sentence = rows.length ? h("p", style, sentenceOfRegion(rows)) : null;
     const table = this.#diffTable(rows);
-    const parts = [banner, top, sentence, sources, this.#head(chosen, rows), table, all];
+    const details = [sentence, sources, this.#head(chosen, rows), table];
+    // Without a difference, what all regions cost is the news.
+    const parts = whole ? [top, this.#peak(), all, ...details] : [banner, ...details, all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
     this.description.replaceChildren(...describeRegion(chosen, banner !== null));
     const diffs = regionDiffs(this.store, chosen);
@@ -93,6 +95,17 @@ export class Checkpoint {
       const row = /** @type {HTMLElement | null} */ (this.list.querySelector(".agv-selected"));
       if (row) this.list.scrollTop = row.offsetTop - this.list.offsetTop - row.offsetHeight;
     });
+  }
+
+  /** @returns {HTMLElement} what the step holds, which the recomputed bytes do not add up to */
+  #peak() {
+    const { summary } = this.store.scene;
+    const held = formatBytes(summary.peak_nbytes + summary.older_nbytes);
+    return h(
+      "p",
+      "agv-difference-more",
+      `Held at the peak, with what is recomputed then: ${held}.`,
+    );
   }
 
   /**

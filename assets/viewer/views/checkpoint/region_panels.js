@@ -122,12 +122,12 @@ function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
     "Cost and benefit",
     "both runs are alike",
     propertyList([
-      ["bytes freed", h("b", "agv-saved", formatBytes(freed_nbytes))],
-      ["", "not held between forward and recomputation"],
-      ["time added", h("b", "agv-recompute", formatDuration(recompute_ns))],
+      ["not kept", h("b", "agv-recompute", formatBytes(freed_nbytes))],
+      ["", "between forward and recomputation"],
+      ["recomputed in", h("b", "agv-recompute", formatDuration(recompute_ns))],
       ["", plural(recomputes, "recomputation")],
-      ["freed per time", recompute_ns ? rate : "unknown"],
-      ["still held", held_nbytes ? `${formatBytes(held_nbytes)} of arguments` : "no argument"],
+      ["per time", recompute_ns ? rate : "unknown"],
+      ["kept", held_nbytes ? `${formatBytes(held_nbytes)} of arguments` : "no argument"],
     ]),
   );
 }
@@ -154,7 +154,12 @@ export function allRegions(store) {
     const [name, freed, time, held, recomputes, recomputed] = values;
     return [
       h("td", "agv-strong", name),
-      h("td", "agv-right agv-saved", formatBytes(freed), bar("agv-saved", freed / most.freed)),
+      h(
+        "td",
+        "agv-right agv-recompute",
+        formatBytes(freed),
+        bar("agv-recompute", freed / most.freed),
+      ),
       h(
         "td",
         "agv-right agv-recompute",
@@ -197,19 +202,21 @@ export function allRegions(store) {
     ]);
     rows.unshift(h("tr", "agv-regions-total", ...total));
   }
-  const names = [
-    "region",
-    "bytes freed",
-    "time added",
-    "freed per time",
-    "arguments",
-    "recomputed",
-  ];
+  const names = ["region", "not kept", "recomputed in", "per time", "arguments kept", "runs"];
   const head = names.map((name, at) => h("th", at ? "agv-right" : "", name));
   return h(
     "section",
     "agv-regions",
-    h("div", "agv-view-head", h("h3", "", "All regions")),
+    h(
+      "div",
+      "agv-view-head",
+      h("h3", "", "All regions"),
+      h(
+        "span",
+        "agv-muted",
+        "bytes not kept are a sum: the regions are recomputed one after another",
+      ),
+    ),
     h(
       "div",
       SCROLLS,
@@ -246,8 +253,11 @@ export function sentenceOfRegions(regions) {
   if (!ran.length) return "";
   const freed = ran.reduce((sum, each) => sum + each.freed_nbytes, 0);
   const time = ran.reduce((sum, each) => sum + each.recompute_ns, 0);
-  const what = `Recomputing ${plural(ran.length, "region")} frees ${formatBytes(freed)}`;
-  return `${what} and adds ${formatDuration(time)}.`;
+  const held = ran.reduce((sum, each) => sum + each.held_nbytes, 0);
+  const what = `${plural(ran.length, "region")} ${ran.length > 1 ? "keep" : "keeps"}`;
+  const kept = held ? `${formatBytes(held)} of arguments` : "no argument";
+  const again = `${formatBytes(freed)}, which backward recomputes in ${formatDuration(time)}`;
+  return `${what} ${kept} instead of ${again}.`;
 }
 
 /**

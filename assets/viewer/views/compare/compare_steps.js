@@ -3,6 +3,7 @@
 
 import { choice, h, listen, propertyList } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format.js";
+import { idleTimes, overlapOf } from "../../scene/time_axis.js";
 import { panel } from "../panel.js";
 import { rowsPanel, totals } from "./compare.js";
 import { makeFolds, sentenceOfSteps, sideOf } from "./difference.js";
@@ -40,6 +41,8 @@ export function makeStepComparison(store, palette) {
   );
   head.push(h("span", "agv-end agv-muted", "other views show"), views);
   const folds = makeFolds(palette);
+  const idleIn = (/** @type {number} */ start, /** @type {number} */ end) =>
+    overlapOf(idleTimes(scene), start, end);
   const draw = () => {
     const rows = compareSteps(store.sceneIndex, pair[0], pair[1]);
     const [total] = rows;
@@ -74,7 +77,8 @@ export function makeStepComparison(store, palette) {
         "agv-section",
         h("h4", "", `step ${number}`),
         propertyList([
-          ["duration", formatDuration(end_ns - start_ns)],
+          ["active", formatDuration(end_ns - start_ns - idleIn(start_ns, end_ns))],
+          ["idle", idleIn(start_ns, end_ns) ? formatDuration(idleIn(start_ns, end_ns)) : ""],
           ["started at", start_ns ? formatDuration(start_ns) : "0 ms"],
           ["loss", loss === null ? "" : formatNorm(loss)],
         ]),

@@ -1,5 +1,5 @@
 // @ts-check
-/** The bytes that saved tensors of two executions hold, on one scale of bytes, with one turn. */
+/** The bytes that saved tensors of two executions hold, on one scale, with one turn. */
 
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { write } from "../../canvas/text.js";

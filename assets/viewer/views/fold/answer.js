@@ -1,6 +1,7 @@
 // @ts-check
 /** The panel that says what fills the memory, and what else is known of a step. */
 
+import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
 import { button, h, section } from "../../dom.js";
 import {
   formatBytes,
@@ -47,7 +48,7 @@ export function makeAnswer(store, fold, ribbons, light) {
       h("span", { class: "agv-fold-swatch", attrs: { "data-kind": kind } }),
       h("span", "agv-grow", title),
       h("b", "", formatBytes(nbytes)),
-      h("span", "agv-muted agv-fold-share", `${Math.round((100 * nbytes) / total)} %`),
+      h("span", "agv-muted agv-fold-share", shareText(nbytes / total)),
     );
     return entry;
   });
@@ -58,17 +59,23 @@ export function makeAnswer(store, fold, ribbons, light) {
       h("h3", "agv-fold-answer-title", first),
       ...rest.map((text) => h("p", "agv-text", text)),
     ),
+    h("section", "agv-section agv-fold-card"),
     section(
       store.scene.folds.length > 1 ? "Kept for this loss, by kind" : "Held at the peak, by kind",
       formatBytes(fold.peak_nbytes),
       h("div", "agv-fold-bar", ...segments),
       ...entries,
     ),
-    h("section", "agv-section agv-fold-card"),
+    section("This step", "", ...facts(store, fold)),
     section("Tensors that keep most", "", ...largest(store, ribbons)),
-    section("This recording", "", ...facts(store, fold)),
   ];
 }
+
+/**
+ * @param {number} share
+ * @returns {string} a percentage
+ */
+const shareText = (share) => (share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`);
 
 /**
  * Return the lines whose tensors keep most, of those that no checkpoint frees.
@@ -118,15 +125,18 @@ function facts(store, fold) {
   const again = recomputedIn(store.sceneIndex, fold);
   const part = again ? `, of it recomputation ${formatDuration(again)}` : "";
   const times = `Forward ${formatDuration(forward_ns)}, backward ${formatDuration(backward_ns)}${part}`;
-  const link = (/** @type {string} */ text, /** @type {string} */ view) =>
+  const row = (/** @type {string} */ text, /** @type {string} */ view, /** @type {Node} */ sign) =>
     h(
       "div",
-      "",
+      "agv-fact",
+      sign,
       button(text, "agv-link", () => store.set("view", view)),
     );
+  const sign = findings.length ? icon("findings") : icon("check");
+  const found = findings.length ? plural(findings.length, "finding") : "Nothing found";
   return [
-    ...(backward_ns ? [link(times, "timeline")] : []),
-    link(findings.length ? plural(findings.length, "finding") : "Nothing found", "findings"),
+    row(found, "findings", h("span", findings.length ? "agv-mutation" : "agv-saved", sign)),
+    ...(backward_ns ? [row(times, "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))] : []),
     ...factRows(store),
   ];
 }

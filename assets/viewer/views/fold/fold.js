@@ -174,7 +174,7 @@ export class Fold {
     // The plans are of the whole recording.
     if (plans.length && folds.length === 1) {
       this.budget ??= new Budget(this.store, this.palette);
-      parts.splice(2, 0, this.budget.element);
+      parts.splice(4, 0, this.budget.element);
     }
     this.answer.replaceChildren(...parts);
     this.draw();

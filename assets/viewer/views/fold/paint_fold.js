@@ -27,6 +27,11 @@ import { extentAt, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.j
  * @property {import("./ribbon_layer.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
+/** Legends of the picture; the longest that fits is drawn. */
+const HINTS = [
+  "a ribbon is a saved tensor: above when it is saved, in the middle its bytes, below when backward reads it",
+  "above: when it is saved · middle: bytes · below: when backward reads it",
+];
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
@@ -82,11 +87,12 @@ export function paintFold({ pen, width, height }, picture) {
   paintWaists(pen, area, ribbons);
   if (height >= 260) {
     const forward = fold.turn_ns < 0 ? "forward, no backward" : "forward";
-    write(pen, `${forward} ${formatDuration(fold.forward_ns)} →`, SIDE, 11, {
-      size: 11,
-      weight: 600,
-      color: palette.text2,
-    });
+    const title = `${forward} ${formatDuration(fold.forward_ns)} →`;
+    write(pen, title, SIDE, 11, { size: 11, weight: 600, color: palette.text2 });
+    const room = width - 2 * SIDE - widthOf(pen, title, 11, 600) - 16;
+    const hint = HINTS.find((text) => widthOf(pen, text, 11) <= room);
+    const style = { size: 11, color: palette.text2, align: /** @type {const} */ ("right") };
+    if (hint) write(pen, hint, width - SIDE, 11, style);
     if (fold.turn_ns >= 0) {
       write(pen, `← backward ${formatDuration(fold.backward_ns)}`, width - SIDE, height - 13, {
         size: 11,

@@ -110,7 +110,7 @@ export function makeSourceHeat(store, fold) {
   });
   const hidden = sorted.reduce((sum, [, lines]) => sum + lines.size, 0);
   const note = left <= 0 ? `the first of ${formatCount(hidden)} lines that keep bytes` : "";
-  const label = scene.folds.length > 1 ? `saved for backward ${fold + 1}` : "saved in all";
+  const label = scene.folds.length > 1 ? `saved for backward ${fold + 1}` : "saved over the step";
   const kept = h("span", "agv-muted", label);
   const element = h(
     "aside",

@@ -49,13 +49,13 @@ export class Memory {
     this.body = h("tbody");
     const few = store.scene.steps.length < FEW_STEPS;
     const head = ["held at the peak by", "bytes", "", "checkpoint frees", "step time", ""];
-    const note = few ? "times of 1 step are unreliable" : "";
+    const note = few ? "times of one step: rough, or unknown" : "";
     const group = (/** @type {string} */ name) =>
       this.chart.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
-    const tableElement = table(head, 1, 1, this.body, {
+    const tableElement = (this.table = table(head, 1, 1, this.body, {
       name: 0,
       columns: "52px minmax(0, 1fr) 62px 70px auto",
-    });
+    }));
     this.element = h(
       "div",
       "agv-memory",
@@ -140,6 +140,11 @@ export class Memory {
       elements.push(last);
     }
     this.body.replaceChildren(...elements);
+    // Columns without an entry take no room.
+    for (const at of [4, 5, 6]) {
+      const cells = elements.map((row) => row.children[at - 1]?.textContent ?? "");
+      this.table.classList.toggle(`agv-without-cell-${at}`, !cells.some(Boolean));
+    }
     this.#paintKinds();
     this.#say();
   }
@@ -275,7 +280,8 @@ export class Memory {
 
   /**
    * @param {Prediction} prediction
-   * @returns {string} "+12–15 %" of the recorded steps; one step gives no range
+   * @returns {string} "+12–15 %" of the recorded steps; one step gives no range, and if it is the
+   *   first one of the process, the time of a module may be that of what was loaded in it
    */
   #timeAdded({ recomputeNs, recomputeRangeNs: [least, most], steps }) {
     const { end_ns, idle_ns } = this.store.scene.summary;
@@ -283,6 +289,7 @@ export class Memory {
     const whole = Math.max(1, (end_ns - idle) / Math.max(1, this.store.scene.steps.length));
     const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
     const [low, high] = [percent(least), percent(most)];
+    if (steps < FEW_STEPS && low > 100) return "unknown";
     if (steps < FEW_STEPS || low === high) return `about +${percent(recomputeNs)} %`;
     return `+${low}–${high} %`;
   }
@@ -311,7 +318,7 @@ export class Memory {
     const [title, most] = largestKind(this.rows ?? []);
     const share = Math.round((100 * most) / peak);
     const of = title ? `, ${share} % of it ${title}` : "";
-    return `${formatBytes(peak)} of saved tensors ${where}${of}; ${this.#remedy(peak)}.`;
+    return `${formatBytes(peak)} of saved tensors held ${where}${of}; ${this.#remedy(peak)}.`;
   }
 
   /**
@@ -337,13 +344,14 @@ export class Memory {
       const rest = best && best.freed > MUCH * peak ? `; ${best.name} could free more` : "";
       const { length } = this.store.scene.steps;
       const steps = length > 1 ? ` in ${plural(length, "step")}` : "";
-      return `checkpoints compute ${formatBytes(again)} again${steps} instead of keeping them${rest}`;
+      return `checkpoints recompute ${formatBytes(again)} in all${steps}${rest}`;
     }
     if (!best) return "checkpointing a module would free nothing";
     if (best.freed < MUCH * peak) {
       return `checkpointing a module would free at most ${formatBytes(best.freed)}`;
     }
-    const time = best.prediction.recomputeNs ? `, ${this.#timeAdded(best.prediction)} time` : "";
+    const added = best.prediction.recomputeNs ? this.#timeAdded(best.prediction) : "unknown";
+    const time = added === "unknown" ? "" : `, ${added} time`;
     return `checkpointing ${best.name} would free ${formatBytes(best.freed)}${time}`;
   }
 
@@ -358,7 +366,7 @@ export class Memory {
     const names = [...this.chosen].map(([pattern, { kind }]) => `${kind} ${pattern}`).join(", ");
     const change = `${freed < 0 ? "+" : "−"}${percent} %`;
     const costs = [];
-    if (after.recomputeNs) costs.push(`${this.#timeAdded(after)} time`);
+    if (after.recomputeNs) costs.push(`time ${this.#timeAdded(after)}`);
     if (after.copied) costs.push(`${formatBytes(after.copied)} copied each way`);
     const texts = [
       `${formatBytes(peak)} → ${formatBytes(after.peak)} predicted (${change})`,

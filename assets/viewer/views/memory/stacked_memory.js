@@ -72,7 +72,11 @@ export class StackedMemory {
   get #range() {
     const { scene, sceneIndex, step } = this.store;
     const chosen = scene.steps[step];
-    return chosen ? [chosen.start_ns, chosen.end_ns] : [0, sceneIndex.end];
+    if (chosen) return [chosen.start_ns, chosen.end_ns];
+    // What initializes parameters before the first forward holds nothing.
+    const forward = scene.spans.find(({ kind }) => kind === "forward")?.start_ns ?? 0;
+    const held = this.times.find((time) => time > 0) ?? 0;
+    return [Math.min(forward, held), sceneIndex.end];
   }
 
   /** @returns {{nbytes: number, time: number}} */

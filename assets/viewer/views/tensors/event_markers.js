@@ -96,7 +96,7 @@ export function describeEvent(event) {
  */
 function unpackText({ ok, op, version }) {
   if (ok) return "used by backward";
-  if (op) return `use failed: ${op}`;
+  if (op && version === null) return `use failed: ${op}`;
   return version === null ? "use failed" : "found changed by backward";
 }
 

@@ -70,7 +70,12 @@ export class Lifelines {
       const left = this.#left();
       return { left, width: Math.max(1, this.element.clientWidth - left - RIGHT) };
     };
-    this.window = new TimeWindow(store, plot, () => this.draw(), "events");
+    const first = store.scene.spans.find(({ kind }) => kind === "forward")?.start_ns ?? 0;
+    const start = store.scene.storages.reduce((least, { index }) => {
+      const [event] = store.sceneIndex.storageEvents[index];
+      return Math.min(least, event?.time_ns ?? least);
+    }, first);
+    this.window = new TimeWindow(store, plot, () => this.draw(), "events", start);
     this.window.listen(this.scroller);
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
@@ -150,6 +155,10 @@ export class Lifelines {
     clipped(pen, plot, () => {
       paintPhases(pen, x, plot.left, this.store.scene.spans, HEAD_HEIGHT, bottom);
     });
+    const small = { size: 10, color: this.palette().text2 };
+    write(pen, "tensor", 12, HEAD_HEIGHT / 2, small);
+    if (plot.left > 200) write(pen, "saved for", (plot.left + 3) * 0.45, HEAD_HEIGHT / 2, small);
+    write(pen, "bytes", plot.left - 7, HEAD_HEIGHT / 2, { ...small, align: "right" });
     const first = Math.floor(scrollTop / ROW_HEIGHT);
     const last = Math.min(
       this.rows.length,
@@ -200,7 +209,7 @@ export class Lifelines {
     const long = Math.min(room, widthOf(pen, storage.name, 11.5, 600));
     if (times) write(pen, times, 12 + long, middle, style);
     if (twoColumns) {
-      const slot = storage.slots[0] ?? "";
+      const slot = (storage.slots[0] ?? "").replace("Backward0.", ".");
       const room = left - 66 - nameWidth;
       const parts = moduleRange(storages).split(".");
       const forms = parts.map((_, at) => `${parts.slice(at).join(".")} · ${slot}`);
@@ -302,7 +311,7 @@ export class Lifelines {
       free = after;
     });
     if (lastWrite < 0 && broken && events.length) {
-      const refused = events.find(({ kind, ok, op }) => kind === "unpacked" && !ok && op);
+      const refused = events.find((each) => !each.ok && each.op && each.version === null);
       const text = refused ? `needed again, but ${refused.op}` : "recomputed differently";
       const style = { size: 9.5, weight: 600, color: palette.mutation };
       const long = widthOf(pen, text, style.size, style.weight);

@@ -31,7 +31,7 @@ export class RangeProfilePanel {
     };
     /** @type {number | undefined} */
     this.step = undefined;
-    /** The sentence that says where the time goes; the view shows it on top. */
+    /** The answer to where the time goes, which the view shows on top. */
     this.sentence = h("p", { class: "agv-sentence", attrs: { "aria-live": "polite" } });
     this.elements = [
       h(
@@ -69,7 +69,12 @@ export class RangeProfilePanel {
     const rows = [...found, ...restRows(times, found)].sort((a, b) => b.time - a.time);
     const rangeText = `${formatDuration(start)} – ${formatDuration(end)}`;
     const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
-    const what = range ? (step === undefined ? "the selected time" : "this step") : "the recording";
+    const what = range ? (step === undefined ? rangeText : "this step") : "whole recording";
+    // Of a node that failed, the end is not known: its time may contain idle time.
+    times.active = Math.max(
+      times.active,
+      found.reduce((sum, row) => sum + row.time, 0),
+    );
     this.sentence.textContent = timeSentence(times);
     const head = [
       ...[this.grouping, "phase", "module", "count", "self time", "share of active"],
@@ -77,8 +82,8 @@ export class RangeProfilePanel {
     ].map((text, at) => h("th", at > 2 && at !== 5 ? "agv-right" : "", text));
     const longest = Math.max(1, ...rows.map((row) => row.time));
     this.rangeText.textContent = [
-      range && step === undefined ? rangeText : "",
-      `all of the ${formatDuration(times.active)} in which ${what} is active`,
+      what,
+      `rows add up to ${formatDuration(times.active)} active`,
       cut,
     ]
       .filter(Boolean)

@@ -50,7 +50,7 @@ export class Timeline {
     this.frame = 0;
     this.canvas = h("canvas", {
       class: "agv-chart-canvas",
-      attrs: { role: "img", "aria-label": this.#summary() },
+      attrs: { role: "img", "aria-label": `Timeline. ${this.#summary()}` },
     });
     this.spacer = h("div", "agv-tracks", this.canvas);
     this.spacer.style.height = `${heightOf(this.tracks)}px`;

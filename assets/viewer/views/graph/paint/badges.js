@@ -57,7 +57,7 @@ export function paintSavedTensorBadges(pen, box, badges) {
     // A badge that stands for the others.
     const { ctx, palette } = pen;
     const style = /** @type {const} */ ({ size: BADGE_TEXT_SIZE, color: palette.text2 });
-    const text = `+${hidden}`;
+    const text = `+${hidden} saved`;
     const width = widthOf(pen, text, BADGE_TEXT_SIZE) + 9;
     roundRect(ctx, x, y, width, BADGE_HEIGHT, 3);
     ctx.fillStyle = mix(palette.saved, palette.surface, palette.badgeTint);

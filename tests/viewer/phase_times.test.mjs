@@ -1,0 +1,77 @@
+// The time of phases, and the sentence on where the time goes.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { betweenOps, phaseTimes, timeSentence } from "../../assets/viewer/scene/phase_times.js";
+
+const ms = 1e6;
+
+/** Return the times of 100 ms: forward 40 (10 of them idle), backward 30 (10 recomputed), optimizer 10. */
+function times(range, ...step) {
+  const span = (kind, start, end, depth = 0) => ({
+    kind,
+    depth,
+    start_ns: start * ms,
+    end_ns: end * ms,
+  });
+  const scene = {
+    spans: [
+      span("forward", 10, 50),
+      span("module", 10, 50),
+      span("backward", 50, 80),
+      span("backward", 55, 60, 1),
+      span("recompute", 60, 70),
+      span("optimizer", 85, 95),
+    ],
+    summary: { idle_ns: [20 * ms, 30 * ms] },
+    call_times: [
+      { phase: "forward", step: 0, ns: 25 * ms },
+      { phase: "backward", step: 0, ns: 15 * ms },
+      { phase: "recompute", step: 0, ns: 9 * ms },
+      { phase: "optimizer", step: 0, ns: 4 * ms },
+    ],
+  };
+  return phaseTimes({ scene }, range, ...step);
+}
+
+test("phases, what is outside of them and idle time add up to the duration", () => {
+  const { active, idle, phases } = times([0, 100 * ms], -1);
+  assert.deepEqual([active, idle], [90 * ms, 10 * ms]);
+  const totals = Object.fromEntries(phases.map(({ name, total }) => [name, total / ms]));
+  assert.deepEqual(totals, { forward: 30, backward: 30, optimizer: 10, outside: 20 });
+  assert.equal(
+    phases.reduce((sum, { total }) => sum + total, 0),
+    active,
+  );
+});
+
+test("a phase is its ops, its recomputations and the time between", () => {
+  const [forward, backward] = times([0, 100 * ms], -1).phases;
+  assert.deepEqual([forward.ops, forward.recomputed, betweenOps(forward)], [25 * ms, 0, 5 * ms]);
+  assert.equal(backward.recomputed, 10 * ms);
+  assert.equal(betweenOps(backward), 5 * ms);
+});
+
+test("of a range that is no step, ops are not known", () => {
+  const { active, phases } = times([45 * ms, 65 * ms]);
+  assert.equal(active, 20 * ms);
+  assert.deepEqual(
+    phases.map(({ total, ops }) => [total / ms, ops]),
+    [
+      [5, null],
+      [15, null],
+      [0, null],
+      [0, null],
+    ],
+  );
+  assert.equal(phases[1].recomputed, 5 * ms);
+});
+
+test("the sentence names the longest phase first", () => {
+  assert.equal(
+    timeSentence(times([0, 100 * ms], -1)),
+    "Forward takes 33 % of 90 ms; backward 33 %, 10 ms of it to recompute checkpoints, " +
+      "optimizer 11 %, outside of them 22 %. Between their ops: 16 ms.",
+  );
+});
