@@ -53,6 +53,7 @@ def listed(trace):
     return [(entry.mechanism, entry.statement) for entry in trace.audit()]
 
 
+@pytest.mark.one_in(4, reason="trains each program", in_ci=1)
 @pytest.mark.parametrize("path", CORRECT, ids=lambda path: path.stem)
 def test_correct_programs_have_few_entries_and_no_sure_ones(path):
     answer = run(path, recorded=True)

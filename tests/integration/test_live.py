@@ -19,7 +19,7 @@ from autogradviz.live.follow_file import FollowedFile
 from autogradviz.live.live_recording import serve
 from autogradviz.live.recorded_steps import RecordedSteps
 
-pytestmark = pytest.mark.one_in(2, reason="follows processes", in_ci=1)
+pytestmark = pytest.mark.one_in(3, reason="follows processes", in_ci=1)
 
 PROGRAM = """
 import sys, torch, autogradviz

@@ -14,7 +14,7 @@ from autogradviz import events
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.analysis.memory_at_failure import memory_at_failure, result_nbytes
 
-pytestmark = pytest.mark.one_in(2, reason="starts processes", in_ci=1)
+pytestmark = pytest.mark.one_in(3, reason="starts processes", in_ci=1)
 
 TOO_MANY = 1 << 60
 SIZE = 60
