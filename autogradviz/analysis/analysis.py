@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +69,7 @@ from autogradviz.events import (
     ErrorRaised,
     HooksDisabled,
     OlderSavesHeld,
+    OpCalled,
     RecorderFailed,
     RecorderLimited,
     RecordingStarted,
@@ -101,6 +103,8 @@ _WHILE_INLINED_HOOKS_RUN: Final = "Saved tensors hooks were specialized as Graph
 """How the message begins with which AOTAutograd disables hooks that it has inlined."""
 _WHILE_TRANSFORMS_RUN: Final = "torch.func.{grad"
 """The same of transforms, which have a notice of their own."""
+_LEAST_UNREACHED: Final = 10  # ops, and a share of them, whose graphs no backward reached
+_SHARE_UNREACHED: Final = 0.2
 
 
 class Analysis:
@@ -437,9 +441,35 @@ class Analysis:
             Notice(hook_point="saved tensors", message=message, failure=False)
             for message in dict.fromkeys(messages)
         ]
+        if unreached := self._unreached_ops():
+            notices.append(Notice(hook_point="graph", message=unreached, failure=False))
         if self.log.problem is not None:
             notices.append(Notice(hook_point="file", message=self.log.problem, failure=True))
         return tuple(notices)
+
+    def _unreached_ops(self) -> str:
+        """Return a sentence about ops whose nodes no backward reached, "" if they are few.
+
+        Nodes are recorded when a backward reaches them, or if they are alive when the recording
+        ends; of others, it is unknown what they saved.
+        """
+        reached = set(self.op_of_node.values())
+        made, missing = 0, Counter[int | None]()
+        fields = self.log.fields(OpCalled, "seq", "phase", "sequence_nr", "failed", "stack_id")
+        for seq, phase, number, failed, stack_id in fields:
+            if number is None or phase != "forward" or failed:
+                continue
+            made += 1
+            if seq not in reached:
+                missing[stack_id] += 1
+        count = missing.total()
+        if count < max(_LEAST_UNREACHED, made * _SHARE_UNREACHED):
+            return ""
+        place = self.location(missing.most_common(1)[0][0])
+        return (
+            f"no backward reached the graphs of {count:,} of {made:,} ops, and they are gone: what "
+            f"they saved is not in the sums of bytes{f' (most at {place})' if place else ''}"
+        )
 
     def _limit(self, event: RecorderLimited) -> str:
         place = self.location(event.stack_id)

@@ -118,7 +118,25 @@ class _Effects:
             return weight(
                 "lost gradient of a leaf" if line.kind == "leaf" else "lost gradient", lost
             )
-        return weight(_one_way(line), share)
+        name = _one_way(line)
+        if name == "one way cut" and any(map(self._is_carried, list(line.ops)[:_SAMPLES])):
+            name = "one way cut of a value that later steps read"
+        return weight(name, share)
+
+    def _is_carried(self, cut: int) -> bool:
+        """Return whether an op reads a value of a cut, without a graph, after its graph was used.
+
+        Without the cut, the backward of a later step would need a graph that is freed.
+        """
+        graph, made = self._graph, {cut}
+        for index in range(cut + 1, len(graph.op_names)):
+            if made.isdisjoint(graph.producers(index)) and made.isdisjoint(graph.views(index)):
+                continue
+            if graph.outlived(cut, index):
+                return True
+            if graph.numbers[index] is None:
+                made.add(index)
+        return False
 
     def _is_of_other_optimizer(self, line: Cut, behind: set[int]) -> bool:
         """Return whether the steps after the losses update nothing that the cut concerns."""

@@ -46,6 +46,7 @@ TABLE: Final[dict[str, Weight]] = {
     "one way cut in an installed package": Weight(0, 0.025, "its authors detach it on purpose"),
     "one way cut by a number": Weight(0, 0.1, "a coefficient"),
     "one way cut by a detached number": Weight(0, 0.02, "detach() says that it is meant"),
+    "one way cut of a value that later steps read": Weight(0, 0.025, "its graph would be freed"),
     "one way cut of a value that keeps another": Weight(0, 0.025, "detached for one of its uses"),
     "one way cut by integers": Weight(0, 0.025, "an index, a mask or a count"),
     "cut without effect": Weight(0, 0.02, "no optimizer step depends on it"),

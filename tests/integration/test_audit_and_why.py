@@ -199,6 +199,39 @@ def test_a_detach_of_a_value_that_the_loss_reads_with_its_gradient_is_in_the_aud
     assert finding.slug == "gradient-cut"
 
 
+def test_a_detached_value_that_later_steps_read_is_in_the_audit_only():
+    class Averaged(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, h, detached):
+            added = h.exp().mean(0)
+            self.mean = 0.9 * self.mean + 0.1 * (added.detach() if detached else added)
+            return h - self.mean
+
+    averaged = Averaged()
+    trace = train(lambda h: averaged(h, detached=True))
+    assert trace.diagnose() == []
+    assert [mechanism for mechanism, _ in listed(trace)] == ["cut"]
+    with pytest.raises(RuntimeError, match="second time"):
+        train(lambda h: averaged(h, detached=False))
+
+
+def test_graphs_that_no_backward_reached_and_that_are_gone_are_a_notice():
+    model, kept = Net(), []
+    notice = "no backward reached the graphs of"
+    with autogradviz.record(model) as trace:
+        for _ in range(4):
+            kept.append(model(torch.rand(4, 3)))
+            model(torch.rand(4, 3)).backward()
+        kept.clear()
+    (found,) = [each for each in trace.analysis.notices if notice in each.message]
+    assert "of 28 of 56 ops" in found.message
+    assert notice in repr(trace)
+    assert not any(notice in each.message for each in train().analysis.notices)
+
+
 def test_why_memory_ends_at_the_line_that_keeps_it():
     explanation = train(steps=4, kept=[]).why("memory")
     assert explanation.question == "still alive"
