@@ -73,8 +73,16 @@ def live_bytes(step, engine="auto"):
 
 
 def without_ranges(totals):
-    """Return the totals of operators that compute: the native engine records no ranges."""
-    return [each for each in totals if not each[0].startswith("profiler.")]
+    """Return the totals of operators that compute.
+
+    The native engine records no ranges, and reads of ``.data``, which no mode sees.
+    """
+    return [each for each in totals if not each[0].startswith(("profiler.", "aten.detach."))]
+
+
+def known_bytes(point):
+    """Return the bytes of storages, without what was read from the allocator."""
+    return point.total - point.nbytes.get("unaccounted", 0)
 
 
 class AllocatorCount(TorchDispatchMode):
@@ -110,7 +118,7 @@ def device_bytes(step, device, engine="auto"):
     started = trace.log.of(BackwardStarted)
     copies = [each.seq for each in started if each.parent_backward_id is None]
     ours = [
-        (op.overload, memory.at(op.seq).total + 4 * bisect_left(copies, op.seq))
+        (op.overload, known_bytes(memory.at(op.seq)) + 4 * bisect_left(copies, op.seq))
         for op in trace.analysis.ops
     ]
     return without_ranges(ours), without_ranges(count.totals)

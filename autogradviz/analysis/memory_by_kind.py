@@ -12,6 +12,11 @@ Each live storage counts once, with all of its bytes, as the first of these that
   of backward;
 * other: it existed before the recording, or no recorded operator created it.
 
+Also unaccounted: what the allocator of a device has given and no known storage has, as it was
+last read (``AllocatorRead``): workspaces of libraries, memory that another program part allocated,
+or a loss that the recorder copied. It is negative where storages have memory of other origin. An
+allocator without a counter, as the CPU's, or one that a plan does not use, leaves it unknown.
+
 A storage is born with the event of the operator that returns it first, and dies with the event that
 says so. One that the program resizes dies there with its size, and is born with the new one. What
 an operator allocates and frees inside of itself is not seen, nor what an allocator adds, by
@@ -35,10 +40,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import (
+    AllocatorRead,
     GradAccumulated,
     MemoryHeld,
     NodeStarted,
@@ -57,7 +64,7 @@ if TYPE_CHECKING:
 
 MemoryKind: TypeAlias = Literal[
     "parameters", "gradients", "optimizer state", "saved", "recomputed", "forward", "backward",
-    "optimizer", "other",
+    "optimizer", "other", "unaccounted",
 ]  # fmt: skip
 """The kind of a live storage; see NOTE [ Kinds of memory ]."""
 
@@ -129,6 +136,7 @@ class MemoryByKind:
 
     Attributes:
         rows: one for each event that changes a number, oldest first.
+        not_counted: the devices whose allocator was not read, so that "unaccounted" is not known.
 
     Example:
         >>> with autogradviz.record(model, memory=True) as recorded:
@@ -147,7 +155,11 @@ class MemoryByKind:
             as_plain: count gradients that PyTorch adds as it would without a dispatch mode.
         """
         self._lives = tuple(_Lives(analysis, device, as_plain=as_plain))
-        self.rows: tuple[MemoryPoint, ...] = tuple(_sum(self._lives))
+        self._unaccounted = dict(_unaccounted(analysis, device))
+        self.rows: tuple[MemoryPoint, ...] = tuple(_sum(self._lives, self._unaccounted))
+        read = {event.device for event in analysis.log.of(AllocatorRead)}
+        used = {life.tensor.device for life in self._lives if life.nbytes}
+        self.not_counted: tuple[str, ...] = tuple(sorted(used - read))
 
     @cached_property
     def peak(self) -> MemoryPoint:
@@ -205,6 +217,9 @@ class MemoryByKind:
             kind = life.kind_at(at)
             if kind is not None and life.nbytes:
                 sums[key(life)][kind] += life.nbytes  # type: ignore[operator]
+        unaccounted = self.at(at).nbytes.get("unaccounted", 0)
+        if unaccounted:
+            sums[""]["unaccounted"] = unaccounted
         ordered = sorted(sums, key=lambda each: (-sums[each].total(), each))
         return {each: dict(sums[each]) for each in ordered}
 
@@ -216,6 +231,8 @@ class MemoryByKind:
             for kind in KINDS
             if peak.nbytes.get(kind)
         ]
+        if self.not_counted:
+            lines.append(f"  not known, unaccounted: no counter on {', '.join(self.not_counted)}")
         for title, sums in (("by module", self.by_module()), ("by line", self.by_line())):
             shown = list(sums.items())
             lines.append(title)
@@ -229,9 +246,39 @@ class MemoryByKind:
         return "\n".join(lines)
 
 
-def _sum(lives: tuple[_Life, ...]) -> Iterator[MemoryPoint]:
+def _unaccounted(analysis: Analysis, device: str | None) -> Iterator[tuple[int, int]]:
+    """Yield the events at which allocators were read, and by how much their rest has changed."""
+    reads: dict[str, list[AllocatorRead]] = defaultdict(list)
+    for event in analysis.log.of(AllocatorRead):
+        if device is None or event.device == device:
+            reads[event.device].append(event)
+    for each, events in reads.items():
+        lives = tuple(_Lives(analysis, each, as_plain=False))
+        rows = tuple(_sum(lives, {}))
+        found = [
+            (life.born, life.nbytes) for life in lives if life.storage_id not in analysis.creators
+        ]
+        # What no operator created existed when it was first seen, and was unaccounted before.
+        points: list[tuple[int, int | None]] = [(seq, nbytes) for seq, nbytes in found]
+        points += [(event.seq, None) for event in events]
+        requested = {event.seq: event.requested_nbytes for event in events}
+        before = 0
+        for seq, nbytes in sorted(points, key=itemgetter(0)):
+            if nbytes is None:
+                place = bisect_right(rows, seq, key=lambda row: row.seq) - 1
+                rest = requested[seq] - (rows[place].total if place >= 0 else 0)
+            else:
+                rest = min(before, max(0, before - nbytes))
+            if rest != before:
+                yield seq, rest - before
+            before = rest
+
+
+def _sum(lives: tuple[_Life, ...], unaccounted: dict[int, int]) -> Iterator[MemoryPoint]:
     """Yield a row for each event that changes the bytes of a kind."""
     changes: dict[int, Counter[MemoryKind]] = defaultdict(Counter)
+    for seq, nbytes in unaccounted.items():
+        changes[seq]["unaccounted"] += nbytes
     for life in lives:
         last: MemoryKind | None = None
         for seq, kind in life.kinds:

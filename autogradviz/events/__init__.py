@@ -100,6 +100,7 @@ from autogradviz.events.hooks import ForwardHookRegistered as ForwardHookRegiste
 from autogradviz.events.hooks import HookKind as HookKind
 from autogradviz.events.hooks import HookRan as HookRan
 from autogradviz.events.hooks import HookRegistered as HookRegistered
+from autogradviz.events.memory import AllocatorRead as AllocatorRead
 from autogradviz.events.memory import HeldAs as HeldAs
 from autogradviz.events.memory import MemoryHeld as MemoryHeld
 from autogradviz.events.memory import MemoryHolderFound as MemoryHolderFound

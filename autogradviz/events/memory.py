@@ -80,6 +80,19 @@ class StorageResized(Event):
 
 @event(in_every_module=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorRead(Event):
+    """The allocator of a device had given so many bytes (``record(memory=True)`` only).
+
+    It is read when the recording begins and ends, before and after each backward, and after each
+    step of an optimizer. ``StoragesFreed`` before it has all storages that are not alive any more.
+    """
+
+    device: str  # "cuda:0"
+    requested_nbytes: int  # as requested; an allocator may round them up
+
+
+@event(in_every_module=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerAlive(Event):
     """An optimizer was alive when an allocation failed, whether it had stepped or not."""
 

@@ -129,7 +129,7 @@ class HookPoints:
         )  # fmt: skip
         self.backwards.on_error = self.failures.raised
         if self.live_memory is not None:
-            self.backwards.on_begin = self.memory_holders.before_backward
+            self.backwards.on_begin = self._read_memory_before_backward
             self.backwards.on_end = self._read_memory_after_backward
             self.steps.on_stepped = self.live_memory.read_state
         self.compilers = CompilerObserver(session, self.tensors, self.nodes)
@@ -199,9 +199,15 @@ class HookPoints:
         if mode is not None:
             self._session.always_guarded("swaps", forget_fake_tensor, mode, tensor)
 
+    def _read_memory_before_backward(self) -> None:
+        if self.live_memory is not None:
+            self.live_memory.read_allocators()
+            self.memory_holders.before_backward()
+
     def _read_memory_after_backward(self) -> None:
         if self.live_memory is not None:
             self.live_memory.read_gradients()
+            self.live_memory.read_allocators()
             self.memory_holders.after_backward()
 
     def can_remove(self) -> bool:

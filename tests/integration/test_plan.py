@@ -233,6 +233,18 @@ def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
     assert "--budget, which is missing" in capsys.readouterr().err
 
 
+def test_unaccounted_memory_is_unknown_on_the_cpu_and_in_a_plan():
+    with autogradviz.record(memory=True) as trace:
+        planned_steps.mlp_sgd()
+    for memory in (
+        trace.memory_by_kind(),
+        autogradviz.plan(planned_steps.mlp_sgd).memory_by_kind(),
+    ):
+        assert memory.not_counted == ("cpu",)
+        assert "not known, unaccounted: no counter on cpu" in repr(memory)
+        assert all("unaccounted" not in row.nbytes for row in memory.rows)
+
+
 def test_memory_needs_the_option():
     with autogradviz.record() as trace:
         planned_steps.mlp_sgd()

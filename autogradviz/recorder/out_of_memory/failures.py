@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from autogradviz.events import MemoryHeld, OptimizerAlive, OutOfMemory, OutOfMemoryLeft
+from autogradviz.events import (
+    AllocatorRead,
+    MemoryHeld,
+    OptimizerAlive,
+    OutOfMemory,
+    OutOfMemoryLeft,
+)
 from autogradviz.recorder.backward.training_steps import live_optimizers, parameters_of
 from autogradviz.recorder.session import Session
 from autogradviz.recorder.torch_internals.graph_owners import gradient_of, live_tensors
@@ -342,6 +348,21 @@ def _call(module: Any, name: str, index: int) -> Any:
         return None  # the device has no such statistics
 
 
+def requested_nbytes() -> Iterator[tuple[str, int]]:
+    """Yield the accelerators whose allocators count requested bytes, with those in use.
+
+    An allocator that was not used yet is not started.
+    """
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return
+    for index in range(torch.accelerator.device_count()):
+        counters = _call(torch.accelerator, "memory_stats", index) or {}
+        nbytes = counters.get("requested_bytes.all.current")
+        if nbytes is not None:
+            yield f"{accelerator.type}:{index}", nbytes
+
+
 def _host_memory() -> tuple[int | None, int | None]:
     """Return the memory that this process may have at most, and what of its limit is left.
 
@@ -447,6 +468,17 @@ class LiveMemory:
         self._leaves = leaves
         self._may_read_gradients = may_read_gradients
         self._seen: dict[HeldAs, set[int]] = {}
+        self._used: set[str] = set()  # devices whose allocator has given memory
+
+    def read_allocators(self) -> None:
+        """Record what the allocators of accelerators have given, and first what was freed."""
+        if self._session.fake_mode is not None:
+            return
+        self._session.engine.emit_freed()
+        for device, nbytes in requested_nbytes():
+            if nbytes or device in self._used:
+                self._used.add(device)
+                self._session.emit(AllocatorRead, device, nbytes)
 
     def read_all(self) -> None:
         """Record all live tensors."""
@@ -456,6 +488,7 @@ class LiveMemory:
                 self._emit(held_as, tensors)
             if self._may_read_gradients():
                 self._emit("gradient", gradients_of(live.tensors))
+        self.read_allocators()
 
     def read_gradients(self) -> None:
         """Record the gradients of leaves; a backward has ended."""
@@ -472,6 +505,7 @@ class LiveMemory:
         """Record the state of an optimizer, which has stepped."""
         with DisableTorchFunction():
             self._emit("optimizer state", state_of(optimizer))
+        self.read_allocators()
 
     def finish(self) -> None:
         """Record all live tensors, and the last storages that were freed."""
