@@ -3,7 +3,11 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { betweenOps, phaseTimes, timeSentence } from "../../assets/viewer/scene/phase_times.js";
+import {
+  betweenOps,
+  phaseTimes,
+  timeSentence,
+} from "../../assets/viewer/scene/phase_times.js";
 
 const ms = 1e6;
 
@@ -38,8 +42,15 @@ function times(range, ...step) {
 test("phases, what is outside of them and idle time add up to the duration", () => {
   const { active, idle, phases } = times([0, 100 * ms], -1);
   assert.deepEqual([active, idle], [90 * ms, 10 * ms]);
-  const totals = Object.fromEntries(phases.map(({ name, total }) => [name, total / ms]));
-  assert.deepEqual(totals, { forward: 30, backward: 30, optimizer: 10, outside: 20 });
+  const totals = Object.fromEntries(
+    phases.map(({ name, total }) => [name, total / ms]),
+  );
+  assert.deepEqual(totals, {
+    forward: 30,
+    backward: 30,
+    optimizer: 10,
+    outside: 20,
+  });
   assert.equal(
     phases.reduce((sum, { total }) => sum + total, 0),
     active,
@@ -48,7 +59,10 @@ test("phases, what is outside of them and idle time add up to the duration", () 
 
 test("a phase is its ops, its recomputations and the time between", () => {
   const [forward, backward] = times([0, 100 * ms], -1).phases;
-  assert.deepEqual([forward.ops, forward.recomputed, betweenOps(forward)], [25 * ms, 0, 5 * ms]);
+  assert.deepEqual(
+    [forward.ops, forward.recomputed, betweenOps(forward)],
+    [25 * ms, 0, 5 * ms],
+  );
   assert.equal(backward.recomputed, 10 * ms);
   assert.equal(betweenOps(backward), 5 * ms);
 });
