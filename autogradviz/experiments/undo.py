@@ -548,6 +548,7 @@ class GradientsCleared(Undo):
 
     words = "if gradients are cleared after {}"
     undoes = ("",)
+    is_whole = False  # what the backwards of one step add up stays
 
     @contextmanager
     def active(self) -> Iterator[None]:

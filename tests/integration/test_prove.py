@@ -706,3 +706,21 @@ def test_real_bug_is_proved_at_its_line(name):
     answer, lineno, reason = json.loads(done.stdout.splitlines()[-1])
     assert (answer, reason != "") == ("proved", True)
     assert path.read_text(encoding="utf-8").splitlines()[lineno - 1].endswith("# CULPRIT")
+
+
+def test_clearing_after_each_step_says_nothing_about_a_closure():
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+
+    def closure():
+        loss = model(X).square().mean()
+        loss.backward()  # <-- never cleared
+        return loss
+
+    def step():
+        optimizer.step(closure)
+
+    trace = recorded(step)
+    [finding] = [each for each in trace.diagnose() if each.slug == "gradients-not-cleared"]
+    assert finding.culprit.text.endswith("# <-- never cleared")
+    assert autogradviz.prove(step, model, finding).answer != "not cured"
