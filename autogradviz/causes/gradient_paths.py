@@ -130,7 +130,9 @@ class _Effects:
         """
         graph, made = self._graph, {cut}
         for index in range(cut + 1, len(graph.op_names)):
-            if made.isdisjoint(graph.producers(index)) and made.isdisjoint(graph.views(index)):
+            if graph.phases[index] != "forward" or made.isdisjoint(
+                (*graph.producers(index), *graph.views(index))
+            ):
                 continue
             if graph.outlived(cut, index):
                 return True
