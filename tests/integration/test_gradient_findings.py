@@ -101,6 +101,14 @@ def test_line_that_lost_the_graph_is_reported(work):
     assert first(work, NET) == ("graph-lost", LOST[work], "certain")
 
 
+def test_block_around_the_request_of_a_gradient_is_likely():
+    def work():
+        with torch.no_grad():
+            torch.autograd.grad(NET(X).sum(), NET.weight)
+
+    assert first(work, NET) == ("graph-lost", "with torch.no_grad():", "likely")
+
+
 def test_recreated_tensor_is_reported_as_likely():
     def work():
         parts = [NET(X).sum(), NET(X).mean()]

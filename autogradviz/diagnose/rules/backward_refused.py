@@ -245,6 +245,7 @@ def _initial(evidence: Evidence, op: Op) -> bool:
 def _ended(evidence: Evidence, ends: list[End]) -> Draft:
     end, *others = ends
     victim = evidence.raised_at()
+    around = end.kind == "mode" and _is_off_at_backward(evidence, end)
     return Draft(
         title="The loss has no graph: it is computed from no tensor"
         if end.kind == "constant"
@@ -259,12 +260,26 @@ def _ended(evidence: Evidence, ends: list[End]) -> Draft:
             _operator(end),
             end.reason,
             *(["It ends here as well:", *(other.culprit for other in others)] if others else []),
+            "Gradients were still disabled where the gradient was requested: a function that "
+            "requests its own can compute with torch.enable_grad()."
+            if around
+            else "",
         ],
         fix=end.fix,
         # A single end is the cause; of several, the log does not show which one was intended.
-        confidence="likely" if others or end.guessed or end.kind == "fresh" else "certain",
+        confidence="likely"
+        if others or end.guessed or around or end.kind == "fresh"
+        else "certain",
         evidence=(end.op, evidence.analysis.error),
     )
+
+
+def _is_off_at_backward(evidence: Evidence, end: End) -> bool:
+    """Return whether what disabled gradients for an op also did so for the last backward."""
+    flow, started = Flow(evidence), evidence.analysis.log.of(BackwardStarted)[-1]
+    thread = end.op.thread
+    mode = flow.mode_off(thread, end.op.seq)
+    return mode is not None and mode is flow.mode_off(thread, started.seq)
 
 
 def _of_number(evidence: Evidence, error: RaisedError) -> Iterator[Draft]:
