@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autogradviz.analysis.types import SourceLocation
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
@@ -133,3 +136,9 @@ def read_bytes(budget: float | str) -> int:
         message = f"{budget!r} is no number of bytes; write 24 GB, or 24 GiB"
         raise ValueError(message)
     return round(float(found[1]) * _MULTIPLES[found[2]])
+
+
+def join_repeated(texts: Iterable[str]) -> str:
+    """Return "float32 3, float32 ×28" for one text and 28 equal ones."""
+    runs = [(text, len(list(same))) for text, same in groupby(texts)]
+    return ", ".join(f"{text} ×{count}" if count > 1 else text for text, count in runs)

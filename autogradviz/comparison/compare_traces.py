@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.align_ops import OpIdentity, first_difference, identify
-from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.analysis.formatting import format_bytes, join_repeated, plural
 from autogradviz.comparison.compare_by_line import compare_scenes
 from autogradviz.comparison.compiled_regions import compiled_differences, only_one_is_compiled
 from autogradviz.comparison.gradients import gradient_differences, hash_differences
@@ -263,6 +263,6 @@ def _first(aspect: str, first: Op, second: Op) -> Difference:
 
 
 def _describe(op: Op) -> str:
-    shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in op.outputs)
+    shapes = join_repeated(f"{tensor.dtype}{list(tensor.shape)}" for tensor in op.outputs)
     place = f" at {PurePath(str(op.location)).name}" if op.location else ""
     return f"{op.name} → {shapes}{place}"

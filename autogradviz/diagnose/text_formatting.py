@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_shape
+from autogradviz.analysis.formatting import format_shape, join_repeated
 from autogradviz.analysis.formatting import short_location as short_location  # noqa: PLC0414
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def describe_op(op: Op | None) -> str:
     """Return "cat → float32 2×128, attention.py:49", or "nothing"."""
     if op is None:
         return "nothing"
-    results = ", ".join(describe_tensor(tensor) for tensor in op.outputs)
+    results = join_repeated(describe_tensor(tensor) for tensor in op.outputs)
     arrow = f" → {results}" if results else ""
     return f"{op.name}{arrow}, {short_location(op.location)}"
 

@@ -307,7 +307,9 @@ def check_head(path: Path, content: bytes) -> None:
     except (pa.ArrowException, OSError, ValueError):
         metadata = {}
     if metadata.get(b"format") != FORMAT:
-        what = "is empty" if not content else "is not an autogradviz trace"
+        what = "is not an autogradviz trace" if content else "is empty"
+        if not metadata and content.startswith(b"ARROW1"):
+            what += ", or its beginning is damaged"
         message = f"{path} {what}. Traces are written by trace.save()."
         raise NotATraceError(message)
     version = metadata.get(b"format_version", b"")
