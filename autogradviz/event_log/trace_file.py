@@ -308,7 +308,7 @@ def check_head(path: Path, content: bytes) -> None:
         metadata = {}
     if metadata.get(b"format") != FORMAT:
         what = "is not an autogradviz trace" if content else "is empty"
-        if not metadata and content.startswith(b"ARROW1"):
+        if not metadata and content.startswith(b"\xff" * 4):
             what += ", or its beginning is damaged"
         message = f"{path} {what}. Traces are written by trace.save()."
         raise NotATraceError(message)
