@@ -9,7 +9,7 @@ _NAMES_BY_MODULE = {
         "Recomputation Region SavedBytes SavedTensor SelectivePolicy SourceLocation TensorHistory "
         "Transfer"
     ),
-    "breakpoints.stop": "LiveSave Stop",
+    "breakpoints.objects_at_stop": "LiveSave Stop",
     "breakpoints.stop_condition": "StopCondition watch",
     "causes": "Audit AuditEntry Certificate Explanation ExplanationStep UnverifiedNode",
     "checking.result": "CheckEntry CheckItem CheckResult",

@@ -19,8 +19,8 @@ from autogradviz.analysis import SelectivePolicy as SelectivePolicy
 from autogradviz.analysis import SourceLocation as SourceLocation
 from autogradviz.analysis import TensorHistory as TensorHistory
 from autogradviz.analysis import Transfer as Transfer
-from autogradviz.breakpoints.stop import LiveSave as LiveSave
-from autogradviz.breakpoints.stop import Stop as Stop
+from autogradviz.breakpoints.objects_at_stop import LiveSave as LiveSave
+from autogradviz.breakpoints.objects_at_stop import Stop as Stop
 from autogradviz.breakpoints.stop_condition import StopCondition as StopCondition
 from autogradviz.breakpoints.stop_condition import watch as watch
 from autogradviz.causes import Audit as Audit

@@ -11,8 +11,7 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
-from autogradviz.analysis.compiled_saves import ModuleNames
-from autogradviz.analysis.devices import DeviceTime, DeviceWait, Transfer
+from autogradviz.analysis.device_times_and_copies import DeviceTime, DeviceWait, Transfer
 from autogradviz.analysis.fit_budget import BudgetFit
 from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
 from autogradviz.analysis.phase_times import PhaseTimes
@@ -47,6 +46,7 @@ from autogradviz.analysis.types import (
     Timeline,
     Unpack,
 )
+from autogradviz.analysis.why_compiled_saves import ModuleNames
 from autogradviz.event_log.training_steps import TrainingSteps
 
 __all__ = [

@@ -12,8 +12,7 @@ from autogradviz.analysis.compiled_regions import (
     build_graph_breaks,
     build_recompiles,
 )
-from autogradviz.analysis.compiled_saves import ModuleNames, places_of_saved
-from autogradviz.analysis.devices import (
+from autogradviz.analysis.device_times_and_copies import (
     DeviceTime,
     DeviceWait,
     Transfer,
@@ -55,6 +54,7 @@ from autogradviz.analysis.tensor_and_module_tables import (
 )
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
+from autogradviz.analysis.why_compiled_saves import ModuleNames, places_of_saved
 from autogradviz.event_log.match_ops_nodes import (
     OpNodeMatches,
     custom_functions,

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_location
 from autogradviz.analysis.memory_by_kind import BUFFERS_OF_CONVOLUTIONS, CONVOLUTIONS
-from autogradviz.support.source import forget_changed_lines, lines_of, parse, source_lines
+from autogradviz.support.source_lines_and_libraries import (
+    forget_changed_lines,
+    lines_of,
+    parse,
+    source_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

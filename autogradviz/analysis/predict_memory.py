@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.tensor_and_module_tables import acyclic, read_call_intervals
 from autogradviz.errors import UnknownTargetError
-from autogradviz.event_log.saved_bytes import Change, sum_bytes
+from autogradviz.event_log.saved_tensor_lifetimes import Change, sum_bytes
 from autogradviz.events import (
     ModuleEntered,
     ModuleExited,

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes, plural, source_line
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
-from autogradviz.event_log.saved_bytes import Change, read_resizes, sum_bytes
+from autogradviz.event_log.saved_tensor_lifetimes import Change, read_resizes, sum_bytes
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.support.objects import maker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from autogradviz.analysis.compiled_saves import SavedAt
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import Graph, Region, SourceLocation
+    from autogradviz.analysis.why_compiled_saves import SavedAt
     from autogradviz.event_log import Log
 
 

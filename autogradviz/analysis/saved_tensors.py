@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from autogradviz.analysis.types import HistoryEntry, Op, SavedTensor, TensorHistory, Unpack
 from autogradviz.event_log.read_named_tuples import rows_of
-from autogradviz.event_log.saved_bytes import read_unpacks, release_of_recomputed
+from autogradviz.event_log.saved_tensor_lifetimes import read_unpacks, release_of_recomputed
 from autogradviz.events import (
     BackwardEnded,
     MutationCloned,

@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.text_formatting import place_text
-from autogradviz.support.source import source_line
+from autogradviz.support.source_lines_and_libraries import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

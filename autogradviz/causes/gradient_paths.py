@@ -16,7 +16,7 @@ from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.source_index import assigned_names
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import BackwardStarted
-from autogradviz.support.source import is_installed
+from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

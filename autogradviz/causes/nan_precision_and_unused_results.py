@@ -18,7 +18,7 @@ from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import LossRead, NormRead
-from autogradviz.support.dtypes import SIGNIFICAND_BITS
+from autogradviz.support.dtype_precision import SIGNIFICAND_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,7 +16,7 @@ from autogradviz.causes.kept import find_kept
 from autogradviz.causes.weights import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.gradient_lives import leaves_without_optimizer
-from autogradviz.diagnose.evidence.memory import find_reach
+from autogradviz.diagnose.evidence.memory_needs import find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.source.source_index import assigned_names

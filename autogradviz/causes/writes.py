@@ -15,7 +15,7 @@ from autogradviz.diagnose.evidence.unpacks import reads_of_saves
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import NO_ID, BackwardStarted, GradientFactsChecked
-from autogradviz.support.source import is_installed
+from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

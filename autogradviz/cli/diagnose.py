@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.command import NEGATIVE, Command
-from autogradviz.continuous_integration.reported_findings import (
+from autogradviz.continuous_integration.accepted_findings import (
     describe_states,
     fails,
     read_baseline,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from autogradviz.continuous_integration.reported_findings import ReportedFinding
+    from autogradviz.continuous_integration.accepted_findings import ReportedFinding
     from autogradviz.diagnose import Finding
     from autogradviz.trace import Trace
 

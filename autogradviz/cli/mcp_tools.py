@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.show import overview
 from autogradviz.comparison.compare_traces import compare
-from autogradviz.continuous_integration.reported_findings import describe_states, report
+from autogradviz.continuous_integration.accepted_findings import describe_states, report
 from autogradviz.errors import UnknownTargetError
 from autogradviz.explanations.read_pages import explain
 from autogradviz.render.terminal_text import as_text

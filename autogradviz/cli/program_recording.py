@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.cli.call_after_import import ImportHook
 from autogradviz.cli.common_arguments import TraceFile
-from autogradviz.cli.import_hook import ImportHook
 from autogradviz.cli.progress import Progress
 from autogradviz.cli.run_as_main import has_started, outermost_frame
 from autogradviz.distributed_runs.exchange_findings import RankReport

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import autogradviz
 from autogradviz.errors import ProgramNotFoundError
-from autogradviz.support.source import with_callers
+from autogradviz.support.source_lines_and_libraries import with_callers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

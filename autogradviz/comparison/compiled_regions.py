@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.compiled_saves import uncompiled_name
 from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.analysis.why_compiled_saves import uncompiled_name
 from autogradviz.comparison.result import Difference
 from autogradviz.compiled_graphs.graph_text import is_view
 from autogradviz.events import NodeStarted

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.analysis.compiled_saves import uncompiled_name
+from autogradviz.analysis.why_compiled_saves import uncompiled_name
 from autogradviz.comparison.result import Difference
 from autogradviz.events import (
     NO_ID,
@@ -19,7 +19,7 @@ from autogradviz.events import (
     NormRead,
     RankSeen,
 )
-from autogradviz.support.dtypes import UNIT_ROUNDOFF
+from autogradviz.support.dtype_precision import UNIT_ROUNDOFF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autogradviz.compiled_graphs.source_lines import NO_LINE, Line
 from autogradviz.support.op_names import short_op_name
-from autogradviz.support.source import is_library_anywhere
+from autogradviz.support.source_lines_and_libraries import is_library_anywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from autogradviz.support.source import is_library_anywhere
+from autogradviz.support.source_lines_and_libraries import is_library_anywhere
 
 _FRAME: Final = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$')
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from autogradviz._version import __version__
-from autogradviz.continuous_integration.reported_findings import (
+from autogradviz.continuous_integration.accepted_findings import (
     fingerprint,
     key_of,
     path_below,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.continuous_integration.reported_findings import ReportedFinding
+    from autogradviz.continuous_integration.accepted_findings import ReportedFinding
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: Final = {"certain": "error", "likely": "warning", "hint": "note"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import CulpritRun
 from autogradviz.events import FrameSeen, RecorderLimited, StackSeen, VersionBumped
-from autogradviz.support.source import is_installed
+from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

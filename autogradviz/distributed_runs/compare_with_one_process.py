@@ -20,7 +20,7 @@ from autogradviz.events import (
     OutputNormRead,
     ParameterSeen,
 )
-from autogradviz.support.dtypes import EPSILON
+from autogradviz.support.dtype_precision import EPSILON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,6 +14,7 @@ from autogradviz import trace as traces
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.comparison.compare_traces import compare
 from autogradviz.distributed_runs.collective_differences import first_difference
+from autogradviz.distributed_runs.export_run import dataset, write_parquet
 from autogradviz.distributed_runs.findings import RunFinding, find_problems
 from autogradviz.distributed_runs.gradient_differences import equal_gradients
 from autogradviz.distributed_runs.odd_ranks import (
@@ -28,7 +29,6 @@ from autogradviz.distributed_runs.rank_files import (
     describe_unreadable,
     find_rank_files,
 )
-from autogradviz.distributed_runs.write_files import dataset, write_parquet
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.support.import_rich import Table, Text
 
@@ -308,7 +308,7 @@ class Run:
             ...     model(x).sum().backward()
             >>> autogradviz.load("run/").html("run.html")
         """
-        from autogradviz.distributed_runs.write_files import save_redacted, write_html
+        from autogradviz.distributed_runs.export_run import save_redacted, write_html
 
         if not redact:
             write_html(self, path, overwrite=overwrite)

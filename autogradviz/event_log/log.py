@@ -22,7 +22,7 @@ from autogradviz.event_log.uncompressed_rows import Rows, in_rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.support.objects import maker
 from autogradviz.support.process import collector_paused, collector_waiting, new_lock
-from autogradviz.support.source import escape_surrogates
+from autogradviz.support.source_lines_and_libraries import escape_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -116,7 +116,7 @@ def _creator(
     stem = node_stem(node_name)
     of_function = _of_function(node_name)
     for seq, op, thread in candidates:
-        if of_function and op.startswith("aten."):
+        if of_function and thread != node_thread and op.startswith("aten."):
             continue  # the number is that of a node on another thread
         score = (op_stem(op) == stem, thread == node_thread)
         if seq not in taken and score > best_score:

@@ -9,7 +9,7 @@ from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import BackwardStarted, CellSeen, Event, FrameSeen, StackSeen
-from autogradviz.support.source import source_line
+from autogradviz.support.source_lines_and_libraries import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
 from autogradviz.event_log.read_named_tuples import rows_of
-from autogradviz.event_log.saved_bytes import (
+from autogradviz.event_log.saved_tensor_lifetimes import (
     Change,
     read_resizes,
     read_unpacks,

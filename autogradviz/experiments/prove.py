@@ -28,7 +28,7 @@ from autogradviz.experiments.outcome import (
 from autogradviz.experiments.program import NotApplicableError, Program
 from autogradviz.experiments.proof import Proof, revised
 from autogradviz.experiments.statement import NotUndoneError, Statement
-from autogradviz.experiments.undo import (
+from autogradviz.experiments.undo_cause import (
     Detached,
     FactorLeftOut,
     FreedGraphsDetached,
@@ -43,7 +43,7 @@ from autogradviz.experiments.undo import (
     Undo,
     WritesUnseen,
 )
-from autogradviz.experiments.undo_in_regions import (
+from autogradviz.experiments.undo_cause_in_recomputation import (
     NotRecomputed,
     RandomStateOfForward,
     RepeatedAsInForward,

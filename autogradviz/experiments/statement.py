@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from autogradviz.experiments.user_line import is_at, runs_line
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
-from autogradviz.support.source import lines_of, parse, source_line, source_lines
+from autogradviz.support.source_lines_and_libraries import (
+    lines_of,
+    parse,
+    source_line,
+    source_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 from autogradviz.recorder.user_code_frames import is_user_code
-from autogradviz.support.source import is_installed, with_callers
+from autogradviz.support.source_lines_and_libraries import is_installed, with_callers
 
 if TYPE_CHECKING:
     from collections.abc import Container

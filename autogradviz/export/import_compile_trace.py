@@ -34,7 +34,7 @@ from autogradviz.events import (
     RecordingStarted,
     StackSeen,
 )
-from autogradviz.support.source import is_library_anywhere
+from autogradviz.support.source_lines_and_libraries import is_library_anywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

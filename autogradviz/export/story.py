@@ -8,7 +8,7 @@ from autogradviz.causes import find_problems
 from autogradviz.render.svg.story import no_story, render_story
 from autogradviz.scene import build_scene
 from autogradviz.scene.causes import with_causes
-from autogradviz.support.source import escape_surrogates
+from autogradviz.support.source_lines_and_libraries import escape_surrogates
 
 if TYPE_CHECKING:
     from pathlib import Path

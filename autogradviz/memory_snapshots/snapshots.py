@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.errors import MemorySnapshotError
-from autogradviz.event_log.saved_bytes import alive_at_peak
+from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import ParameterSeen, StorageAddressSeen
-from autogradviz.support.source import is_library_anywhere
+from autogradviz.support.source_lines_and_libraries import is_library_anywhere
 
 if TYPE_CHECKING:
     import os

@@ -33,13 +33,13 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensors, is_fake
 from autogradviz.support.op_names import short_op_name
-from autogradviz.support.source import with_callers
+from autogradviz.support.source_lines_and_libraries import with_callers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.planning.known_values import Call, KnownValues
+    from autogradviz.planning.values_of_small_tensors import Call, KnownValues
 
 _READ_NUMBER: Final = "aten._local_scalar_dense.default"
 _OF_ANY_SIZE: Final = ("torch.optim.", "torch.nn.init")

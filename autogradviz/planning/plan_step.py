@@ -14,7 +14,7 @@ from autogradviz.errors import StepNeedsValuesError
 from autogradviz.events import BackwardStarted
 from autogradviz.experiments.program import loss_of
 from autogradviz.planning.fake_tensors import FakeCopies, PlanMode, fake_model, new_fake_mode
-from autogradviz.planning.known_values import KnownValues
+from autogradviz.planning.values_of_small_tensors import KnownValues
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recording.lifecycle import Recording
 from autogradviz.recording.record_context import check_model, check_step

@@ -14,7 +14,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autogradviz.planning.known_values import KnownValues
+    from autogradviz.planning.values_of_small_tensors import KnownValues
 
 _BOOLEAN: Final = (torch.bool, torch.uint8)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from autogradviz.support.source import parse
+from autogradviz.support.source_lines_and_libraries import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,11 +16,11 @@ from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleSeen, ParameterSeen
 from autogradviz.recorder.names_in_program import is_named_by_class, name_in_program
-from autogradviz.recorder.torch_internals.compilers import RememberedCall
-from autogradviz.recorder.torch_internals.frames import (
+from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls import (
     let_calls_pass,
     wrap_module_call,
 )
+from autogradviz.recorder.torch_internals.compilers import RememberedCall
 from autogradviz.recorder.torch_internals.nodes import is_trainable_leaf
 from autogradviz.recorder.torch_internals.patches import hidden_from_compilers, patched
 from autogradviz.recorder.torch_internals.private_api import (

@@ -15,7 +15,7 @@ import torch
 
 from autogradviz.recorder.torch_internals.nodes import name_of_node
 from autogradviz.recorder.user_code_frames import RECORDER_FOLDER, is_user_code
-from autogradviz.support.source import source_line
+from autogradviz.support.source_lines_and_libraries import source_line
 
 if TYPE_CHECKING:
     import weakref

@@ -13,8 +13,8 @@ import torch
 from autogradviz.events import CellSeen, SourceLineRead
 from autogradviz.recorder.callable_names import qualified_name
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
-from autogradviz.support.source import is_library as is_library_file
-from autogradviz.support.source import source_lines
+from autogradviz.support.source_lines_and_libraries import is_library as is_library_file
+from autogradviz.support.source_lines_and_libraries import source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.flame_graph import self_times
 from autogradviz.events import BackwardStarted
 from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
-from autogradviz.support.source import is_installed
+from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,7 +27,7 @@ from autogradviz.analysis.formatting import (
     short_location,
     source_line,
 )
-from autogradviz.event_log.saved_bytes import alive_at_peak
+from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.scene.node_boxes import TITLES, kind_of_slot
 from autogradviz.scene.parameters import name_storages
 from autogradviz.scene.schema import SceneFold, SceneRibbon

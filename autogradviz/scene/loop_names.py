@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from autogradviz.support.source import parse
+from autogradviz.support.source_lines_and_libraries import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from autogradviz.events import ModuleEntered, ParameterSeen
 from autogradviz.scene.schema import ParameterBadge, SceneUnusedParameter
 from autogradviz.scene.text import BADGE_FONT_SIZE, MAX_NAME, elide, last_part, text_width
 from autogradviz.support.objects import maker
-from autogradviz.support.source import parse
+from autogradviz.support.source_lines_and_libraries import parse
 
 if TYPE_CHECKING:
     from collections.abc import Collection

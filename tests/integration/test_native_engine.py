@@ -42,7 +42,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.recorder.native import build
-from autogradviz.recorder.native.native_tables import KINDS, NativeFingerprints, NativeNodes
+from autogradviz.recorder.native.access_cpp_tables import KINDS, NativeFingerprints, NativeNodes
 from autogradviz.recorder.python_engine.engine import PythonEngine
 from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.session import Session, SessionRef

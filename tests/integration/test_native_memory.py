@@ -13,7 +13,7 @@ from test_native_engine import pytestmark
 
 import autogradviz
 from autogradviz.events import OpCalled, StoragesFreed
-from autogradviz.recorder.native.native_tables import NativeTensors
+from autogradviz.recorder.native.access_cpp_tables import NativeTensors
 
 pytestmark = [pytestmark, pytest.mark.usefixtures("native")]
 

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.support import source as parse_source
+from autogradviz.support import source_lines_and_libraries as parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

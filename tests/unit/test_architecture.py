@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import autogradviz
-from autogradviz.support.source import parse
+from autogradviz.support.source_lines_and_libraries import parse
 
 PACKAGE = Path(autogradviz.__file__).parent
 LAYERS = {

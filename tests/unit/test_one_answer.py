@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 import autogradviz
-from autogradviz.support.source import parse
+from autogradviz.support.source_lines_and_libraries import parse
 
 PACKAGE = Path(autogradviz.__file__).parent
 PAGE = PACKAGE.parent / "ARCHITECTURE.md"
@@ -167,7 +167,7 @@ def test_there_is_one_order_of_confidences(contents):
 
 def test_there_is_one_sweep_for_the_highest_sum(contents):
     assert [name for name, each in contents.items() if each.has_sweep] == [
-        "event_log/saved_bytes.py"
+        "event_log/saved_tensor_lifetimes.py"
     ]
 
 

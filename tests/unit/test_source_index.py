@@ -7,7 +7,7 @@ import linecache
 import pytest
 
 from autogradviz.diagnose.source import source_index
-from autogradviz.support.source import is_installed
+from autogradviz.support.source_lines_and_libraries import is_installed
 
 
 @pytest.fixture(autouse=True)

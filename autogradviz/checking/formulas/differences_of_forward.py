@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from autogradviz.support.dtypes import EPSILON
+from autogradviz.support.dtype_precision import EPSILON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,10 +13,13 @@ from autogradviz.diagnose.source import source_index as source
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.experiments.user_line import user_line
 from autogradviz.recorder.ops.op_arguments import gives_own_derivative
-from autogradviz.recorder.torch_internals.frames import FunctionCall, observed_calls
+from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls import (
+    FunctionCall,
+    observed_calls,
+)
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.verify.kept_tensors import map_tensors, tensors_in
-from autogradviz.support.source import source_line
+from autogradviz.support.source_lines_and_libraries import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

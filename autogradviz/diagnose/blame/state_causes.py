@@ -24,7 +24,7 @@ from autogradviz.diagnose.source.raw_memory_writes import raw_writes
 from autogradviz.diagnose.source.writes import writes_in_threads
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.events import NO_ID, BackwardStarted
-from autogradviz.support.source import lines_of
+from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

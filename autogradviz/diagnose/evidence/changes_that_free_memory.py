@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Op, SavedTensor, SourceLocation, Tensor
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.memory import Need, StepMemory
+    from autogradviz.diagnose.evidence.memory_needs import Need, StepMemory
     from autogradviz.diagnose.finding import ChangeKind
 
 MOST: Final = 3

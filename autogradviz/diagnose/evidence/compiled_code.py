@@ -19,7 +19,7 @@ from autogradviz.events import (
     RegionRan,
 )
 from autogradviz.support.op_names import short_op_name
-from autogradviz.support.source import source_lines
+from autogradviz.support.source_lines_and_libraries import source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,7 +22,7 @@ from autogradviz.diagnose.text_formatting import (
     slot_name,
 )
 from autogradviz.events import BackwardStarted, TensorUnpacked
-from autogradviz.support.source import lines_of
+from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.gradient_lives import accumulations
-from autogradviz.diagnose.evidence.memory import Reach, find_reach
+from autogradviz.diagnose.evidence.memory_needs import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
 from autogradviz.diagnose.source import source_index as source

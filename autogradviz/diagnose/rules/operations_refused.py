@@ -14,8 +14,8 @@ from autogradviz.diagnose.blame.gradient_is_none import (
 )
 from autogradviz.diagnose.evidence.changes_that_free_memory import find_changes
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
-from autogradviz.diagnose.evidence.memory import StepMemory
 from autogradviz.diagnose.evidence.memory_holders import holder_at_failure
+from autogradviz.diagnose.evidence.memory_needs import StepMemory
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
 from autogradviz.diagnose.evidence.tensor_values import (
     failed_op,

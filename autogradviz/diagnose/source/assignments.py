@@ -23,7 +23,7 @@ from autogradviz.diagnose.source.source_index import (
     last_name,
     own_nodes,
 )
-from autogradviz.support.source import lines_of
+from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source.source_index import nodes
-from autogradviz.support.source import is_installed
+from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

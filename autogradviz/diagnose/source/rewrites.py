@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.support.source import lines_of, parse
+from autogradviz.support.source_lines_and_libraries import lines_of, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

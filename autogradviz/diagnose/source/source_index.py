@@ -11,7 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.event_log.stacks import line_of_file
-from autogradviz.support.source import forget_changed_lines, lines_of, parse, source_lines
+from autogradviz.support.source_lines_and_libraries import (
+    forget_changed_lines,
+    lines_of,
+    parse,
+    source_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -350,7 +355,7 @@ def counting_condition(stack: Sequence[SourceLocation]) -> SourceLocation | None
             node
             for node in nodes_around(place)
             if isinstance(node, ast.If)
-            and node.body[0].lineno <= place.lineno <= (node.body[-1].end_lineno or 0)
+            and any(place.lineno in lines_of(each) for each in node.body)
             and any(isinstance(each, ast.Mod) for each in ast.walk(node.test))
         ]
         if around:

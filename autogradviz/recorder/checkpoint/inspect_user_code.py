@@ -31,7 +31,7 @@ import torch
 
 from autogradviz.recorder.checkpoint.value_repr import CONTAINERS
 from autogradviz.recorder.user_code_frames import is_library
-from autogradviz.support.source import path_in_packages
+from autogradviz.support.source_lines_and_libraries import path_in_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

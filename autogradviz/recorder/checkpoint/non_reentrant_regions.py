@@ -23,8 +23,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.checkpoint.inspect_user_code import without_wrappers
-from autogradviz.recorder.torch_internals.compilers import skip_frame
-from autogradviz.recorder.torch_internals.frames import (
+from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls import (
     closure_vars,
     determinism_check,
     has_error_callback,
@@ -32,6 +31,7 @@ from autogradviz.recorder.torch_internals.frames import (
     saved_arguments,
     stops_early,
 )
+from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,

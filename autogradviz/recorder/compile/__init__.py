@@ -26,7 +26,7 @@ AOTAutograd's cache is text (``compiled_graphs/graph_text.py``); so are the logs
   saves them, else when the node is walked.
 
 The backward graph takes the saved values in the order of the slots at run time, which joins plan
-and runs. A compiled region is one node, so ``analysis/compiled_saves.py`` assigns each value
+and runs. A compiled region is one node, so ``analysis/why_compiled_saves.py`` assigns each value
 that it saves to the line and module of the first op whose gradient needs it. Sums by line and
 module, the source view and ``compare`` use that.
 

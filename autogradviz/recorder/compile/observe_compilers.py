@@ -27,7 +27,7 @@ from autogradviz.recorder.compile.read_graph_module import read_graph, target_te
 from autogradviz.recorder.torch_internals.compilers import MIN_CUT, owner_of, skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patches import patched_for_compilers_too
 from autogradviz.recorder.torch_internals.private_api import current_compile_id
-from autogradviz.support.source import source_line
+from autogradviz.support.source_lines_and_libraries import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,12 +26,12 @@ import torch
 from autogradviz.errors import NativeBuildError
 from autogradviz.events import FrameSeen, field_names
 from autogradviz.recorder.native import prebuilt
+from autogradviz.recorder.native.access_cpp_tables import KINDS
 from autogradviz.recorder.native.extension_source import (
     arguments_for,
     find_compiler,
     source_digest,
 )
-from autogradviz.recorder.native.native_tables import KINDS
 from autogradviz.recorder.native.run_compiler import CompilerError, compile_to, failure_of
 from autogradviz.recorder.native.supported_versions import SUPPORTED_PYTHON, SUPPORTED_TORCH
 

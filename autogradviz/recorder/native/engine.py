@@ -22,7 +22,7 @@ from autogradviz.recorder import engine_interface
 from autogradviz.recorder.compile.leave_out_generated_code_ops import OVERLOAD_CODE
 from autogradviz.recorder.engine_interface import Engine, GraphTables, MethodOf, Tables
 from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.recorder.native.native_tables import (
+from autogradviz.recorder.native.access_cpp_tables import (
     KINDS,
     NativeDeviceSpans,
     NativeFingerprints,

@@ -26,6 +26,6 @@ be taken twice. ``recorder/rank_and_process_groups.py`` records rank, groups and
 communication. Findings are exchanged through files, and one rank prints them for all
 (``distributed_runs/exchange_findings.py``).
 
-``autogradviz run`` waits until the program imports torch (``cli/import_hook.py``), so that settings
-made before the import take effect, and removes its own frames from the traceback.
+``autogradviz run`` waits until the program imports torch (``cli/call_after_import.py``), so that
+settings made before the import take effect, and removes its own frames from the traceback.
 """

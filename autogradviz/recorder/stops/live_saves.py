@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.breakpoints.stop import LiveSave
+from autogradviz.breakpoints.objects_at_stop import LiveSave
 from autogradviz.recorder.torch_internals.nodes import slots_of
 
 if TYPE_CHECKING:

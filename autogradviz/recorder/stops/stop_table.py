@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.breakpoints.stop import LiveSave, Stop
+from autogradviz.breakpoints.objects_at_stop import LiveSave, Stop
 from autogradviz.breakpoints.stop_condition import is_of_file
 from autogradviz.events import OpCalled, field_names
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
@@ -40,7 +40,7 @@ from autogradviz.recorder.torch_internals.wrapper_tensors import FREED, why_unre
 from autogradviz.recorder.user_code_frames import cell_number, is_user_code
 from autogradviz.support.op_names import packet_name, short_op_name
 from autogradviz.support.process import new_lock, print_line
-from autogradviz.support.source import source_line
+from autogradviz.support.source_lines_and_libraries import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from autogradviz.support.source import provide_lines
+from autogradviz.support.source_lines_and_libraries import provide_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

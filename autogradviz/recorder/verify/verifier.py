@@ -37,8 +37,11 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.ops.op_arguments import gives_own_derivative
 from autogradviz.recorder.own_hook import OwnHook
+from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls import (
+    FunctionCall,
+    observed_calls,
+)
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive, skip_frame
-from autogradviz.recorder.torch_internals.frames import FunctionCall, observed_calls
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     BackwardCFunction,

@@ -17,7 +17,7 @@ from autogradviz.analysis.formatting import (
     short_location,
     source_line,
 )
-from autogradviz.scene.compiled.columns import (
+from autogradviz.scene.compiled.column_contents import (
     MAX_BLOCKS,
     OP_SIZE,
     LaneRow,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         CompiledRegion,
         CompiledSlot,
     )
-    from autogradviz.scene.compiled.columns import Column
+    from autogradviz.scene.compiled.column_contents import Column
     from autogradviz.scene.schema import CompiledDetail, CompiledShape
 
 HEADER: Final = 62.0  # labels of blocks and lines

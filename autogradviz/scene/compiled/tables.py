@@ -13,7 +13,7 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.compiled_graphs.graph_text import is_view
-from autogradviz.scene.compiled.columns import slot_hook
+from autogradviz.scene.compiled.column_contents import slot_hook
 from autogradviz.scene.compiled.picture import (
     READABLE_WIDTH,
     Tables,

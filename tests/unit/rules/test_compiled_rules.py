@@ -36,7 +36,7 @@ from autogradviz.diagnose.rules.compiled_hooks import (
     compiled_output_bypassed,
     hooks_not_inlined,
 )
-from autogradviz.diagnose.rules.compiled_recomputation import (
+from autogradviz.diagnose.rules.recompiles_and_compiler_choices import (
     checkpoint_broken,
     compiled_budget_ignored,
     compiled_policy_ignored,

@@ -7,7 +7,7 @@ from make_log import backward, fact, leaf, node, op, parameter, ran
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.devices_and_ranks import (
+from autogradviz.diagnose.rules.stream_waits_and_partial_values import (
     device_waited,
     gradient_on_other_stream,
     stream_not_waited,

@@ -21,7 +21,6 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules import saved_tensors_lost
 from autogradviz.diagnose.rules.custom_functions import (
     backward_read_modified,
     ctx_attribute_written,
@@ -31,7 +30,12 @@ from autogradviz.diagnose.rules.custom_functions import (
 from autogradviz.diagnose.rules.gradient_values import shared_gradient_written
 from autogradviz.diagnose.rules.operations_refused import inference_tensor, inplace_refused
 from autogradviz.diagnose.rules.parameters import data_reassigned
-from autogradviz.diagnose.rules.saved_tensors_lost import hook_buffer_reused, hooks_wrong_tensor
+from autogradviz.diagnose.rules.saved_tensors_lost_in_hooks import (
+    hook_buffer_reused,
+    hooks_wrong_tensor,
+    saved_memory_freed,
+    saved_tensor_detached,
+)
 from autogradviz.diagnose.rules.saved_tensors_written import (
     saved_tensor_mutated,
     silent_write,
@@ -431,7 +435,7 @@ def failed(rule, script, message):
 
 def test_detach_of_a_saved_tensor_is_reported(script):
     message = "Trying to use a saved tensor that has been detached in-place"
-    (finding,) = failed(saved_tensors_lost.saved_tensor_detached, script, message)
+    (finding,) = failed(saved_tensor_detached, script, message)
     assert finding.slug == "saved-tensor-detached"
     assert lines(finding) == (f"{script}:3", f"{script}:2")
     assert (finding.confidence, finding.nodes) == ("likely", (7,))
@@ -439,7 +443,7 @@ def test_detach_of_a_saved_tensor_is_reported(script):
 
 def test_line_that_freed_the_memory_is_reported(script):
     message = "setStorage: sizes [3] are out of bounds for storage of size 0"
-    (finding,) = failed(saved_tensors_lost.saved_memory_freed, script, message)
+    (finding,) = failed(saved_memory_freed, script, message)
     assert finding.slug == "saved-memory-freed"
     assert lines(finding) == (f"{script}:4", f"{script}:2")
 

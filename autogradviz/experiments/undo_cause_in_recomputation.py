@@ -18,7 +18,7 @@ import torch
 from autogradviz.experiments.checkpoint_regions import followed, uncheckpointed
 from autogradviz.experiments.program_state import RandomState
 from autogradviz.experiments.statement import NotUndoneError
-from autogradviz.experiments.undo import Rewritten, Undo, call_of, needs_gradient, tensors_of
+from autogradviz.experiments.undo_cause import Rewritten, Undo, call_of, needs_gradient, tensors_of
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from autogradviz.diagnose.evidence.compiled_code import (
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_region, join_names, short_location
-from autogradviz.event_log.saved_bytes import alive_at_peak
+from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import CompileStarted, MemoryBudgetChanged
-from autogradviz.support.source import lines_of
+from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ from autogradviz.recorder.torch_internals.patches import patched, patched_in_all
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.user_code_frames import is_torch_code
-from autogradviz.support.source import with_callers
+from autogradviz.support.source_lines_and_libraries import with_callers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -19,7 +19,7 @@ from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.errors import AutogradvizError
 from autogradviz.event_log import write_over_own
 from autogradviz.sql_queries.named_queries import query_of
-from autogradviz.support.source import path_in_packages
+from autogradviz.support.source_lines_and_libraries import path_in_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
