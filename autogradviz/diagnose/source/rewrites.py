@@ -212,6 +212,15 @@ def safe_input(made: SourceLocation | None, op: str, chosen: SourceLocation | No
     return ast.unparse(statement)
 
 
+def assigned(target: ast.expr | None, value: ast.expr) -> str:
+    """Return an assignment of a value to a target, or to ``result`` if that has no name."""
+    inner = target
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        inner = inner.value
+    name = ast.unparse(target) if target is not None and isinstance(inner, ast.Name) else "result"
+    return f"{name} = {ast.unparse(value)}"
+
+
 def _detached(value: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(value, "detach"), [], [])
 
