@@ -493,6 +493,7 @@ class _Answers:
             steps=tuple(steps),
             alternatives=tuple(others[:_MAX_ALTERNATIVES]),
             to_record=missing,
+            fix=finding.fix,
         )
 
     def _states_of(self, leaves: Sequence[int]) -> list[ExplanationStep]:
@@ -550,7 +551,7 @@ class _Answers:
         if last.node_id is not None and last.node_id in graph.node_names:
             found = self._of_node(last.node_id)
             return replace(found, target=name, steps=(first, *found.steps))
-        cut = [f for f in self._facts if place in {f.culprit, *f.others}]
+        cut = [f for f in self._facts if place in {f.culprit, f.victim, *f.others}]
         text = "no autograd node was recorded for it: it needs no gradient, or its graph is cut off"
         return self._chain(name, "its place in the graph", [first, _step(text, None, ())], cut, "")
 
@@ -567,7 +568,7 @@ class _Answers:
         cut = [
             f
             for f in self._facts
-            if node.location is not None and node.location in {f.culprit, *f.others}
+            if node.location is not None and node.location in {f.culprit, f.victim, *f.others}
         ]
         # What ran is in its place; of what did not run, a cut may be the reason.
         mechanisms = frozenset() if node.runs else _CUTTING
@@ -615,6 +616,7 @@ class _Answers:
             steps=tuple(found),
             alternatives=tuple(alternatives[:_MAX_ALTERNATIVES]),
             to_record=missing,
+            fix=facts[0].fix if facts and facts[0].slug else "",
         )
 
 
@@ -694,6 +696,7 @@ class Explanation:
         steps: from the symptom to the cause; the last one is the line to change.
         alternatives: other lines that may be the cause, where the recording does not decide.
         to_record: the option of ``record()`` that would record what is missing; "" if nothing is.
+        fix: that of the finding at the last step; "" if it is no finding.
 
     Example:
         >>> print(trace.why("down.weight"))
@@ -706,6 +709,7 @@ class Explanation:
     steps: tuple[ExplanationStep, ...]
     alternatives: tuple[ExplanationStep, ...] = ()
     to_record: str = ""
+    fix: str = ""
 
     def to_json(self) -> str:
         """Return the explanation as JSON, an object with the attributes of this class.
@@ -722,6 +726,8 @@ class Explanation:
         places = [each for each in self.alternatives if each.text == ANOTHER_LINE]
         causes = [each for each in self.alternatives if each.text != ANOTHER_LINE]
         parts += [f"Or change: {_place(each)}\n       {each.statement}" for each in places]
+        if self.fix:
+            parts.append("Fix: " + self.fix.replace("\n", "\n     "))
         if causes:
             parts.append("It may also be:")
             parts += [f" - {_indented(step)}" for step in causes]
@@ -735,7 +741,7 @@ class Explanation:
         steps = [(f"{at}. {each.text}", each.location) for at, each in enumerate(self.steps, 1)]
         others = [(f"or: {each.text}", each.location) for each in self.alternatives]
         last = [(f"To find out more: {self.to_record}", None)] if self.to_record else []
-        return card(self.target, self.question, [*steps, *others, *last])
+        return card(self.target, self.question, [*steps, *others, *last], fix=self.fix)
 
 
 def _place(step: ExplanationStep) -> str:
