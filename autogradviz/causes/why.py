@@ -50,7 +50,10 @@ RAISED: Final = "raised"
 HOW: Final = "how it got its gradient"
 MEMORY: Final = "still alive"
 LOSS: Final = "its value"
-QUESTIONS: Final = (NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, MEMORY, LOSS)
+LOSS_NOT_FINITE: Final = "the value is NaN or infinite"
+QUESTIONS: Final = (
+    NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, MEMORY, LOSS, LOSS_NOT_FINITE,
+)  # fmt: skip
 _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
 """Questions about a parameter; those about the worst states come first."""
 
@@ -433,10 +436,11 @@ class _Answers:
             text = f"{bad} of {plural(len(losses), 'loss').replace('losss', 'losses')} not finite"
         place = self._analysis.location(starts[-1].stack_id) if starts else None
         first = _step(text, place, tuple(event.seq for event in starts[-1:]))
-        finite = not bad and question != NOT_FINITE
+        finite = not bad and question not in {NOT_FINITE, LOSS_NOT_FINITE}
         values = [fact for fact in self._facts if fact.mechanism == "value"]
         chosen = self._effective if finite else values
-        return self._chain("loss", LOSS if finite else NOT_FINITE, [first], chosen, "")
+        wrong = LOSS_NOT_FINITE if bad else NOT_FINITE
+        return self._chain("loss", LOSS if finite else wrong, [first], chosen, "")
 
     def _of_error(self) -> Explanation:
         error = self._analysis.error

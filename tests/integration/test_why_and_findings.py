@@ -52,3 +52,16 @@ def test_line_of_the_effect_alone_is_no_line_to_change(step, slug, target):
     assert answer.fix == finding.fix
     assert f"Fix: {finding.fix.splitlines()[0]}" in str(answer)
     assert trace.why(finding).fix == finding.fix
+
+
+def test_answer_about_a_loss_that_is_not_finite_names_the_loss():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        loss = (model(torch.rand(4, 3)).abs() * -1).log().sum()
+        loss.backward()
+        optimizer.step()
+    assert torch.isnan(loss)
+    answer = trace.why("loss")
+    assert str(answer).splitlines()[0] == "loss: the value is NaN or infinite"
+    assert trace.why("loss", answer.question).question == answer.question
