@@ -343,6 +343,13 @@ class _Answers:
             return self._chain(name, NO_GRADIENT, [first, end], [], missing)
         off = [e for e in analysis.log.of(RequiresGradChanged) if e.tensor_id == tensor_id]
         if not self._graph.requires_grad.get(tensor_id):
+            replaced = self._set_with_graph(tensor_id)
+            if replaced is not None:
+                place = replaced.location
+                text = "forward set it to a tensor that is no leaf and carries a graph"
+                step = _step(text, place, (replaced.seq,))
+                here = [f for f in self._facts if place in {f.culprit, *f.others}]
+                return self._chain(name, NO_GRADIENT, [first, step], here, "")
             event = off[-1] if off else None
             place = analysis.location(event.stack_id) if event is not None else None
             end = _step(
@@ -380,6 +387,29 @@ class _Answers:
                 )
                 steps.append(_step(text, last.location, (last.seq,)))
         return self._chain(name, NO_GRADIENT, steps, cutting, "", tensor_id)
+
+    def _set_with_graph(self, tensor_id: int) -> Op | None:
+        """Return the op that computed the tensor to which its module last set a buffer.
+
+        None if no op is known to have done that, or if the tensor has no graph.
+        """
+        owners = (n.rpartition(".")[::2] for n in self._analysis.parameters[tensor_id])
+        found = [self._set_attributes[each] for each in owners if each in self._set_attributes]
+        last = max(found, key=lambda op: op.seq, default=None)
+        return last if last is not None and last.node_id in self._graph.node_names else None
+
+    @cached_property
+    def _set_attributes(self) -> dict[tuple[str, str], Op]:
+        """The last forward op on a line that sets an attribute of ``self``, by module and name."""
+        names: dict[str, frozenset[str]] = {}
+        found = {}
+        for op in self._analysis.ops:
+            if op.phase == "forward" and op.location is not None:
+                text = op.location.text
+                if text not in names:
+                    names[text] = assigned_names(text, of_self=True)
+                found.update(dict.fromkeys(((op.module, name) for name in names[text]), op))
+        return found
 
     def _last_use(self, tensor_id: int) -> Op | None:
         """Return the last forward op that is computed from a parameter."""

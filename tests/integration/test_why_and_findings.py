@@ -65,3 +65,53 @@ def test_answer_about_a_loss_that_is_not_finite_names_the_loss():
     answer = trace.why("loss")
     assert str(answer).splitlines()[0] == "loss: the value is NaN or infinite"
     assert trace.why("loss", answer.question).question == answer.question
+
+
+class RunningScale(nn.Module):
+    """Keeps a running scale in a buffer, with its graph if that is not detached."""
+
+    def __init__(self, *, detached):
+        super().__init__()
+        self.detached = detached
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("never_set", torch.ones(()))
+
+    def forward(self, x):
+        new = x.abs().mean()
+        self.scale = 0.9 * self.scale + 0.1 * (new.detach() if self.detached else new)
+        return x / self.scale * self.never_set
+
+
+def trained(*, detached):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), RunningScale(detached=detached))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    raised = None
+    try:
+        with autogradviz.record(model) as trace:
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.rand(4, 3)).sum().backward()
+                optimizer.step()
+    except RuntimeError as error:
+        raised = error
+    return trace, raised
+
+
+def test_buffer_that_forward_set_to_a_tensor_with_a_graph_has_one():
+    trace, raised = trained(detached=False)
+    assert raised is not None
+    finding = trace.diagnose()[0]
+    assert finding.slug == "graph-freed"
+    answer = trace.why("1.scale")
+    assert "requires_grad is False" not in str(answer)
+    assert "forward set it to a tensor that is no leaf and carries a graph" in str(answer)
+    assert [step.location for step in answer.steps[-2:]] == [finding.culprit] * 2
+    assert (answer.steps[-1].text, answer.fix) == (finding.title, finding.fix)
+    assert answer.to_record == ""
+
+
+@pytest.mark.parametrize(("detached", "name"), [(True, "1.scale"), (False, "1.never_set")])
+def test_buffer_without_a_graph_requires_no_gradient(detached, name):
+    trace, _ = trained(detached=detached)
+    assert "requires_grad is False" in str(trace.why(name))
