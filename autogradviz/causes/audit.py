@@ -92,7 +92,6 @@ def _with_effect(graph: CausalGraph, fact: Fact, place: int) -> Fact:
         fact,
         weight=weight_of_rule(fact.confidence, place),
         parameters=leaves,
-        others=(fact.victim,) if fact.victim not in {None, fact.culprit} else (),
         share=graph.share(trained),
     )
 

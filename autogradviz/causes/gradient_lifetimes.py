@@ -150,7 +150,7 @@ class _Lives:
             confidence="likely" if not used_lines and cleared is not None else "hint",
             parameters=tuple(sorted(leaves)),
             share=share,
-            others=tuple(each for each in (line, stepped) if each is not None),
+            victim=line,
             events=(parts[0][1].seq, step.seq),
             fix="# call zero_grad() after step(), or before the first backward of the step",
         )
@@ -197,7 +197,7 @@ class _Lives:
                 confidence="likely",
                 parameters=tuple(sorted(leaves)),
                 share=share,
-                others=(line,) if line is not None and line != stepped else (),
+                victim=line,
                 events=(parts[0][1].seq, *([before[-1].seq] if before else [])),
                 fix="optimizer.step()\noptimizer.zero_grad()",
             )
@@ -308,7 +308,7 @@ class _Lives:
                 ],
                 parameters=tuple(sorted(found)),
                 share=share,
-                others=tuple(e for e in [self._line(part.backward_id)] if e not in {None, place}),
+                victim=self._line(part.backward_id),
                 events=(part.seq, step.seq),
                 fix="# detach() what the loss does not train, or clear these gradients before the "
                 "next backward",
@@ -394,7 +394,7 @@ class _Lives:
                 ],
                 parameters=tuple(sorted(leaves)),
                 share=share,
-                others=tuple(e for e in (stepped, condition and line) if e is not None),
+                victim=stepped,
                 events=(window[-1].seq, later[0].seq),
                 fix="# divide by the number of backwards, or of tokens, of this step"
                 if condition is None

@@ -16,6 +16,7 @@ from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.rewrites import assigned
 from autogradviz.diagnose.text_formatting import describe_tensor
 from autogradviz.events import LossRead, NormRead
 from autogradviz.support.dtype_precision import SIGNIFICAND_BITS
@@ -441,7 +442,7 @@ def _unused_fact(graph: CausalGraph, place: SourceLocation, ops: list[int], call
     behind = graph.parameters_behind(ops[0])
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     is_method = owner is not None and ast.unparse(owner) != "torch"
-    target = ast.unparse(owner if is_method and owner is not None else call.args[0])
+    target = owner if is_method else next(iter(call.args), None)
     return Fact(
         slug="result-discarded",
         mechanism="drop",
@@ -457,5 +458,5 @@ def _unused_fact(graph: CausalGraph, place: SourceLocation, ops: list[int], call
         parameters=tuple(sorted(behind)),
         share=graph.share(behind),
         events=tuple(graph.op_seqs[each] for each in ops[:2]),
-        fix=f"{target} = {ast.unparse(call)}",
+        fix=assigned(target, call),
     )

@@ -378,7 +378,7 @@ def _fact(graph: CausalGraph, place: SourceLocation, found: list[tuple[int, _Wor
         ],
         parameters=tuple(sorted(behind)),
         share=share,
-        others=(words.other,) if words.other is not None else (),
+        victim=words.other,
         events=tuple(graph.op_seqs[each] for each, _ in found[:2]),
         fix=words.fix,
     )

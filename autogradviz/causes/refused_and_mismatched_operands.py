@@ -449,7 +449,7 @@ def _repeated_noise(graph: CausalGraph) -> Iterator[Fact]:
                 "They are combined with a tensor of more dimensions here:",
                 used,
             ],
-            others=(used,) if used is not None and used != place else (),
+            victim=used,
             events=(graph.op_seqs[index],),
             fix="torch.randn_like(x)  # of the tensor that the noise is added to",
         )

@@ -134,9 +134,10 @@ def _as_problem(fact: Fact) -> Fact:
     """Return a fact as a hint of its kind."""
     if fact.of_rule:
         return fact
+    places = (fact.victim, *fact.others)
     return replace(
         fact,
         slug=fact.slug or SLUGS[fact.mechanism],
-        victim=next((each for each in fact.others if each != fact.culprit), None),
+        victim=next((each for each in places if each not in {None, fact.culprit}), None),
         confidence="hint",
     )

@@ -50,7 +50,10 @@ RAISED: Final = "raised"
 HOW: Final = "how it got its gradient"
 MEMORY: Final = "still alive"
 LOSS: Final = "its value"
-QUESTIONS: Final = (NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, MEMORY, LOSS)
+LOSS_NOT_FINITE: Final = "the value is NaN or infinite"
+QUESTIONS: Final = (
+    NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, MEMORY, LOSS, LOSS_NOT_FINITE,
+)  # fmt: skip
 _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
 """Questions about a parameter; those about the worst states come first."""
 
@@ -340,6 +343,13 @@ class _Answers:
             return self._chain(name, NO_GRADIENT, [first, end], [], missing)
         off = [e for e in analysis.log.of(RequiresGradChanged) if e.tensor_id == tensor_id]
         if not self._graph.requires_grad.get(tensor_id):
+            replaced = self._set_with_graph(tensor_id)
+            if replaced is not None:
+                place = replaced.location
+                text = "forward set it to a tensor that is no leaf and carries a graph"
+                step = _step(text, place, (replaced.seq,))
+                here = [f for f in self._facts if place in {f.culprit, *f.others}]
+                return self._chain(name, NO_GRADIENT, [first, step], here, "")
             event = off[-1] if off else None
             place = analysis.location(event.stack_id) if event is not None else None
             end = _step(
@@ -377,6 +387,29 @@ class _Answers:
                 )
                 steps.append(_step(text, last.location, (last.seq,)))
         return self._chain(name, NO_GRADIENT, steps, cutting, "", tensor_id)
+
+    def _set_with_graph(self, tensor_id: int) -> Op | None:
+        """Return the op that computed the tensor to which its module last set a buffer.
+
+        None if no op is known to have done that, or if the tensor has no graph.
+        """
+        owners = (n.rpartition(".")[::2] for n in self._analysis.parameters[tensor_id])
+        found = [self._set_attributes[each] for each in owners if each in self._set_attributes]
+        last = max(found, key=lambda op: op.seq, default=None)
+        return last if last is not None and last.node_id in self._graph.node_names else None
+
+    @cached_property
+    def _set_attributes(self) -> dict[tuple[str, str], Op]:
+        """The last forward op on a line that sets an attribute of ``self``, by module and name."""
+        names: dict[str, frozenset[str]] = {}
+        found = {}
+        for op in self._analysis.ops:
+            if op.phase == "forward" and op.location is not None:
+                text = op.location.text
+                if text not in names:
+                    names[text] = assigned_names(text, of_self=True)
+                found.update(dict.fromkeys(((op.module, name) for name in names[text]), op))
+        return found
 
     def _last_use(self, tensor_id: int) -> Op | None:
         """Return the last forward op that is computed from a parameter."""
@@ -433,10 +466,11 @@ class _Answers:
             text = f"{bad} of {plural(len(losses), 'loss').replace('losss', 'losses')} not finite"
         place = self._analysis.location(starts[-1].stack_id) if starts else None
         first = _step(text, place, tuple(event.seq for event in starts[-1:]))
-        finite = not bad and question != NOT_FINITE
+        finite = not bad and question not in {NOT_FINITE, LOSS_NOT_FINITE}
         values = [fact for fact in self._facts if fact.mechanism == "value"]
         chosen = self._effective if finite else values
-        return self._chain("loss", LOSS if finite else NOT_FINITE, [first], chosen, "")
+        wrong = LOSS_NOT_FINITE if bad else NOT_FINITE
+        return self._chain("loss", LOSS if finite else wrong, [first], chosen, "")
 
     def _of_error(self) -> Explanation:
         error = self._analysis.error
@@ -493,6 +527,7 @@ class _Answers:
             steps=tuple(steps),
             alternatives=tuple(others[:_MAX_ALTERNATIVES]),
             to_record=missing,
+            fix=finding.fix,
         )
 
     def _states_of(self, leaves: Sequence[int]) -> list[ExplanationStep]:
@@ -550,7 +585,7 @@ class _Answers:
         if last.node_id is not None and last.node_id in graph.node_names:
             found = self._of_node(last.node_id)
             return replace(found, target=name, steps=(first, *found.steps))
-        cut = [f for f in self._facts if place in {f.culprit, *f.others}]
+        cut = [f for f in self._facts if place in {f.culprit, f.victim, *f.others}]
         text = "no autograd node was recorded for it: it needs no gradient, or its graph is cut off"
         return self._chain(name, "its place in the graph", [first, _step(text, None, ())], cut, "")
 
@@ -567,7 +602,7 @@ class _Answers:
         cut = [
             f
             for f in self._facts
-            if node.location is not None and node.location in {f.culprit, *f.others}
+            if node.location is not None and node.location in {f.culprit, f.victim, *f.others}
         ]
         # What ran is in its place; of what did not run, a cut may be the reason.
         mechanisms = frozenset() if node.runs else _CUTTING
@@ -615,6 +650,7 @@ class _Answers:
             steps=tuple(found),
             alternatives=tuple(alternatives[:_MAX_ALTERNATIVES]),
             to_record=missing,
+            fix=facts[0].fix if facts and facts[0].slug else "",
         )
 
 
@@ -694,6 +730,7 @@ class Explanation:
         steps: from the symptom to the cause; the last one is the line to change.
         alternatives: other lines that may be the cause, where the recording does not decide.
         to_record: the option of ``record()`` that would record what is missing; "" if nothing is.
+        fix: that of the finding at the last step; "" if it is no finding.
 
     Example:
         >>> print(trace.why("down.weight"))
@@ -706,6 +743,7 @@ class Explanation:
     steps: tuple[ExplanationStep, ...]
     alternatives: tuple[ExplanationStep, ...] = ()
     to_record: str = ""
+    fix: str = ""
 
     def to_json(self) -> str:
         """Return the explanation as JSON, an object with the attributes of this class.
@@ -722,6 +760,8 @@ class Explanation:
         places = [each for each in self.alternatives if each.text == ANOTHER_LINE]
         causes = [each for each in self.alternatives if each.text != ANOTHER_LINE]
         parts += [f"Or change: {_place(each)}\n       {each.statement}" for each in places]
+        if self.fix:
+            parts.append("Fix: " + self.fix.replace("\n", "\n     "))
         if causes:
             parts.append("It may also be:")
             parts += [f" - {_indented(step)}" for step in causes]
@@ -735,7 +775,7 @@ class Explanation:
         steps = [(f"{at}. {each.text}", each.location) for at, each in enumerate(self.steps, 1)]
         others = [(f"or: {each.text}", each.location) for each in self.alternatives]
         last = [(f"To find out more: {self.to_record}", None)] if self.to_record else []
-        return card(self.target, self.question, [*steps, *others, *last])
+        return card(self.target, self.question, [*steps, *others, *last], fix=self.fix)
 
 
 def _place(step: ExplanationStep) -> str:

@@ -306,7 +306,7 @@ def _of_factor(
             "The path of the gradient is whole. The factor depends on no parameter that changes, "
             "so it stays zero for these inputs.",
         ],
-        others=(user,) if user is not None and user != place else (),
+        victim=user,
         events=tuple(graph.op_seqs[each] for each, _, _ in found[:2]),
         nodes=(node,) if node is not None else (),
         fix=_FIX,

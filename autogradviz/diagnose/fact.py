@@ -7,16 +7,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Confidence, Finding, Mechanism
 from autogradviz.diagnose.text_formatting import excerpts, paragraphs
+from autogradviz.support.source import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.diagnose.finding import Change, CulpritRun
+
+
+@lru_cache(maxsize=256)
+def _is_python(text: str) -> bool:
+    try:
+        parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +47,8 @@ class Fact:
         share: of the elements of all trained parameters, from 0 to 1.
         others: lines that are as good a place for a change.
         events: the sequence numbers of the events that show it.
-        fix: the change to make if it is not meant; "" if unknown.
+        fix: the change to make if it is not meant; "" if unknown. A text that is no Python becomes
+            comments if a rule wrote it, and "" otherwise.
         title: of the finding, if a rule says it in other words than ``effect``.
         of_rule: a rule found it, so it is a finding whatever its weight.
         nodes: the ids of the autograd nodes concerned, the victim's first.
@@ -64,6 +76,12 @@ class Fact:
     region_id: int | None = None
     culprit_run: CulpritRun | None = None
     changes: tuple[Change, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _is_python(self.fix):
+            lines = self.fix.splitlines() if self.of_rule else []
+            comments = (line if line.startswith("#") else f"# {line}" for line in lines)
+            object.__setattr__(self, "fix", "\n".join(comments))
 
     def finding(self) -> Finding:
         """Return the fact as a finding."""

@@ -1,5 +1,6 @@
 """Real bugs, each in a separate interpreter: the first finding, and unchanged behavior."""
 
+import ast
 import json
 from pathlib import Path
 
@@ -105,6 +106,7 @@ def test_first_finding_names_the_culprit_line_of_a_real_bug(name):
     assert victim in marked(path, "VICTIM")
     assert confidence in {"certain", "likely"}
     assert length <= 30
+    assert [ast.parse(fix) for fix in seen["fixes"]]
     assert seen["notes"] == (seen["plain"][0] != "NoneType")
 
 

@@ -356,6 +356,53 @@ def test_fix_detaches_a_tensor_or_the_parts_of_a_tuple(program, fix):
     assert trace.diagnose()[0].fix.startswith(fix)
 
 
+class RunningNorm(nn.Module):
+    """Keeps running statistics in buffers, with their graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("var", torch.ones(4))
+
+    def forward(self, x):
+        x = self.scale(x)
+        mean, var = x.mean(0), x.var(0)
+        self.mean = 0.9 * self.mean + 0.1 * mean
+        self.var = 0.9 * self.var + 0.1 * var
+        return (x - self.mean) / (self.var + 1e-5).sqrt()
+
+
+class ReadBefore(RunningNorm):
+    """Reads the old statistics too, before it updates them."""
+
+    def forward(self, x):
+        old = x / self.var
+        return old + super().forward(x)
+
+
+def running_statistics(kind):
+    model = kind()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        update(model(torch.rand(8, 4)).pow(2).sum(), optimizer)
+
+
+def test_two_buffers_of_one_tensor_each_are_no_tuple():
+    trace, raised = recorded(lambda: running_statistics(RunningNorm))
+    assert raised is not None
+    first = trace.diagnose()[0]
+    name = "var" if "self.var" in first.culprit.text else "mean"
+    assert first.fix == f"self.{name} = 0.9 * self.{name}.detach() + 0.1 * {name}"
+
+
+def test_buffer_that_other_lines_read_is_detached_after_backward():
+    trace, raised = recorded(lambda: running_statistics(ReadBefore))
+    assert raised is not None
+    first = next(each for each in trace.diagnose() if "self.var =" in each.culprit.text)
+    assert first.fix.startswith("self.var = self.var.detach()  # after backward()")
+
+
 class KeptHidden:
     """A state that makes a new one of the tensors that it is given."""
 

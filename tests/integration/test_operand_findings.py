@@ -292,6 +292,25 @@ def test_dropped_result(step, engine):
     assert line in {"model.weight.grad.clamp(-1, 1)", "x.to(torch.float64)"}
 
 
+def result_of_a_call(model):
+    model(torch.rand(8, 3)).sum()
+    model(torch.rand(8, 3)).sum().backward()
+
+
+def function_of_a_call(model):
+    torch.sum(model(torch.rand(8, 3)))
+    model(torch.rand(8, 3)).sum().backward()
+
+
+@pytest.mark.parametrize("step", [result_of_a_call, function_of_a_call])
+def test_dropped_result_of_a_value_without_a_name_gets_one(step):
+    model = net(1)
+    with autogradviz.record(model) as trace:
+        step(model)
+    [finding] = [each for each in trace.diagnose() if each.slug == "result-discarded"]
+    assert finding.fix == f"result = {finding.culprit.text}"
+
+
 @pytest.mark.parametrize("step", [in_place, stored])
 def test_results_that_are_used_are_not_reported(step, engine):
     assert "result-discarded" not in dict(found(step, engine))

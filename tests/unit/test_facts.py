@@ -21,6 +21,45 @@ from autogradviz.diagnose.rule import own_rules
 CAUSES = Path(autogradviz.__file__).parent / "causes"
 
 
+def fixes_in_source():
+    """Yield the place and the text of each fix that is written as a literal."""
+    for path in sorted(Path(autogradviz.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "fix":
+                literal = isinstance(node.value, (ast.Constant, ast.JoinedStr))
+                parts = getattr(node.value, "values", [node.value])
+                texts = [getattr(part, "value", "") for part in parts]
+                if literal:  # a value that is put into a text counts as a name
+                    text = "".join(each if isinstance(each, str) else "name" for each in texts)
+                    yield f"{path.name}:{node.value.lineno}", text
+
+
+def parses(text):
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def test_each_fix_in_the_source_is_python():
+    fixes = list(fixes_in_source())
+    assert len(fixes) > 100
+    assert [(place, text) for place, text in fixes if not parses(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("of_rule", "shown"),
+    [(False, "# nothing, if this is meant"), (True, "# f(x) = f(x).sum()\n# y = 1")],
+)
+def test_fix_that_is_no_python_is_never_shown_as_code(of_rule, shown):
+    fix = "f(x) = f(x).sum()\n# y = 1"
+    fact = Fact(mechanism="other", effect="e", culprit=None, weight=0, fix=fix, of_rule=of_rule)
+    assert fact.finding().fix == shown
+    good = "x = f(x)  # here"
+    assert Fact(mechanism="other", effect="e", culprit=None, weight=0, fix=good).fix == good
+
+
 def declared():
     """Return the mechanisms of each kind of finding that a rule has."""
     found = defaultdict(set)

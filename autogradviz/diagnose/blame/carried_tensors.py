@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict, deque
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from autogradviz.diagnose.evidence.earlier_graph import Reuse, find_reuse
+from autogradviz.diagnose.evidence.earlier_graph import Reuse, Taken, find_reuse
 from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import Assignments, function_of
+from autogradviz.diagnose.source.rewrites import detached_operand
 from autogradviz.event_log.stacks import where_stacks_part
 from autogradviz.events import FrameSeen
 
@@ -35,6 +37,8 @@ class CarriedGraph(NamedTuple):
 
     reuse: Reuse
     carrier: Carrier | None
+    tensors: int = 1  # how many of those that the later graph took, the carrier carried
+    rewritten: str | None = None  # the statement that carried it, if it is the one to detach it
     idle: SourceLocation | None = None  # in a method ``detach`` of what carried it, without an op
 
     @property
@@ -91,15 +95,15 @@ class CarriedGraph(NamedTuple):
     def fix(self) -> str:
         """A statement that detaches what was carried."""
         carrier = self.carrier
-        if carrier is None or self.idle is not None:
-            return self._fix_without_carrier()
+        if carrier is None or self.idle is not None or self.rewritten is not None:
+            return self.rewritten or self._fix_without_carrier()
         if carrier.location.function.endswith("__init__"):
             name = carrier.texts[0].rpartition(".")[2]
             return f"# compute {name} in forward, from the parameters, not once in __init__"
         if not self.reuse.remade:
             name = carrier.texts[0]
             return f"# compute {name} again after each backward, or use {name}.detach()"
-        many = self.reuse.tensors > len(carrier.texts)
+        many = self.tensors > len(carrier.texts)
         if many and carrier.one_of_several:  # each may be one tensor
             return f"# detach the tensor, or each tensor of the tuple, in {carrier.texts[0]}"
         many = many or carrier.has_parts
@@ -143,7 +147,45 @@ def find_carried_graph(
     stack = evidence.analysis.user_stack
     made, used = stack(reuse.before.stack_id), stack(reuse.after.stack_id)
     carrier = find_carrier(evidence, made[::-1], between[::-1], used[::-1])
-    return CarriedGraph(reuse, carrier, _idle_detach(evidence, carrier) if carrier else None)
+    if carrier is None:
+        return CarriedGraph(reuse, None)
+    taken = _taken_by(evidence, reuse, carrier, between[::-1])
+    idle = _idle_detach(evidence, carrier)
+    return CarriedGraph(
+        reuse,
+        carrier,
+        tensors=len({each.storage_id for each in taken}),
+        rewritten=None if idle else _detaching(evidence, carrier, taken),
+        idle=idle,
+    )
+
+
+def _taken_by(evidence: Evidence, reuse: Reuse, carrier: Carrier, between: Frames) -> list[Taken]:
+    """Return the tensors that a later graph took by one carrier."""
+    stack = evidence.analysis.user_stack
+    ways: dict[tuple[int | None, int | None], list[Taken]] = defaultdict(list)
+    for each in reuse.taken:
+        ways[each.before.stack_id, each.after.stack_id].append(each)
+    found: list[Taken] = []
+    for (made, used), taken in ways.items():
+        other = find_carrier(evidence, stack(made)[::-1], between, stack(used)[::-1])
+        if other is not None and other.location == carrier.location:
+            found += taken
+    return found
+
+
+def _detaching(evidence: Evidence, carrier: Carrier, taken: Sequence[Taken]) -> str | None:
+    """Return the statement that updates a buffer from its own value, without the old graph.
+
+    None if it updates no registered buffer, or if other lines took the old value too.
+    """
+    if not carrier.is_attribute or any(each.after.location != carrier.location for each in taken):
+        return None
+    owner, _, name = carrier.texts[0].rpartition(".")
+    registered = evidence.analysis.parameters.values()
+    if owner != "self" or not any(full.rpartition(".")[2] == name for full in chain(*registered)):
+        return None
+    return detached_operand(carrier.location, carrier.texts[0])
 
 
 def _idle_detach(evidence: Evidence, carrier: Carrier) -> SourceLocation | None:

@@ -15,12 +15,20 @@ if TYPE_CHECKING:
     from autogradviz.events import OptimizerStepped
 
 
+class Taken(NamedTuple):
+    """A storage of an earlier graph that an op of a later graph took."""
+
+    storage_id: int
+    before: Op  # made the tensor
+    after: Op  # took it
+
+
 class Reuse(NamedTuple):
     """A tensor of an earlier graph, and the op that took it."""
 
     before: Op  # made the tensor
     after: Op  # the first op that took it after the moment
-    tensors: int  # how many the later graph took from the earlier one
+    taken: tuple[Taken, ...]  # what the later graph took from the earlier one
     seen: bool  # the recording shows the tensor, as an output of one and an input of the other
     remade: bool  # the line that made it ran again afterwards: each step makes one
     repeats: bool  # it was made or taken in a step, not by two losses of one step
@@ -71,7 +79,7 @@ def find_reuse(
     return Reuse(
         before=before,
         after=after,
-        tensors=_count_taken(evidence, ahead, moment),
+        taken=_taken(evidence, ahead, moment),
         seen=bool(given & storages(after.inputs)),
         remade=remade,
         repeats=remade
@@ -105,16 +113,18 @@ def _updates(
             yield step
 
 
-def _count_taken(evidence: Evidence, ahead: set[int], moment: int) -> int:
+def _taken(evidence: Evidence, ahead: set[int], moment: int) -> tuple[Taken, ...]:
+    """Return the tensors of the earlier graph that the later one took, once for each line."""
     nodes = evidence.analysis.graph.nodes
-    found: set[int] = set()
-    for node_id in ahead:
+    found: dict[tuple[int, int | None], Taken] = {}
+    for node_id in sorted(ahead):
         after = nodes[node_id].op if node_id in nodes else None
         for edge in evidence.edges_from[node_id] if after is not None else ():
             before = nodes[edge.target].op
             if after and before is not None and before.seq < moment < after.seq:
-                found |= storages(before.outputs) & storages(after.inputs)
-    return len(found)
+                for storage in storages(before.outputs) & storages(after.inputs):
+                    found.setdefault((storage, after.stack_id), Taken(storage, before, after))
+    return tuple(found.values())
 
 
 def owner_of_old_graph(analysis: Analysis) -> str:

@@ -472,9 +472,10 @@ def early_stop_caught(evidence: Evidence) -> Iterator[Draft]:
         ],
         fix=(
             "# catch only the exceptions that you expect:\n"
-            "except (NotImplementedError, ValueError):\n"
+            "# except (NotImplementedError, ValueError):\n"
             "# or, around the backward:\n"
-            "with torch.utils.checkpoint.set_checkpoint_early_stop(False):"
+            "with torch.utils.checkpoint.set_checkpoint_early_stop(False):\n"
+            "    loss.backward()"
         ),
         confidence="likely",
         evidence=(region, evidence.analysis.error),

@@ -183,7 +183,8 @@ def _draft(evidence: Evidence, ran: RanRegion, packed: list[SavedTensor]) -> Dra
             else "",
         ],
         fix="pack, unpack = torch.fx.symbolic_trace(pack), torch.fx.symbolic_trace(unpack)\n"
-        "with torch.autograd.graph.saved_tensors_hooks(pack, unpack):",
+        "with torch.autograd.graph.saved_tensors_hooks(pack, unpack):\n"
+        "    ...",
         confidence="hint",
         evidence=(pair, evidence.analysis.graph.nodes.get(run.node_id), run.seq),
     )

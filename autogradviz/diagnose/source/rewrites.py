@@ -142,6 +142,32 @@ def detached_sum(location: SourceLocation | None) -> str | None:
     return None
 
 
+def detached_operand(location: SourceLocation, target: str) -> str | None:
+    """Return a statement that computes a variable from its own value, with that detached.
+
+    ``self.mean = 0.9 * self.mean + 0.1 * x`` is one. None if the line is no such statement, or if
+    the value is no arithmetic of tensors.
+    """
+    for statement in _statements_of(location):
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.BinOp)
+            and [ast.unparse(each) for each in statement.targets] == [target]
+        ):
+            before = ast.unparse(statement.value)
+            statement.value = _detach_operands(statement.value, target)
+            return ast.unparse(statement) if ast.unparse(statement.value) != before else None
+    return None
+
+
+def _detach_operands(value: ast.expr, target: str) -> ast.expr:
+    """Detach a variable wherever it is an operand of arithmetic."""
+    if isinstance(value, ast.BinOp):
+        value.left = _detach_operands(value.left, target)
+        value.right = _detach_operands(value.right, target)
+    return _detached(value) if ast.unparse(value) == target else value
+
+
 def safe_input(made: SourceLocation | None, op: str, chosen: SourceLocation | None) -> str | None:
     """Return the statement that called an operator, with its input chosen by ``torch.where``.
 
@@ -184,6 +210,15 @@ def safe_input(made: SourceLocation | None, op: str, chosen: SourceLocation | No
     else:
         method.value = choose(method.value)
     return ast.unparse(statement)
+
+
+def assigned(target: ast.expr | None, value: ast.expr) -> str:
+    """Return an assignment of a value to a target, or to ``result`` if that has no name."""
+    inner = target
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        inner = inner.value
+    name = ast.unparse(target) if target is not None and isinstance(inner, ast.Name) else "result"
+    return f"{name} = {ast.unparse(value)}"
 
 
 def _detached(value: ast.expr) -> ast.expr:

@@ -173,12 +173,17 @@ def names_in(filename: str, function: str) -> set[str]:
 
 
 @cache
-def assigned_names(text: str) -> frozenset[str]:
-    """Return the variables that get the whole value of a statement, from its recorded text."""
+def assigned_names(text: str, *, of_self: bool = False) -> frozenset[str]:
+    """Return the variables that get the whole value of a statement, from its recorded text.
+
+    Args:
+        text: the text.
+        of_self: return the attributes of ``self`` instead, "var" for ``self.var``.
+    """
     try:
         statements = parse(text.strip()).body
     except (SyntaxError, ValueError):  # the first line of a longer one
-        found = _BEGINS.match(text.strip())
+        found = None if of_self else _BEGINS.match(text.strip())
         return frozenset((found[1],)) if found else frozenset()
     targets: list[ast.expr] = []
     for statement in statements:
@@ -186,6 +191,9 @@ def assigned_names(text: str) -> frozenset[str]:
             targets += statement.targets
         elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
             targets.append(statement.target)
+    if of_self:
+        attributes = (each for each in targets if isinstance(each, ast.Attribute))
+        return frozenset(each.attr for each in attributes if ast.unparse(each.value) == "self")
     return frozenset(each.id for each in targets if isinstance(each, ast.Name))
 
 
