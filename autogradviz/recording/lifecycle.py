@@ -58,6 +58,8 @@ class Recording:
     Attributes:
         trace: readable once the recording is finished.
         wrote_last_steps: whether the last steps were written to ``path``, with ``keep_steps``.
+        wrote_while_open: whether that was before the recording ended, so that the file may lack
+            what came later.
     """
 
     def __init__(self, options: RecordingOptions, model: torch.nn.Module | None = None) -> None:
@@ -72,7 +74,7 @@ class Recording:
         self._process_id = 0
         self._used = False
         self.trace = Trace(self._source)
-        self.wrote_last_steps = False
+        self.wrote_last_steps = self.wrote_while_open = False
 
     @property
     def is_open(self) -> bool:
@@ -239,7 +241,7 @@ class Recording:
             retention = recorder.retention
             if retention is None or retention.stream is None:
                 event_log.save(recorder.snapshot_log(), path)
-                self.wrote_last_steps = True
+                self.wrote_last_steps = self.wrote_while_open = True
         except Exception as error:  # noqa: BLE001 - the signal must end the process in any case
             text = f"{reason}; the trace could not be written: {error}"
         else:
@@ -261,6 +263,7 @@ class Recording:
         watch = None if recorder.retention is None else recorder.retention.watch
         if watch is None or self._path is None:
             return
+        self.wrote_while_open = self.wrote_while_open or watch.written
         self.wrote_last_steps = self.wrote_last_steps or watch.written
         if self.wrote_last_steps or (error is None and not has_bad_loss(trace.log)):
             return

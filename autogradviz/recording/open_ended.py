@@ -66,6 +66,11 @@ class OpenEndedRecording:
         """Whether the newest recording wrote the last steps to its file."""
         return self._recording is not None and self._recording.wrote_last_steps
 
+    @property
+    def wrote_while_open(self) -> bool:
+        """Whether the newest recording wrote its file before it ended, and not again."""
+        return self._recording is not None and self._recording.wrote_while_open
+
     def begin(
         self,
         outermost: int = 0,

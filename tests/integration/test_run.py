@@ -519,6 +519,50 @@ def test_non_finite_loss_writes_a_trace_of_a_successful_run(tmp_path, run):
     assert [finding.slug for finding in trace.diagnose()] == ["not-finite"]
 
 
+FIRST_NAN_IN_BACKWARD = """
+import torch
+torch.manual_seed(0)
+weight = torch.nn.Parameter(torch.zeros(3))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(12):
+    loss = (weight * weight).sqrt().sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_findings_of_a_non_finite_loss_are_those_of_the_file(tmp_path, run):
+    """The first loss is finite, its gradient is not; the file is written at the second step."""
+    (tmp_path / "train.py").write_text(FIRST_NAN_IN_BACKWARD)
+    done = run("train.py", cwd=tmp_path)
+    trace = autogradviz.load(tmp_path / "train.agv")
+    assert [event.step for event in trace.log.of(StepEnded)] == [0, 1]
+    (finding,) = trace.diagnose()
+    printed = " ".join(done.stderr.split())
+    first, *_, where_it_arose, _ = finding.explanation.splitlines()
+    assert "The first loss that was read was finite" in where_it_arose
+    assert first in printed
+    assert where_it_arose in printed
+    assert "the forward gave the first one" not in printed
+    *_, result, place = done.stderr.splitlines()
+    assert result == "autogradviz: 12 optimizer steps, 1 hint in steps 0 to 1: not-finite"
+    assert place.startswith("autogradviz: train.agv (")
+    assert ", steps 0 to 1); open it with: " in place
+
+
+def test_finding_of_an_exception_after_a_non_finite_loss_is_printed_with_those_of_the_file(
+    tmp_path, run
+):
+    (tmp_path / "train.py").write_text(FIRST_NAN_IN_BACKWARD + "loss.backward()\n")
+    done = run("train.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "graph-freed" in done.stderr or "backward-twice" in done.stderr
+    assert "autogradviz: found in train.agv\nsqrt may have given the first NaN" in done.stderr
+    assert "the forward gave the first one" not in done.stderr
+    assert ", steps 0 to 1); open it with: " in done.stderr.splitlines()[-1]
+
+
 def test_existing_output_file_is_not_overwritten(tmp_path):
     (tmp_path / "trains.py").write_text("print('ran')")
     done = run_in_new("-o", "trains.py", "trains.py", cwd=tmp_path)
