@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.cli.common_arguments import TraceFile
 from autogradviz.cli.import_hook import ImportHook
-from autogradviz.cli.progress import Progress
+from autogradviz.cli.progress import Progress, count_calls
 from autogradviz.cli.run_as_main import has_started, outermost_frame
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
-from autogradviz.events import BackwardStarted, NodeSeen, OpCalled, StepEnded
+from autogradviz.events import BackwardStarted, NodeSeen, OpCalled, OptimizerStepped, StepEnded
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
@@ -137,8 +137,8 @@ class ProgramRecording(OpenEndedRecording):
                 return
 
     def _step_ended(self, events: int) -> None:
-        steps = 0 if self._recording is None else self._recording.optimizer_steps
-        self._progress.step_ended(events, steps)
+        calls = 0 if self._recording is None else self._recording.optimizer_calls
+        self._progress.step_ended(events, calls)
 
     def resume(self, trace: Trace | None, error: BaseException | None) -> None:
         """Begin a new recording after the program's own one.
@@ -234,22 +234,24 @@ class ProgramRecording(OpenEndedRecording):
             return None
 
     def _result(self, trace: Trace, findings: list[Finding], part: str | None) -> str:
-        """Return one line: how many steps ran, and what was found in those of the trace.
+        """Return one line: how often optimizers stepped, and what was found in the trace.
+
+        Calls are counted, not steps: if older steps were dropped, it is unknown whether a step of
+        the program has one optimizer or several.
 
         Args:
             trace: of these findings.
             findings: all of them.
             part: the steps in the trace if it was written before the program ended.
         """
-        found = TrainingSteps(trace.log)
-        kept = sum(bool(step.optimizers) for step in found.ended)  # by several optimizers each
-        dropped = bool(found and found[0].number)
-        steps = self._progress.steps if dropped or part is not None else kept
-        ran = plural(steps, "optimizer step") if steps else "no optimizer step"
-        if not steps and not trace.log.of(BackwardStarted):
+        kept = calls = trace.log.count(OptimizerStepped)
+        if self._recording is not None and self._recording.trace is self.trace:
+            calls = self._recording.optimizer_calls
+        ran = count_calls(calls) if calls else "no call of optimizer.step()"
+        if not calls and not trace.log.of(BackwardStarted):
             ran = "no backward"
         where = "" if self._rank is None else f" on rank {self._rank.rank}"
-        if part is None and 0 < kept < steps:
+        if part is None and 0 < kept < calls:
             part = f"the last {kept:,}"
         part = "" if part is None else f" in {part}"
         if not findings:

@@ -73,6 +73,7 @@ class Recording:
         self._outer: OuterRecording | None = None
         self._process_id = 0
         self._used = False
+        self._optimizer_calls = 0  # when it was last read, or ended
         self.trace = Trace(self._source)
         self.wrote_last_steps = self.wrote_while_open = False
 
@@ -87,9 +88,11 @@ class Recording:
         return self._recorder is not None and self._recorder.can_stop()
 
     @property
-    def optimizer_steps(self) -> int:
-        """How many steps an optimizer ended so far; 0 if it does not record."""
-        return 0 if self._recorder is None else self._recorder.optimizer_steps
+    def optimizer_calls(self) -> int:
+        """How many calls of ``step`` of optimizers returned so far."""
+        if self._recorder is not None:
+            self._optimizer_calls = self._recorder.optimizer_calls
+        return self._optimizer_calls
 
     def begin(self, outermost: int, on_step: Callable[[int], None] | None = None) -> Trace:
         """Begin to record.
@@ -187,6 +190,7 @@ class Recording:
                     try:
                         recorder.stop(error)
                     finally:
+                        self._optimizer_calls = recorder.optimizer_calls
                         self._source.finish(_Return(recorder.session.log))
                         self._source.find_object = recorder.live_names.find
         except BaseException:
