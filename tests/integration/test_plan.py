@@ -214,6 +214,7 @@ def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
     Path("train.py").write_text(SCRIPT)
     assert main(["plan", "train.py:step", "-o", "plan.agv"]) == 0
     out = capsys.readouterr().out
+    assert "trace.html(" not in out  # there is no trace in a shell
     assert "40 GB  parameters" in out
     assert "40 GB  gradients" in out
     assert autogradviz.load("plan.agv").memory_by_kind().peak.total > 80e9
@@ -228,7 +229,7 @@ def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     with pytest.raises(SystemExit, match="1"):
         main(["plan", "train.py:step", "--budget", "100 GB", "--measured-peak", "105 GB"])
-    assert "the step needs 105 GB of 100 GB" in capsys.readouterr().out
+    assert "the step needs 105 GB, the budget is 100 GB" in capsys.readouterr().out
     assert main(["plan", "train.py:step", "--measured-peak", "105 GB"]) == 2
     assert "--budget, which is missing" in capsys.readouterr().err
 
@@ -680,7 +681,10 @@ def test_line_with_checkpoint(line, name, after):
 
 def test_plan_is_marked_and_survives_a_file(tmp_path):
     trace = autogradviz.plan(planned_steps.mlp_adamw)
+    assert str(trace).count("fake tensors") == 1  # one note for what a plan has not
     assert "planned with fake tensors" in str(trace)
+    assert "\nby line\n" in str(trace.memory_by_kind())
+    assert "(none)" not in str(trace.memory_by_kind())
     trace.save(tmp_path / "plan.agv")
     loaded = autogradviz.load(tmp_path / "plan.agv")
     assert loaded == trace
