@@ -175,10 +175,20 @@ def _wrapped(line: str, width: int) -> list[str]:
     ) or [""]  # fmt: skip
 
 
-def render_findings(findings: Sequence[Finding]) -> RenderableType:
-    """Return the findings in full: the line to change and the fix, then the explanation."""
+def no_findings(note: str = "") -> str:
+    """Return the text of an empty list of findings, with what else is known to be wrong."""
+    return f"No findings. {note}." if note else "No findings."
+
+
+def render_findings(findings: Sequence[Finding], note: str = "") -> RenderableType:
+    """Return the findings in full: the line to change and the fix, then the explanation.
+
+    Args:
+        findings: the findings.
+        note: what else went wrong; printed if there is no finding.
+    """
     if not findings:
-        return Text("No findings.")
+        return Text(no_findings(note))
     parts: list[RenderableType] = []
     for finding in findings:
         style = "bold red" if finding.confidence != "hint" else "bold yellow"
