@@ -14,6 +14,7 @@ import planned_steps
 import pytest
 import torch
 from allocated_peak import allocated_peak, allocated_peaks
+from interpreters import run_new
 from storage_count import live_bytes
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -677,6 +678,26 @@ def test_budget_that_is_too_small():
 )  # fmt: skip
 def test_line_with_checkpoint(line, name, after):
     assert checkpointed(line, name) == after
+
+
+NEW_INTERPRETER = """
+import copy, torch, autogradviz
+def step():
+    model = torch.nn.Linear(3, 1)
+    twice = copy.deepcopy(model)
+    loss = twice(torch.ones(2, 3)).sum()
+    print("loss", loss.item())
+    loss.backward()
+    return twice
+print(autogradviz.plan(step))
+"""
+
+
+def test_plan_says_which_tensors_have_values_and_copies_parameters_without_a_warning():
+    done = run_new("-c", NEW_INTERPRETER, timeout=100)  # PyTorch warns once in a process
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("loss ")
+    assert "only small ones that come from small ones have values" in " ".join(done.stdout.split())
 
 
 def test_plan_is_marked_and_survives_a_file(tmp_path):
