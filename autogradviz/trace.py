@@ -175,7 +175,7 @@ class Trace:
             ...     [finding.slug for finding in failed.diagnose()]
             ['saved-tensor-mutated']
         """
-        return Findings(self._findings)
+        return Findings(self._findings, self.analysis.caught_backwards)
 
     def audit(self) -> Audit:
         """Return the lines that changed gradients, or memory that they need, and their effects.

@@ -20,6 +20,7 @@ from autogradviz.analysis.device_times_and_copies import (
     build_transfers,
     build_waits,
 )
+from autogradviz.analysis.formatting import plural
 from autogradviz.analysis.graph import (
     GraphInputs,
     NodeRun,
@@ -64,6 +65,8 @@ from autogradviz.event_log.read_named_tuples import last_ns
 from autogradviz.event_log.stacks import Stacks
 from autogradviz.event_log.training_steps import TrainingSteps
 from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
     CellSeen,
     DistributedTensorSeen,
     ErrorRaised,
@@ -421,8 +424,31 @@ class Analysis:
         )
 
     @cached_property
+    def caught_backwards(self) -> str:
+        """A sentence on the backwards that raised an exception which stayed in the program, or "".
+
+        If an exception left the recording, and its backward is unknown, the last one is not meant.
+        """
+        failed = {each.backward_id for each in self.log.of(BackwardEnded) if each.failed}
+        found = [
+            each
+            for each in self.log.of(BackwardStarted)
+            if each.backward_id in failed and each.parent_backward_id is None
+        ]
+        raised = {event.backward_id for event in self.log.of(ErrorRaised)}
+        if raised == {None}:
+            found = found[:-1]
+        found = [each for each in found if each.backward_id not in raised]
+        if not found:
+            return ""
+        place = self.location(found[0].stack_id)
+        where = "" if place is None else f", {'' if len(found) == 1 else 'the first '}at {place}"
+        what = "an exception" if len(found) == 1 else "exceptions"
+        return f"{plural(len(found), 'backward')} raised {what}, which the program caught{where}"
+
+    @cached_property
     def notices(self) -> tuple[Notice, ...]:
-        """Failures and limits reported by the recorder, and problems of the file."""
+        """Failures and limits of the recorder, caught exceptions, and problems of the file."""
         notices = [
             Notice(hook_point=event.hook_point, message=event.message, failure=True)
             for event in self.log.of(RecorderFailed)
@@ -443,6 +469,9 @@ class Analysis:
         ]
         if unreached := self._unreached_ops():
             notices.append(Notice(hook_point="graph", message=unreached, failure=False))
+        if self.caught_backwards:
+            message = self.caught_backwards
+            notices.append(Notice(hook_point="backward", message=message, failure=False))
         if self.log.problem is not None:
             notices.append(Notice(hook_point="file", message=self.log.problem, failure=True))
         return tuple(notices)

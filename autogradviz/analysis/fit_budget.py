@@ -113,7 +113,8 @@ class BudgetFit:
         return "\n".join(filter(None, [self._changes(), self.not_counted]))
 
     def _changes(self) -> str:
-        needs = f"the step needs {format_bytes(self.peak)} of {format_bytes(self.budget)}"
+        sizes = format_bytes(self.peak), format_bytes(self.budget)
+        needs = f"the step needs {sizes[0]}, the budget is {sizes[1]}"
         if not self.checkpoint:
             return f"{needs}: {'it fits' if self.fits else 'checkpointing does not make it fit'}"
         first, last = self.checkpoint[0], self.checkpoint[-1]

@@ -233,13 +233,16 @@ class MemoryByKind:
         ]
         if self.not_counted:
             lines.append(f"  not known, unaccounted: no counter on {', '.join(self.not_counted)}")
-        for title, sums in (("by module", self.by_module()), ("by line", self.by_line())):
+        for title, sums, other in (
+            ("by module", self.by_module(), "no module"),
+            ("by line", self.by_line(), "no line of yours"),
+        ):
             shown = list(sums.items())
             lines.append(title)
             for name, kinds in shown[:_SHOWN]:
                 largest = max(kinds, key=lambda kind: kinds[kind])
                 nbytes = format_bytes(sum(kinds.values()))
-                lines.append(f"  {nbytes:>10}  {name or '(none)'}, most of it {largest}")
+                lines.append(f"  {nbytes:>10}  {name or other}, most of it {largest}")
             if len(shown) > _SHOWN:
                 rest = sum(sum(kinds.values()) for _, kinds in shown[_SHOWN:])
                 lines.append(f"  {format_bytes(rest):>10}  {len(shown) - _SHOWN:,} more")

@@ -135,9 +135,7 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
                 else "The loss was computed from a value that was computed here:",
                 place,
                 f"{name}: {why}.",
-                "The loss of the first step was not finite: the forward gave the first one."
-                if in_forward
-                else "The first loss that was read was finite: backward, or the step, gave it.",
+                _where_it_arose(graph, in_forward=in_forward),
                 "record(fingerprints=True) records which op gave the first such value.",
             ],
             confidence="hint",
@@ -145,6 +143,23 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             events=tuple(graph.op_seqs[i] for i in found[:2]),
             fix="# keep the argument away from the singular point, for example by clamp_min",
         )
+
+
+def _where_it_arose(graph: CausalGraph, *, in_forward: bool) -> str:
+    """Return the sentence that says whether forward or backward gave the first such value."""
+    if not in_forward:
+        if any(event.loss is None for event in graph.analysis.log.of(LossRead)):
+            return (
+                "The first loss that was read was finite, a later one was not: a backward, an "
+                "optimizer step, or a later forward gave the first such value."
+            )
+        return "The first loss that was read was finite: backward, or the step, gave it."
+    if not graph.analysis.steps.is_complete:
+        return (
+            "The loss of the first step that was kept is not finite. Earlier steps were dropped: "
+            "the first such value may be from one of them, also from its backward."
+        )
+    return "The loss of the first step was not finite: the forward gave the first one."
 
 
 class _Shown:

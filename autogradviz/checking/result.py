@@ -240,7 +240,8 @@ class CheckResult:
     def verdict(self) -> tuple[str, ...]:
         """One line for each error: the line of the backward that is wrong, how, and who gets it.
 
-        Without an error, one line that says how much was checked.
+        Without an error, one line that says how much was checked, and whether relations do not
+        hold that the program may mean to break.
 
         Example:
             >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
@@ -253,10 +254,14 @@ class CheckResult:
         if not right:
             why = next((_reason(item) for item in self.unknown), "no relation applies")
             return (f"Cannot tell whether the gradients are right, nothing was checked: {why}",)
+        looks = sum(item.is_meant for item in self.unknown)
+        first = "No gradient is wrong"
+        if looks:  # the program may mean it, or not
+            first = f"{plural(looks, 'result')} need{'s' if looks == 1 else ''} a look"
         rest = f"; of {unknown:,} check cannot tell" if unknown else ""
         checked = plural(right + unknown, "thing")
         return (
-            f"No gradient is wrong: of {checked} checked, {right:,} "
+            f"{first}: of {checked} checked, {right:,} "
             f"{'is' if right == 1 else 'are'} right{rest}.",
         )
 

@@ -59,7 +59,8 @@ def _diagnose(found: Trace | Run, options: argparse.Namespace) -> None:
     elif options.json:
         sys.stdout.write(json.dumps([each.as_json(root) for each in reported], indent=2) + "\n")
     else:
-        _print(reported, options)
+        note = "" if isinstance(found, Run) else found.analysis.caught_backwards
+        _print(reported, options, note)
     if options.write_baseline:
         path = options.write_baseline
         count = write_baseline(reported, path, root, overwrite=False)
@@ -75,7 +76,7 @@ def _headed(found: Trace | Run) -> list[tuple[str, Finding]]:
     return [("", finding) for finding in found.diagnose()]
 
 
-def _print(reported: Sequence[ReportedFinding], options: argparse.Namespace) -> None:
+def _print(reported: Sequence[ReportedFinding], options: argparse.Namespace, note: str) -> None:
     parts: list[RenderableType] = []
     for each in reported:
         if each.heading:
@@ -89,7 +90,7 @@ def _print(reported: Sequence[ReportedFinding], options: argparse.Namespace) -> 
     if not reported and getattr(options, "is_incomplete", False):
         parts.append(Text("No findings in what is left of the file."))
     elif not reported:
-        parts.append(render_findings([]))
+        parts.append(render_findings([], note))
     if counts := describe_states(reported):
         parts.append(Text(counts))
     print_out(*parts)

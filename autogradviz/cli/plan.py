@@ -11,6 +11,8 @@ from autogradviz.analysis.formatting import read_bytes
 from autogradviz.cli.command import NEGATIVE, Command
 from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
 from autogradviz.errors import AutogradvizError
+from autogradviz.render.terminal_text import as_text, render_summary
+from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:
     import argparse
@@ -58,7 +60,9 @@ def _plan(options: argparse.Namespace) -> None:
         return (*(result if isinstance(result, tuple) else (result,)), names)
 
     trace = plan(step, numbers=options.numbers)
-    sys.stdout.write(f"{trace}\n\n{trace.memory_by_kind()}\n")
+    scene = build_scene(trace.analysis, trace.diagnose())
+    summary = as_text(render_summary(scene, trace.analysis, with_next_call=False))
+    sys.stdout.write(f"{summary}\n\n{trace.memory_by_kind()}\n")
     fit = None
     if options.budget is not None:
         fit = trace.fit(options.budget, measured_peak=options.measured_peak)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,16 +11,17 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.cli.call_after_import import ImportHook
 from autogradviz.cli.common_arguments import TraceFile
-from autogradviz.cli.progress import Progress
+from autogradviz.cli.progress import Progress, count_calls
 from autogradviz.cli.run_as_main import has_started, outermost_frame
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
-from autogradviz.events import BackwardStarted, NodeSeen, OpCalled
+from autogradviz.events import BackwardStarted, NodeSeen, OpCalled, OptimizerStepped, StepEnded
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.process import current_rank, print_line, write_stderr
+from autogradviz.trace import load
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +77,8 @@ class ProgramRecording(OpenEndedRecording):
             break_on=break_on,
             hang_s=arguments.hang,
         )
-        super().__init__(options)
+        super().__init__(options, on_sigterm=self._terminated)
+        self._ending = threading.Lock()
         self._inner_recordings = 0  # that the program opened itself
         self._hook = ImportHook("torch", self._on_torch_import)
 
@@ -136,8 +139,8 @@ class ProgramRecording(OpenEndedRecording):
                 return
 
     def _step_ended(self, events: int) -> None:
-        steps = 0 if self._recording is None else self._recording.optimizer_steps
-        self._progress.step_ended(events, steps)
+        calls = 0 if self._recording is None else self._recording.optimizer_calls
+        self._progress.step_ended(events, calls)
 
     def resume(self, trace: Trace | None, error: BaseException | None) -> None:
         """Begin a new recording after the program's own one.
@@ -191,10 +194,17 @@ class ProgramRecording(OpenEndedRecording):
         raised = None if isinstance(error, SystemExit) else error
         is_quiet = self._arguments.quiet
         is_first = self._rank is None or self._rank.rank == 0
+        self._ending.acquire()  # not before a thread that writes the trace ends the process
         if isinstance(error, KeyboardInterrupt) and is_first and not is_quiet:
             print_line(f"interrupted; writing {self._file} ...")
         self._end(raised)
         found = trace.diagnose()
+        # What is printed is what the file shows, which may end before the program did.
+        written = self._written_earlier()
+        went_on = written is not None and _last_step(written) != _last_step(trace)
+        in_file = [] if written is None else written.diagnose()
+        if written is not None and raised is None:
+            trace, found = written, in_file
         # A note on the exception shows the first one, from Python 3.11 on.
         others = found if raised is None or sys.version_info < (3, 11) else found[1:]
         always = self._arguments.all or self._arguments.output is not None
@@ -204,24 +214,69 @@ class ProgramRecording(OpenEndedRecording):
             self._exchange(self._rank, self._rank_report, others, label, writes=writes)
         elif others:
             self._messages.append(f"{label}\n{as_text(render_findings(others))}")
+        if written is not None and raised is not None and in_file:
+            texts = as_text(render_findings(in_file))
+            self._messages.append(f"found in {self._file}\n{texts}")
         is_printed = (is_first or failed) and (failed or bool(found) or not is_quiet)
         if is_printed:
-            self._messages.append(self._result(trace, found))
+            part = _steps_of(trace) if went_on and trace is written else None
+            self._messages.append(self._result(trace, found, part))
         if writes:
-            self._write(trace, is_printed=is_printed)
+            part = "" if written is None or not went_on else f", {_steps_of(written)}"
+            self._write(trace, part, is_printed=is_printed)
         elif is_printed:
             self._messages.append("no trace was written: PyTorch ran no operator")
 
-    def _result(self, trace: Trace, findings: list[Finding]) -> str:
-        """Return one line: how many steps ran, and what was found in those of the trace."""
-        found = TrainingSteps(trace.log)
-        kept = sum(bool(step.optimizers) for step in found.ended)  # by several optimizers each
-        steps = self._progress.steps if found and found[0].number else kept
-        ran = plural(steps, "optimizer step") if steps else "no optimizer step"
-        if not steps and not trace.log.of(BackwardStarted):
+    def _terminated(self, trace: Trace) -> None:
+        """Write the trace and print the report: SIGTERM ends the process afterwards."""
+        if not (self.is_own_process and self._ending.acquire(blocking=False)):
+            return
+        self._progress.end()
+        if not self._arguments.quiet:
+            print_line(f"SIGTERM; writing {self._file} ...")
+        self._write(trace, "", is_printed=True)  # before the findings, which take longer
+        place = self._messages.pop()
+        if self._arguments.all:
+            trace = load(self._file.path)
+        written = self._written_earlier()
+        part = None if written is None else _steps_of(written)
+        trace = trace if written is None else written
+        found = trace.diagnose()
+        if found:
+            self._messages.append(f"found\n{as_text(render_findings(found))}")
+        self._messages += [self._result(trace, found, part), place]
+        self.report()
+
+    def _written_earlier(self) -> Trace | None:
+        """Return the trace in the file if it was written before the recording ended."""
+        if self._arguments.all or not self.wrote_while_open:
+            return None
+        try:
+            return load(self._file.path)
+        except (OSError, AutogradvizError):  # reported when its size is read
+            return None
+
+    def _result(self, trace: Trace, findings: list[Finding], part: str | None) -> str:
+        """Return one line: how often optimizers stepped, and what was found in the trace.
+
+        Calls are counted, not steps: if older steps were dropped, it is unknown whether a step of
+        the program has one optimizer or several.
+
+        Args:
+            trace: of these findings.
+            findings: all of them.
+            part: the steps in the trace if it was written before the program ended.
+        """
+        kept = calls = trace.log.count(OptimizerStepped)
+        if self._recording is not None and self._recording.trace is self.trace:
+            calls = self._recording.optimizer_calls
+        ran = count_calls(calls) if calls else "no call of optimizer.step()"
+        if not calls and not trace.log.of(BackwardStarted):
             ran = "no backward"
         where = "" if self._rank is None else f" on rank {self._rank.rank}"
-        part = f" in the last {kept:,}" if 0 < kept < steps else ""
+        if part is None and 0 < kept < calls:
+            part = f"the last {kept:,}"
+        part = "" if part is None else f" in {part}"
         if not findings:
             return f"{ran}{where}, nothing found{part}"
         hints = sum(finding.confidence == "hint" for finding in findings)
@@ -247,24 +302,31 @@ class ProgramRecording(OpenEndedRecording):
         for text, count in collected:
             self._messages.append(f"{label} on {count} of {rank.world_size} ranks\n{text}")
 
-    def _write(self, trace: Trace, *, is_printed: bool) -> None:
-        """Write the trace if it is not written yet, and prepare a message if ``is_printed``."""
+    def _write(self, trace: Trace, part: str, *, is_printed: bool) -> None:
+        """Write the trace if it is not written yet, and prepare a message if ``is_printed``.
+
+        Args:
+            trace: the trace.
+            part: the steps in the file if it was written before the program ended, or "".
+            is_printed: whether to name the file.
+        """
         file = self._file
+        is_filtered = self._arguments.within is not None
         try:
-            if self._arguments.within is not None:
+            if is_filtered:
                 if not matches_module(trace.log, self._arguments.within):
                     self._messages.append(f"no module matches --within {self._arguments.within}")
                 trace = trace.filter(module=self._arguments.within)
             if not (self._arguments.all or self.wrote_last_steps):
                 file.write(trace)
-            elif trace is not self.trace:
+            elif is_filtered:
                 trace.save(file.path)
             size = format_bytes(file.path.stat().st_size)
         except (OSError, AutogradvizError) as error:
             self._messages.append(f"the trace could not be written to {file}: {error}")
             return
         if is_printed:
-            self._messages.append(f"{file} ({size}); open it with: autogradviz html {file}")
+            self._messages.append(f"{file} ({size}{part}); open it with: autogradviz html {file}")
 
     def report(self) -> None:
         """Print the messages on standard error, once."""
@@ -272,6 +334,20 @@ class ProgramRecording(OpenEndedRecording):
             for message in self._messages:
                 write_stderr(f"autogradviz: {message}\n")
             self._messages.clear()
+
+
+def _last_step(trace: Trace) -> int:
+    """Return the number of the last part of a step that ended, -1 for none."""
+    return max((number for (number,) in trace.log.fields(StepEnded, "step")), default=-1)
+
+
+def _steps_of(trace: Trace) -> str:
+    """Return the numbers of the steps in a trace."""
+    ended = TrainingSteps(trace.log).ended
+    if not ended:
+        return "the first step"
+    first, last = ended[0].number, ended[-1].number
+    return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
 def _is_empty(trace: Trace) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Confidence, Finding, Mechanism
 from autogradviz.diagnose.text_formatting import excerpts, paragraphs
-from autogradviz.support.source import parse
+from autogradviz.support.source_lines_and_libraries import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -392,11 +392,11 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def tolerance_text(gradients: dict[str, torch.Tensor | None]) -> str:
-    """Return "relative L2 2e-04 (float32)", the tolerance for the dtypes of gradients."""
+    """Return "tolerance: relative L2 2e-04 (float32)", for the dtypes of gradients."""
     dtypes = {g.dtype for g in gradients.values() if g is not None} or {torch.float32}
     widest = max(dtypes, key=lambda dtype: TOLERANCES.get(dtype, 2e-4))
     name = str(widest).removeprefix("torch.")
-    return f"relative L2 {TOLERANCES.get(widest, 2e-4):.0e} ({name})"
+    return f"tolerance: relative L2 {TOLERANCES.get(widest, 2e-4):.0e} ({name})"
 
 
 def named(differences: Sequence[tuple[float, str]], most: int = 4) -> tuple[str, ...]:

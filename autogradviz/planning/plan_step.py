@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import ExitStack
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autogradviz.analysis.formatting import short_path
+from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.events import BackwardStarted
 from autogradviz.experiments.program import loss_of
 from autogradviz.planning.fake_tensors import FakeCopies, PlanMode, fake_model, new_fake_mode
-from autogradviz.planning.values_of_small_tensors import KnownValues
+from autogradviz.planning.values_of_small_tensors import LARGEST, LARGEST_INTEGERS, KnownValues
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recording.lifecycle import Recording
 from autogradviz.recording.record_context import check_model, check_step
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
 
     from autogradviz.trace import Trace
 
-_PLANNED = "planned with fake tensors: there are no values, and times are those of planning"
+_PLANNED = (
+    f"planned with fake tensors: only small ones that come from small ones have values (at most "
+    f"{format_bytes(LARGEST)}, integers {format_bytes(LARGEST_INTEGERS)}); times are those of "
+    "planning"
+)
+_DATA_POINTER = "Accessing the data pointer of FakeTensor is deprecated"
+"""A warning about functions of PyTorch, such as the copy of a parameter, not about the step."""
 _NO_DEVICE = (
     "autogradviz: fake tensors of a device need a PyTorch that has this device; plan the step on "
     "the CPU: sizes are the same, but for buffers of kernels"
@@ -87,6 +94,8 @@ def plan(
     recording = Recording(RecordingOptions(memory=True, fake_mode=mode, engine="python"), model)
     given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else [*optimizer]
     with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", _DATA_POINTER)
         values = KnownValues()
         stack.enter_context(values.random_states_restored())
         stack.enter_context(mode)

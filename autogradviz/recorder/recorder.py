@@ -272,9 +272,9 @@ class Recorder:
         return session.log
 
     @property
-    def optimizer_steps(self) -> int:
-        """How many steps an optimizer ended; those before its first one may be single backwards."""
-        return self.hook_points.steps.optimizer_count
+    def optimizer_calls(self) -> int:
+        """How many calls of ``step`` of optimizers returned, also those of dropped steps."""
+        return self.hook_points.steps.optimizer_calls
 
     def add_step_listener(self, listener: Callable[[int], None]) -> None:
         """Call a function after each step with the number of events so far."""

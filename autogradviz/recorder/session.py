@@ -14,7 +14,7 @@ from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.modes import is_compiling, is_under_tracing_mode
 from autogradviz.recorder.torch_internals.patches import hide_from_compiler
-from autogradviz.recorder.torch_internals.wrapper_tensors import LIMITS, unread_kind
+from autogradviz.recorder.torch_internals.wrapper_tensors import LIMITS, is_fake, unread_kind
 from autogradviz.recorder.user_code_frames import SourceReader
 from autogradviz.support.defer_signals import signal_behind
 
@@ -242,6 +242,8 @@ class Session:
             what: "fingerprints", "norms" or "losses".
             tensor: of the kind.
         """
+        if self.fake_mode is not None and is_fake(tensor, self.fake_mode):
+            return  # a plan, which says so once
         kind = unread_kind(tensor)
         if kind:
             self.limit(what, LIMITS[what].format(kind=kind))

@@ -58,10 +58,26 @@ class Recording:
     Attributes:
         trace: readable once the recording is finished.
         wrote_last_steps: whether the last steps were written to ``path``, with ``keep_steps``.
+        wrote_while_open: whether that was before the recording ended, so that the file may lack
+            what came later.
     """
 
-    def __init__(self, options: RecordingOptions, model: torch.nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        options: RecordingOptions,
+        model: torch.nn.Module | None = None,
+        on_sigterm: Callable[[Trace], None] | None = None,
+    ) -> None:
+        """Prepare a recording.
+
+        Args:
+            options: of the recording.
+            model: gives names to modules and parameters.
+            on_sigterm: called from another thread with what was recorded, if SIGTERM is about to
+                end the process.
+        """
         self._model = model
+        self._on_sigterm = on_sigterm
         self._options = options
         self._path = None if options.path is None else _own_path(options.path)
         self._last_steps: LastStepsFile | None = None
@@ -71,8 +87,9 @@ class Recording:
         self._outer: OuterRecording | None = None
         self._process_id = 0
         self._used = False
+        self._optimizer_calls = 0  # when it was last read, or ended
         self.trace = Trace(self._source)
-        self.wrote_last_steps = False
+        self.wrote_last_steps = self.wrote_while_open = False
 
     @property
     def is_open(self) -> bool:
@@ -85,9 +102,11 @@ class Recording:
         return self._recorder is not None and self._recorder.can_stop()
 
     @property
-    def optimizer_steps(self) -> int:
-        """How many steps an optimizer ended so far; 0 if it does not record."""
-        return 0 if self._recorder is None else self._recorder.optimizer_steps
+    def optimizer_calls(self) -> int:
+        """How many calls of ``step`` of optimizers returned so far."""
+        if self._recorder is not None:
+            self._optimizer_calls = self._recorder.optimizer_calls
+        return self._optimizer_calls
 
     def begin(self, outermost: int, on_step: Callable[[int], None] | None = None) -> Trace:
         """Begin to record.
@@ -185,6 +204,7 @@ class Recording:
                     try:
                         recorder.stop(error)
                     finally:
+                        self._optimizer_calls = recorder.optimizer_calls
                         self._source.finish(_Return(recorder.session.log))
                         self._source.find_object = recorder.live_names.find
         except BaseException:
@@ -214,6 +234,11 @@ class Recording:
         """Let the trace survive what ends one of several ranks."""
         rank, hang_s = current_rank(), self._options.hang_s
         if self._path is None or not (hang_s or (rank is not None and rank.world_size > 1)):
+            if self._on_sigterm is not None:
+                self._watch = InterruptionWatch(
+                    self._terminated, self._count_events, only_if_fatal=True
+                )
+                self._watch.start()
             return
         if self._options.keep_steps is not None:
             self._last_steps = LastStepsFile(self._path, recorder.snapshot_log)
@@ -229,6 +254,18 @@ class Recording:
         except RuntimeError:  # the main thread has just closed it
             return 0
 
+    def _terminated(self, reason: str) -> None:
+        """Hand over what was recorded; the process is about to end."""
+        recorder, on_sigterm = self._recorder, self._on_sigterm
+        if recorder is None or on_sigterm is None:
+            return
+        try:
+            recorder.interrupt(reason)
+            self._note_written(recorder)
+            on_sigterm(self.trace.snapshot())
+        except Exception as error:  # noqa: BLE001 - the signal must end the process in any case
+            print_line(f"{reason}; the trace could not be written: {error}")
+
     def _interrupted(self, reason: str) -> None:
         """Write the trace; the process is about to end, or hangs."""
         recorder, path = self._recorder, self._path
@@ -239,12 +276,18 @@ class Recording:
             retention = recorder.retention
             if retention is None or retention.stream is None:
                 event_log.save(recorder.snapshot_log(), path)
-                self.wrote_last_steps = True
+                self.wrote_last_steps = self.wrote_while_open = True
         except Exception as error:  # noqa: BLE001 - the signal must end the process in any case
             text = f"{reason}; the trace could not be written: {error}"
         else:
             text = f"{reason}; the trace is in {path}"
         print_line(text)
+
+    def _note_written(self, recorder: Recorder) -> None:
+        """Note that the last steps were written when a loss was not finite, if they were."""
+        watch = None if recorder.retention is None else recorder.retention.watch
+        if watch is not None and watch.written:
+            self.wrote_last_steps = self.wrote_while_open = True
 
     def _write_last_steps(
         self, recorder: Recorder, trace: Trace, error: BaseException | None
@@ -261,7 +304,7 @@ class Recording:
         watch = None if recorder.retention is None else recorder.retention.watch
         if watch is None or self._path is None:
             return
-        self.wrote_last_steps = self.wrote_last_steps or watch.written
+        self._note_written(recorder)
         if self.wrote_last_steps or (error is None and not has_bad_loss(trace.log)):
             return
         try:

@@ -34,17 +34,24 @@ class OpenEndedRecording:
     """
 
     def __init__(
-        self, options: RecordingOptions, *, on_suspend: Callable[[Trace], None] | None = None
+        self,
+        options: RecordingOptions,
+        *,
+        on_suspend: Callable[[Trace], None] | None = None,
+        on_sigterm: Callable[[Trace], None] | None = None,
     ) -> None:
         """Prepare a recording.
 
         Args:
             options: of the recording.
             on_suspend: called with the trace of each recording that was suspended.
+            on_sigterm: called from another thread with what was recorded, if SIGTERM is about to
+                end the process; not for one of several ranks, which write their files.
         """
         self.options = options
         self.trace: Trace | None = None
         self._on_suspend = on_suspend
+        self._on_sigterm = on_sigterm
         self._model: Callable[[], torch.nn.Module | None] = _no_model
         self._recording: Recording | None = None  # the newest one
         self._is_finished = False
@@ -66,6 +73,11 @@ class OpenEndedRecording:
         """Whether the newest recording wrote the last steps to its file."""
         return self._recording is not None and self._recording.wrote_last_steps
 
+    @property
+    def wrote_while_open(self) -> bool:
+        """Whether the newest recording wrote its file before it ended, and not again."""
+        return self._recording is not None and self._recording.wrote_while_open
+
     def begin(
         self,
         outermost: int = 0,
@@ -83,7 +95,7 @@ class OpenEndedRecording:
         if model is not None:
             self._model = weakref.ref(model)
         self._is_finished = False
-        self._recording = Recording(self.options, self._model())
+        self._recording = Recording(self.options, self._model(), self._on_sigterm)
         self.trace = self._recording.begin(outermost, on_step)
         set_outer_recording(self)
 

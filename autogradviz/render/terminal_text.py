@@ -47,10 +47,12 @@ def strip_controls(inner: RenderableType) -> RenderableType:
     return _WithoutControls(inner)
 
 
-def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:
+def render_summary(
+    scene: Scene, analysis: Analysis, *, with_next_call: bool = True
+) -> RenderableType:
     """Return the figures of a recording, the titles of its findings and the next call.
 
-    The engine is named if it was the slower one and not chosen.
+    The engine is named if it was the slower one and not chosen. A command has no next call.
     """
     s = scene.summary
     table = Table.grid(padding=(0, 2))
@@ -81,7 +83,8 @@ def render_summary(scene: Scene, analysis: Analysis) -> RenderableType:
         table.add_row("finding", Text(finding.title + line, style=style))
     then = 'trace.html("report.html") to explore'
     first = "trace.diagnose() to read the findings" if scene.findings else "no findings"
-    table.add_row("next", f"{first} · {then}")
+    if with_next_call:
+        table.add_row("next", f"{first} · {then}")
     title = Text.assemble(
         (s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else ""
     )
@@ -172,10 +175,20 @@ def _wrapped(line: str, width: int) -> list[str]:
     ) or [""]  # fmt: skip
 
 
-def render_findings(findings: Sequence[Finding]) -> RenderableType:
-    """Return the findings in full: the line to change and the fix, then the explanation."""
+def no_findings(note: str = "") -> str:
+    """Return the text of an empty list of findings, with what else is known to be wrong."""
+    return f"No findings. {note}." if note else "No findings."
+
+
+def render_findings(findings: Sequence[Finding], note: str = "") -> RenderableType:
+    """Return the findings in full: the line to change and the fix, then the explanation.
+
+    Args:
+        findings: the findings.
+        note: what else went wrong; printed if there is no finding.
+    """
     if not findings:
-        return Text("No findings.")
+        return Text(no_findings(note))
     parts: list[RenderableType] = []
     for finding in findings:
         style = "bold red" if finding.confidence != "hint" else "bold yellow"

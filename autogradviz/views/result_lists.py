@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING, Final, SupportsIndex, overload
 
 from autogradviz.analysis import SavedTensor
@@ -22,6 +23,16 @@ _HEADS: Final = ("saved tensor", "contents", "version", "bytes", "line")
 class Findings(list[Finding]):
     """A list of findings. It prints as text; notebooks display it as cards with source lines."""
 
+    def __init__(self, findings: Iterable[Finding] = (), note: str = "") -> None:
+        """Make a list.
+
+        Args:
+            findings: the findings.
+            note: what else went wrong; printed if there is no finding.
+        """
+        super().__init__(findings)
+        self._note = note
+
     @overload
     def __getitem__(self, index: SupportsIndex) -> Finding: ...
     @overload
@@ -34,10 +45,14 @@ class Findings(list[Finding]):
     def __repr__(self) -> str:
         from autogradviz.render.terminal_text import as_text, render_findings
 
-        return as_text(render_findings(self))
+        return as_text(render_findings(self, self._note))
 
     def _repr_html_(self) -> str:
-        return "".join(finding_card(each) for each in self) or "<p>No findings.</p>"
+        from autogradviz.render.terminal_text import no_findings
+
+        return "".join(finding_card(each) for each in self) or (
+            f"<p>{html.escape(no_findings(self._note))}</p>"
+        )
 
 
 class SavedTensors(list[SavedTensor]):

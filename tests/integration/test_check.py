@@ -179,6 +179,17 @@ def test_one_bug_that_three_relations_find_is_one_error():
     assert "1 right, 1 wrong, 0 cannot tell" in found._repr_html_()
 
 
+def test_verdict_does_not_deny_what_needs_a_look():
+    model = Net(lambda h: h.detach())
+    found = autogradviz.check(lambda: loss_of(model), model, relations=["repeatable", "derivative"])
+    assert (found["repeatable"].outcome, found["derivative"].outcome) == ("holds", "differs")
+    assert found.verdict == (
+        "1 result needs a look: of 2 things checked, 1 is right; of 1 check cannot tell.",
+    )
+    assert str(found).splitlines()[0] == found.verdict[0]
+    assert "same gradients, tolerance: relative L2 2e-04 (float32)" in str(found)
+
+
 class InFloat32(torch.autograd.Function):
     """Computes in float32, whatever its input is; its backward does not."""
 

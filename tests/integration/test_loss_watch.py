@@ -58,6 +58,7 @@ def test_last_steps_are_written_at_the_first_non_finite_loss(tmp_path, value):
     assert [event.step for event in written.log.of(StepEnded)] == [6, 7]
     (finding,) = written.diagnose()
     assert finding.slug == "not-finite"
+    assert "The first loss that was read was finite, a later one was not" in finding.explanation
     assert [event.step for event in trace.log.of(StepEnded)] == [10, 11]
 
 
@@ -154,3 +155,18 @@ def test_no_step_waits_for_the_copy_of_a_loss(tmp_path, monkeypatch):
     assert wrote == [9]
     assert warned == [f"the loss of step 7 is not finite; the last steps are in {path}"]
     assert [event.step for event in autogradviz.load(path).log.of(StepEnded)] == [6, 7, 8, 9]
+
+
+def test_first_step_that_was_kept_is_not_called_the_first_step():
+    weight = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with autogradviz.record(keep_steps=2) as trace:
+        for _ in range(5):  # the first loss is finite, and its gradient NaN
+            optimizer.zero_grad()
+            (weight * weight).sqrt().sum().backward()
+            optimizer.step()
+    assert [event.step for event in trace.log.of(StepEnded)] == [3, 4]
+    texts = [each.explanation for each in trace.diagnose() if each.slug == "not-finite"]
+    assert texts
+    assert not any("The loss of the first step was" in text for text in texts)
+    assert any("first step that was kept" in text for text in texts)

@@ -14,6 +14,7 @@ import planned_steps
 import pytest
 import torch
 from allocated_peak import allocated_peak, allocated_peaks
+from interpreters import run_new
 from storage_count import live_bytes
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -214,6 +215,7 @@ def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
     Path("train.py").write_text(SCRIPT)
     assert main(["plan", "train.py:step", "-o", "plan.agv"]) == 0
     out = capsys.readouterr().out
+    assert "trace.html(" not in out  # there is no trace in a shell
     assert "40 GB  parameters" in out
     assert "40 GB  gradients" in out
     assert autogradviz.load("plan.agv").memory_by_kind().peak.total > 80e9
@@ -228,7 +230,7 @@ def test_command_plans_script_and_step(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     with pytest.raises(SystemExit, match="1"):
         main(["plan", "train.py:step", "--budget", "100 GB", "--measured-peak", "105 GB"])
-    assert "the step needs 105 GB of 100 GB" in capsys.readouterr().out
+    assert "the step needs 105 GB, the budget is 100 GB" in capsys.readouterr().out
     assert main(["plan", "train.py:step", "--measured-peak", "105 GB"]) == 2
     assert "--budget, which is missing" in capsys.readouterr().err
 
@@ -690,9 +692,32 @@ def test_line_with_checkpoint(line, name, after):
     assert checkpointed(line, name) == after
 
 
+NEW_INTERPRETER = """
+import copy, torch, autogradviz
+def step():
+    model = torch.nn.Linear(3, 1)
+    twice = copy.deepcopy(model)
+    loss = twice(torch.ones(2, 3)).sum()
+    print("loss", loss.item())
+    loss.backward()
+    return twice
+print(autogradviz.plan(step))
+"""
+
+
+def test_plan_says_which_tensors_have_values_and_copies_parameters_without_a_warning():
+    done = run_new("-c", NEW_INTERPRETER, timeout=100)  # PyTorch warns once in a process
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("loss ")
+    assert "only small ones that come from small ones have values" in " ".join(done.stdout.split())
+
+
 def test_plan_is_marked_and_survives_a_file(tmp_path):
     trace = autogradviz.plan(planned_steps.mlp_adamw)
+    assert str(trace).count("fake tensors") == 1  # one note for what a plan has not
     assert "planned with fake tensors" in str(trace)
+    assert "\nby line\n" in str(trace.memory_by_kind())
+    assert "(none)" not in str(trace.memory_by_kind())
     trace.save(tmp_path / "plan.agv")
     loaded = autogradviz.load(tmp_path / "plan.agv")
     assert loaded == trace

@@ -308,13 +308,13 @@ def test_parallel_programs_write_different_traces(tmp_path):
 def test_run_ends_with_what_it_found_and_where_the_trace_is(tmp_path, run):
     (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
     *_, result, place = run("trains.py", cwd=tmp_path).stderr.splitlines()
-    assert result == "autogradviz: no optimizer step, nothing found"
+    assert result == "autogradviz: no call of optimizer.step(), nothing found"
     assert place.startswith("autogradviz: trains.agv (")
     assert place.endswith("; open it with: autogradviz html trains.agv")
     assert autogradviz.load(tmp_path / "trains.agv").log.problem is None
     (tmp_path / "train.py").write_text(TRAINING)
     *_, result, place = run("train.py", cwd=tmp_path).stderr.splitlines()
-    assert result == "autogradviz: 12 optimizer steps, nothing found in the last 3"
+    assert result == "autogradviz: 12 calls of optimizer.step(), nothing found in the last 3"
     assert place.startswith("autogradviz: train.agv (")
 
 
@@ -330,7 +330,36 @@ def test_run_counts_steps_of_optimizers_and_not_backwards_before_the_first(tmp_p
         "        optimizer.step()\n"
     )
     *_, result, _ = run("train.py", cwd=tmp_path).stderr.splitlines()
-    assert result == "autogradviz: 2 optimizer steps, 1 hint: gradients-discarded"
+    assert result == "autogradviz: 2 calls of optimizer.step(), 1 hint: gradients-discarded"
+
+
+@pytest.mark.parametrize("second_backward", [True, False])
+def test_run_counts_the_same_calls_of_several_optimizers_in_all_modes(
+    tmp_path, run, second_backward
+):
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "models = [torch.nn.Linear(2, 1) for _ in range(2)]\n"
+        "first, second = [torch.optim.SGD(each.parameters(), 0.1) for each in models]\n"
+        "for number in range(25):\n"
+        "    first.zero_grad()\n"
+        "    second.zero_grad()\n"
+        "    losses = [each(torch.ones(1, 2)).sum() for each in models]\n"
+        "    losses[0].backward()\n"
+        f"    {'first.step()' if second_backward else 'pass'}\n"
+        "    losses[1].backward()\n"
+        f"    {'pass' if second_backward else 'first.step()'}\n"
+        "    second.step()\n"
+    )
+    *progress, result, _ = run("train.py", cwd=tmp_path).stderr.splitlines()
+    kept = 3 if second_backward else 7  # the first one after the end of a dropped step
+    assert result == f"autogradviz: 50 calls of optimizer.step(), nothing found in the last {kept}"
+    assert [line.split(" of")[0] for line in progress] == [
+        "autogradviz: 1 call",
+        f"autogradviz: {10 if second_backward else 11} calls",
+    ]
+    *_, result, _ = run("--all", "train.py", cwd=tmp_path).stderr.splitlines()
+    assert result == "autogradviz: 50 calls of optimizer.step(), nothing found"
 
 
 def test_program_that_does_not_start_is_reported_and_a_trace_is_not_run(tmp_path):
@@ -354,7 +383,7 @@ def test_quiet_run_without_finding_prints_nothing_and_writes_its_trace(tmp_path,
 def test_failing_run_ends_with_its_finding_and_its_trace(tmp_path, run):
     (tmp_path / "fails.py").write_text(FAILING)
     *_, result, place = run("fails.py", cwd=tmp_path).stderr.splitlines()
-    assert result == "autogradviz: no optimizer step, 1 finding: saved-tensor-mutated"
+    assert result == "autogradviz: no call of optimizer.step(), 1 finding: saved-tensor-mutated"
     assert place.startswith("autogradviz: fails.agv (")
 
 
@@ -426,7 +455,7 @@ def test_only_selected_steps_are_recorded(tmp_path, options, steps, events_repor
     assert [event.step for event in trace.log.of(StepEnded)] == steps
     assert trace.log.problem is None
     assert trace.diagnose() == []
-    assert ("autogradviz: 1 optimizer step, " in done.stderr) == events_reported
+    assert ("autogradviz: 1 call of optimizer.step(), " in done.stderr) == events_reported
 
 
 def test_missing_steps_are_reported(tmp_path, run):
@@ -519,6 +548,50 @@ def test_non_finite_loss_writes_a_trace_of_a_successful_run(tmp_path, run):
     assert [finding.slug for finding in trace.diagnose()] == ["not-finite"]
 
 
+FIRST_NAN_IN_BACKWARD = """
+import torch
+torch.manual_seed(0)
+weight = torch.nn.Parameter(torch.zeros(3))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(12):
+    loss = (weight * weight).sqrt().sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_findings_of_a_non_finite_loss_are_those_of_the_file(tmp_path, run):
+    """The first loss is finite, its gradient is not; the file is written at the second step."""
+    (tmp_path / "train.py").write_text(FIRST_NAN_IN_BACKWARD)
+    done = run("train.py", cwd=tmp_path)
+    trace = autogradviz.load(tmp_path / "train.agv")
+    assert [event.step for event in trace.log.of(StepEnded)] == [0, 1]
+    (finding,) = trace.diagnose()
+    printed = " ".join(done.stderr.split())
+    first, *_, where_it_arose, _ = finding.explanation.splitlines()
+    assert "The first loss that was read was finite" in where_it_arose
+    assert first in printed
+    assert where_it_arose in printed
+    assert "the forward gave the first one" not in printed
+    *_, result, place = done.stderr.splitlines()
+    assert result == "autogradviz: 12 calls of optimizer.step(), 1 hint in steps 0 to 1: not-finite"
+    assert place.startswith("autogradviz: train.agv (")
+    assert ", steps 0 to 1); open it with: " in place
+
+
+def test_finding_of_an_exception_after_a_non_finite_loss_is_printed_with_those_of_the_file(
+    tmp_path, run
+):
+    (tmp_path / "train.py").write_text(FIRST_NAN_IN_BACKWARD + "loss.backward()\n")
+    done = run("train.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "graph-freed" in done.stderr or "backward-twice" in done.stderr
+    assert "autogradviz: found in train.agv\nsqrt may have given the first NaN" in done.stderr
+    assert "the forward gave the first one" not in done.stderr
+    assert ", steps 0 to 1); open it with: " in done.stderr.splitlines()[-1]
+
+
 def test_existing_output_file_is_not_overwritten(tmp_path):
     (tmp_path / "trains.py").write_text("print('ran')")
     done = run_in_new("-o", "trains.py", "trains.py", cwd=tmp_path)
@@ -549,6 +622,60 @@ def test_invalid_program_exits_with_2(tmp_path, words, complaint, run):
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
+
+
+TERMINATED = """
+import signal, sys, time, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+"""
+
+ENDINGS = {
+    "default": "print('ready', flush=True)\ntime.sleep(60)\n",
+    "own handler": "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+    "print('ready', flush=True)\ntime.sleep(60)\n",
+    "own wakeup descriptor": "import socket\n"
+    "pair = socket.socketpair()\n"
+    "pair[1].setblocking(False)\n"
+    "signal.set_wakeup_fd(pair[1].fileno())\n"
+    "print('ready', flush=True)\ntime.sleep(60)\n",
+}
+
+
+@pytest.mark.parametrize("options", [[], ["--all"], ["--steps", "1:"], ["--within", "*"]])
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.one_in(6, reason="starts two interpreters", in_ci=3)
+def test_terminated_script_ends_as_without_autogradviz_and_its_trace_is_written(
+    tmp_path, options, ending
+):
+    (tmp_path / "waits.py").write_text(TERMINATED + ENDINGS[ending])
+    ends = []
+    for command in (["waits.py"], ["-m", "autogradviz", "run", *options, "waits.py"]):
+        child = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGTERM)
+        _, errors = child.communicate(timeout=60)
+        ends.append((child.returncode, own_lines(errors)))
+    assert ends[0] == ends[1] == (3 if ending == "own handler" else -signal.SIGTERM, [])
+    *_, result, place = errors.splitlines()
+    calls = 4 if options[:1] == ["--steps"] else 5
+    assert result.startswith(f"autogradviz: {calls} calls of optimizer.step(), nothing found")
+    assert place.startswith("autogradviz: waits.agv (")
+    assert ("SIGTERM; writing waits.agv ..." in errors) == (ending != "own handler")
+    trace = autogradviz.load(tmp_path / "waits.agv")
+    kept = 3 if options in ([], ["--within", "*"]) else calls
+    assert len(trace.log.of(StepEnded)) == kept
 
 
 def test_interrupted_script_ends_as_without_autogradviz(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import autogradviz
+from autogradviz.cli.entry_point import main
 from autogradviz.events import ErrorRaised
 
 
@@ -159,3 +160,35 @@ def test_error_is_explained_by_the_backward_that_raised_it(anomaly, engine):
     assert (finding.slug, finding.confidence) == ("saved-tensor-mutated", "certain")
     assert finding.culprit.text == "y.mul_(2)"
     assert finding.victim.text == "y = w.exp()"
+
+
+def test_backward_whose_exception_the_program_caught_is_mentioned(tmp_path, capsys):
+    leaf = torch.ones(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        loss = leaf.square().sum()
+        loss.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+    text = "1 backward raised an exception, which the program caught, at "
+    assert str(trace.diagnose()).replace("\n", " ").startswith(f"No findings. {text}")
+    assert text in trace.diagnose()._repr_html_()
+    assert text in " ".join(str(trace).split())
+    trace.save(tmp_path / "caught.agv")
+    assert main(["diagnose", str(tmp_path / "caught.agv")]) == 0
+    assert text in " ".join(capsys.readouterr().out.split())
+
+
+def test_backward_whose_exception_left_the_block_was_not_caught():
+    leaf = torch.ones(3, requires_grad=True)
+    trace = autogradviz.record()
+    with pytest.raises(RuntimeError, match="second time"), trace as recorded:
+        loss = leaf.square().sum()
+        loss.backward()
+        loss.backward()
+    assert recorded.analysis.caught_backwards == ""
+    with pytest.raises(ValueError, match="own"), autogradviz.record() as recorded:
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            raise ValueError("own") from error
+    assert recorded.analysis.caught_backwards == ""

@@ -69,7 +69,7 @@ class StepTable:
         self._left: tuple[int, int] | None = None
         self._is_optimized: bool | None = None
         self.count = 0
-        self.optimizer_count = 0  # of those that an optimizer ended
+        self.optimizer_calls = 0  # calls of ``step`` of optimizers: a step may have several
         self.on_stepped: Callable[[Optimizer], None] | None = None
         """Called with each optimizer that has stepped."""
         self.listeners: list[Callable[[int], None]] = []
@@ -98,6 +98,7 @@ class StepTable:
 
     def optimizer_stepped(self, optimizer: Optimizer) -> None:
         """Record that an optimizer has stepped."""
+        self.optimizer_calls += 1
         self._session.guarded("steps", self._emit_stepped, optimizer)
         if self.on_stepped is not None:
             self._session.guarded("memory", self.on_stepped, optimizer)
@@ -175,7 +176,6 @@ class StepTable:
             end_seq = self._session.event_count + 1  # after the event that records it
         self._session.emit(StepEnded, self.count, end_seq, *self._session.take_step())
         self.count += 1
-        self.optimizer_count += self._by_optimizer
         for listener in self.listeners:
             listener(end_seq)
 
