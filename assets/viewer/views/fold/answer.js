@@ -66,7 +66,7 @@ export function makeAnswer(store, fold, ribbons, light) {
       h("div", "agv-fold-bar", ...segments),
       ...entries,
     ),
-    section("This step", "", ...facts(store, fold)),
+    ...facts(store, fold),
     section("Tensors that keep most", "", ...largest(store, ribbons)),
   ];
 }
@@ -115,12 +115,14 @@ function largest(store, ribbons) {
 }
 
 /**
+ * Return what is known of the backward that is shown, and of the recording.
+ *
  * @param {Store} store
  * @param {import("../../types.js").SceneFold} fold
- * @returns {HTMLElement[]}
+ * @returns {HTMLElement[]} one section if the recording has one backward
  */
 function facts(store, fold) {
-  const { findings } = store.scene;
+  const { findings, folds, steps } = store.scene;
   const { forward_ns, backward_ns } = fold;
   const again = recomputedIn(store.sceneIndex, fold);
   const part = again ? `, of it recomputation ${formatDuration(again)}` : "";
@@ -133,11 +135,21 @@ function facts(store, fold) {
       button(text, "agv-link", () => store.set("view", view)),
     );
   const sign = findings.length ? icon("findings") : icon("check");
-  const found = findings.length ? plural(findings.length, "finding") : "Nothing found";
+  const found = findings.length ? plural(findings.length, "finding") : "No problems found";
+  const time = backward_ns
+    ? [row(times, "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))]
+    : [];
+  const first = row(
+    found,
+    "findings",
+    h("span", findings.length ? "agv-mutation" : "agv-saved", sign),
+  );
+  const rows = factRows(store);
+  if (folds.length < 2) return [section("This step", "", first, ...time, ...rows)];
+  const count = steps.length > 1 ? `, ${plural(steps.length, "step")}` : "";
   return [
-    row(found, "findings", h("span", findings.length ? "agv-mutation" : "agv-saved", sign)),
-    ...(backward_ns ? [row(times, "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))] : []),
-    ...factRows(store),
+    ...(time.length ? [section("This backward", "", ...time)] : []),
+    section(`Whole recording${count}`, "", first, ...rows),
   ];
 }
 
