@@ -10,7 +10,7 @@ import {
   formatPlace,
   plural,
 } from "../../scene/format.js";
-import { isStopped } from "../../scene/fold.js";
+import { heldBytes, isStopped } from "../../scene/fold.js";
 import { recomputedIn } from "../../scene/phase_times.js";
 import { factRows } from "../../shell/facts.js";
 
@@ -61,13 +61,13 @@ export function makeAnswer(store, fold, ribbons, light) {
     ),
     h("section", "agv-section agv-fold-card"),
     section(
-      store.scene.folds.length > 1 ? "Kept for this loss, by kind" : "Held at the peak, by kind",
+      "Held at the peak, by kind",
       formatBytes(fold.peak_nbytes),
       h("div", "agv-fold-bar", ...segments),
       ...entries,
     ),
     ...facts(store, fold),
-    section("Tensors that keep most", "", ...largest(store, ribbons)),
+    section("Tensors that keep most", "held at the peak", ...largest(store, fold, ribbons)),
   ];
 }
 
@@ -78,17 +78,19 @@ export function makeAnswer(store, fold, ribbons, light) {
 const shareText = (share) => (share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`);
 
 /**
- * Return the lines whose tensors keep most, of those that no checkpoint frees.
+ * Return the lines whose tensors hold most at the peak of a fold.
  *
  * @param {Store} store
- * @param {Ribbon[]} ribbons
+ * @param {import("../../types.js").SceneFold} fold
+ * @param {Ribbon[]} ribbons of the fold
  * @returns {HTMLElement[]}
  */
-function largest(store, ribbons) {
+function largest(store, { peak_ns }, ribbons) {
   /** @type {Map<string, {nbytes: number, text: string, place: string, ribbon: Ribbon}>} */
   const lines = new Map();
   for (const ribbon of ribbons) {
-    if (ribbon.elsewhere || ribbon.recomputed) continue;
+    const held = ribbon.elsewhere ? 0 : heldBytes(store.scene, ribbon, peak_ns);
+    if (!held) continue;
     const place = ribbon.lineno ? formatPlace(ribbon.filename, ribbon.lineno) : "no line";
     const key = `${place} ${ribbon.label}`;
     const line = lines.get(key) ?? {
@@ -99,7 +101,7 @@ function largest(store, ribbons) {
     };
     lines.set(key, line);
     if (line.ribbon.name !== ribbon.name) line.text = ribbon.label || line.text; // several tensors
-    line.nbytes += ribbon.nbytes;
+    line.nbytes += held;
   }
   const rows = [...lines.values()].sort((a, b) => b.nbytes - a.nbytes).slice(0, 5);
   return rows.map(({ nbytes, text, place, ribbon }) =>
