@@ -635,6 +635,7 @@
  * @property {boolean} audited audit entries and answers are stored
  * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
  * @property {number} older_steps the number of these steps
+ * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
  * @property {string[]} searched kinds of problems that were looked for, with the audit
  */
 

@@ -670,6 +670,7 @@ class SceneSummary:
     audited: bool = False  # audit entries and answers are stored
     older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
     older_steps: int = 0  # the number of these steps
+    without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
     searched: tuple[str, ...] = ()  # kinds of problems that were looked for, with the audit
 
 

@@ -158,6 +158,13 @@ def test_a_checkpoint_is_a_gap_that_backward_fills():
     assert fold.sentence.endswith("1.5 kB recomputed in this backward, in all.")
 
 
+def test_the_peak_without_checkpoints_is_that_of_the_step_without_them():
+    whole = of_blocks(depth=4).saved_bytes().at_peak
+    summary = of_blocks(checkpointed=True, depth=4)._viewer_scene.summary
+    assert summary.without_checkpoints_nbytes == whole > summary.peak_nbytes
+    assert of_blocks()._viewer_scene.summary.without_checkpoints_nbytes == 0
+
+
 def test_a_leak_has_no_end():
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
