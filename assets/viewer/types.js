@@ -448,6 +448,7 @@
  * @property {number} nbytes of all its ribbons
  * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds
  * @property {number} peak_nbytes the most that its ribbons hold at once
+ * @property {number} peak_ns when they do first, -1 if they hold nothing
  * @property {number} held_nbytes at the end of the recording
  * @property {string[]} kinds of what is held at its peak, the largest first
  * @property {number[]} kind_nbytes
@@ -634,6 +635,7 @@
  * @property {boolean} audited audit entries and answers are stored
  * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
  * @property {number} older_steps the number of these steps
+ * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
  * @property {string[]} searched kinds of problems that were looked for, with the audit
  */
 

@@ -30,7 +30,11 @@ from autogradviz.analysis.graph import (
 )
 from autogradviz.analysis.op_calls_and_arguments import OpArguments, build_ops, find_creators
 from autogradviz.analysis.registered_hooks import build_hooks
-from autogradviz.analysis.saved_memory import SavedMemory, build_memory
+from autogradviz.analysis.saved_memory import (
+    SavedMemory,
+    build_memory,
+    peak_without_checkpoints,
+)
 from autogradviz.analysis.saved_tensors import (
     build_histories,
     build_saved,
@@ -369,6 +373,11 @@ class Analysis:
     def memory(self) -> MemoryCurve:
         """Bytes of storage kept alive for backward, over time."""
         return build_memory(self.log, self.tensors, self.saved)
+
+    @cached_property
+    def peak_without_checkpoints(self) -> int:
+        """About how many bytes would be held at the peak without checkpoints, 0 if unknown."""
+        return peak_without_checkpoints(self.log, self.tensors, self.saved, self.regions)
 
     @cached_property
     @collector_paused()

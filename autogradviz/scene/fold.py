@@ -460,7 +460,7 @@ def _fold(
     start_ns = min(each.begun_ns for each in turn.strands)
     span = turn.backward
     label = _label(span, at)
-    peak, by_kind = _peak(turn.strands)
+    peak, peak_ns, by_kind = _peak(turn.strands)
     step = analysis.steps.at_ns(span.start_ns if span else start_ns) if analysis.steps else -1
     held = sum(each.nbytes for each in turn.strands if each.freed_ns < 0 and not each.elsewhere)
     return SceneFold(
@@ -476,6 +476,7 @@ def _fold(
         nbytes=sum(each.nbytes for each in turn.strands),
         shared_nbytes=turn.shared_nbytes,
         peak_nbytes=peak,
+        peak_ns=peak_ns,
         held_nbytes=held,
         kinds=tuple(kind for kind, _ in by_kind),
         kind_nbytes=tuple(nbytes for _, nbytes in by_kind),
@@ -511,15 +512,16 @@ def _forward_time(
     )
 
 
-def _peak(strands: Iterable[_Strand]) -> tuple[int, list[tuple[str, int]]]:
-    """Return the most bytes that are held at once, and those of each kind then, largest first."""
+def _peak(strands: Iterable[_Strand]) -> tuple[int, int, list[tuple[str, int]]]:
+    """Return the most bytes held at once, when, and those of each kind then, largest first."""
     kept = [each for each in strands if not each.elsewhere]
     spans = [(e.held_ns, None if e.freed_ns < 0 else e.freed_ns, e.nbytes) for e in kept]
     sums = dict.fromkeys(TITLES, 0)
-    for place in alive_at_peak(spans):
-        sums[kept[place].kind] += kept[place].nbytes
+    at_peak = [kept[place] for place in alive_at_peak(spans)]
+    for each in at_peak:
+        sums[each.kind] += each.nbytes
     largest = sorted(((k, n) for k, n in sums.items() if n), key=lambda item: -item[1])
-    return sum(sums.values()), largest
+    return sum(sums.values()), max((each.held_ns for each in at_peak), default=-1), largest
 
 
 def _sentence(
@@ -534,7 +536,7 @@ def _sentence(
     first = (
         named[0].replace(TITLES[by_kind[0][0]], f"{TITLES[by_kind[0][0]]} keep") if named else ""
     )
-    place = f"kept for {label}" if label else "held at the peak"
+    place = f"held at the peak for {label}" if label else "held at the peak"
     text = f"{format_bytes(peak)} {place}: {', '.join([first, *named[1:MAX_KINDS_NAMED]])}."
     if not peak:
         text = "Nothing is held in place."
@@ -552,7 +554,7 @@ def _sentence(
     elif turn.backward is None:
         text += " No backward ran after it."
     if again:
-        text += f" {format_bytes(again)} recomputed in backward, a sum over the step."
+        text += f" {format_bytes(again)} recomputed in this backward, in all."
     if turn.shared_nbytes:
         nbytes = sum(each.nbytes for each in turn.strands) + turn.shared_nbytes
         text += f" {format_bytes(turn.shared_nbytes)} more are kept for an earlier backward too:"

@@ -451,6 +451,7 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         torn=analysis.log.problem is not None,
         older_nbytes=sizes.older,
         older_steps=sizes.older_steps,
+        without_checkpoints_nbytes=analysis.peak_without_checkpoints,
     )
 
 

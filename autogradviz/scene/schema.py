@@ -480,6 +480,7 @@ class SceneFold:
     nbytes: int  # of all its ribbons
     shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds
     peak_nbytes: int  # the most that its ribbons hold at once
+    peak_ns: int  # when they do first, -1 if they hold nothing
     held_nbytes: int  # at the end of the recording
     kinds: tuple[str, ...]  # of what is held at its peak, the largest first
     kind_nbytes: tuple[int, ...]
@@ -669,6 +670,7 @@ class SceneSummary:
     audited: bool = False  # audit entries and answers are stored
     older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
     older_steps: int = 0  # the number of these steps
+    without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
     searched: tuple[str, ...] = ()  # kinds of problems that were looked for, with the audit
 
 

@@ -134,6 +134,34 @@ def test_the_folds_of_several_backwards_are_chosen(open_page):
     assert scene.folds[3].sentence.startswith(title)
 
 
+def test_what_holds_for_one_backward_is_apart_from_the_recording(open_page):
+    stage = Stage(open_page(), recordings.running_sum(), view="fold")
+    heads = stage.page.locator(".agv-fold-answer h4").all_text_contents()
+    assert heads[1:3] == ["This backward", "Whole recording, 6 steps"]
+    stage = Stage(open_page(), recordings.plain(), view="fold")
+    heads = stage.page.locator(".agv-fold-answer h4").all_text_contents()
+    assert "This step" in heads
+    assert not {"This backward", "Whole recording"} & set(heads)
+
+
+@pytest.mark.parametrize("name", ["plain", "checkpointed", "running_sum"])
+def test_the_tensors_that_keep_most_are_those_held_at_the_peak(open_page, name):
+    scene = getattr(recordings, name)()
+    stage = Stage(open_page(), scene, view="fold")
+    fold = max(scene.folds, key=lambda fold: fold.peak_nbytes)
+    sums = {}
+    for ribbon in scene.ribbons:
+        for storage in (scene.counted_storages[at] for at in ribbon.members):
+            spans = zip(storage.holds[::2], storage.holds[1::2], strict=True)
+            alive = any(a <= fold.peak_ns and (b < 0 or b > fold.peak_ns) for a, b in spans)
+            if ribbon.fold == fold.index and alive:
+                key = (ribbon.filename, ribbon.lineno, ribbon.label)
+                sums[key] = sums.get(key, 0) + storage.nbytes
+    assert sum(sums.values()) == fold.peak_nbytes
+    shown = stage.page.locator(".agv-fold-answer .agv-node-link .agv-end").all_text_contents()
+    assert shown == [format_bytes(each) for each in sorted(sums.values(), reverse=True)[:5]]
+
+
 def test_lines_next_to_a_fold_have_its_bytes(open_page):
     scene = recordings.running_sum()
     stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold")

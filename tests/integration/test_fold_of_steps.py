@@ -155,7 +155,14 @@ def test_a_checkpoint_is_a_gap_that_backward_fills():
     (fold,) = scene.folds
     assert all(ribbon.saved_ns > fold.turn_ns for ribbon in again)
     assert sum(ribbon.nbytes for ribbon in again) == 1536
-    assert fold.sentence.endswith("1.5 kB recomputed in backward, a sum over the step.")
+    assert fold.sentence.endswith("1.5 kB recomputed in this backward, in all.")
+
+
+def test_the_peak_without_checkpoints_is_that_of_the_step_without_them():
+    whole = of_blocks(depth=4).saved_bytes().at_peak
+    summary = of_blocks(checkpointed=True, depth=4)._viewer_scene.summary
+    assert summary.without_checkpoints_nbytes == whole > summary.peak_nbytes
+    assert of_blocks()._viewer_scene.summary.without_checkpoints_nbytes == 0
 
 
 def test_a_leak_has_no_end():
@@ -224,7 +231,7 @@ def test_each_backward_has_its_fold():
     assert [f.label for f in record(two_losses)._viewer_scene.folds] == ["backward 1", "backward 2"]
     first, second = record(named_losses)._viewer_scene.folds
     assert [first.label, second.label] == ["loss_d (backward 1)", "loss_g (backward 2)"]
-    assert "kept for loss_d (backward 1)" in first.sentence
+    assert "held at the peak for loss_d (backward 1)" in first.sentence
     assert len(record(double_backward)._viewer_scene.folds) == 2
     assert len(record(micro_batches)._viewer_scene.folds) == 3
     with autogradviz.record(model) as trace:

@@ -262,7 +262,7 @@ test("the line that broke the step is that of the first finding", () => {
   );
   assert.equal(
     answerQuestion(small({}), "which line broke it").sentence,
-    "Nothing was found.",
+    "No problems found.",
   );
   assert.equal(
     answerQuestion(

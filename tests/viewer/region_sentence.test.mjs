@@ -4,6 +4,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { sentenceOfRegion } from "../../assets/viewer/views/compare/difference.js";
+import {
+  byModule,
+  sentenceOfPeaks,
+} from "../../assets/viewer/views/checkpoint/region_panels.js";
 
 const both = (status, op, line, other = op, otherLine = line) => ({
   status,
@@ -46,5 +50,37 @@ test("an op of one run alone, and an op with other results", () => {
   assert.equal(
     sentenceOfRegion([...same, both("changed", "bernoulli_", 5)]),
     "The same 2 ops, then bernoulli_ at line 5 with other results.",
+  );
+});
+
+test("the peaks with and without checkpoints are compared", () => {
+  const peaks = (with_, without) =>
+    sentenceOfPeaks({
+      peak_nbytes: with_,
+      older_nbytes: 0,
+      without_checkpoints_nbytes: without,
+    });
+  assert.equal(
+    peaks(250, 1000),
+    "250 B are held at the peak with checkpoints, about 1.0 kB without: 75 % less.",
+  );
+  assert.match(peaks(1000, 1000), /they do not lower the peak\.$/);
+  assert.equal(peaks(1000, 0), "");
+});
+
+test("the calls of a module are one row with their means", () => {
+  const call = (module, freed_nbytes) => ({
+    module,
+    freed_nbytes,
+    recompute_ns: 10,
+    held_nbytes: 1,
+  });
+  const rows = byModule([call("a", 100), call("b", 50), call("a", 300)]);
+  assert.deepEqual(
+    rows.map(({ name, members, freed }) => [name, members.length, freed]),
+    [
+      ["a", 2, 200],
+      ["b", 1, 50],
+    ],
   );
 });

@@ -217,7 +217,7 @@ function whichLine({ scene }) {
   const { error_type: error } = scene.summary;
   const link = { view: "findings" };
   if (!finding) {
-    const sentence = error ? `${error}; no line is known to be at fault.` : "Nothing was found.";
+    const sentence = error ? `${error}; no line is known to be at fault.` : "No problems found.";
     return { sentence, bars: [], ...NO_LINE, fix: "", link };
   }
   const { title, culprit_file, culprit_line, culprit_text, fix } = finding;

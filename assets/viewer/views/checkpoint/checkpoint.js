@@ -10,6 +10,7 @@ import {
   describeRegion,
   regionDiffs,
   regionFinding,
+  sentenceOfPeaks,
   sentenceOfRegions,
 } from "./region_panels.js";
 import { sentenceOfRegion } from "../compare/difference.js";
@@ -77,13 +78,15 @@ export class Checkpoint {
     const banner = regionFinding(this.store, chosen, !sources);
     const all = allRegions(this.store);
     const whole = banner ? "" : sentenceOfRegions([...scene.regions]);
-    const top = whole ? h("p", "agv-difference", whole) : null;
+    const peaks = whole && sentenceOfPeaks(scene.summary);
+    const top = whole ? h("p", "agv-difference", peaks || whole) : null;
     const style = whole ? "agv-difference-more" : "agv-difference";
     const sentence = rows.length ? h("p", style, sentenceOfRegion(rows)) : null;
     const table = this.#diffTable(rows);
     const details = [sentence, sources, this.#head(chosen, rows), table];
     // Without a difference, what all regions cost is the news.
-    const parts = whole ? [top, this.#peak(), all, ...details] : [banner, ...details, all];
+    const sums = peaks ? h("p", "agv-difference-more", whole) : this.#peak();
+    const parts = whole ? [top, sums, all, ...details] : [banner, ...details, all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
     this.description.replaceChildren(...describeRegion(chosen, banner !== null));
     const diffs = regionDiffs(this.store, chosen);

@@ -141,9 +141,11 @@ function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
 export function allRegions(store) {
   const regions = [...store.scene.regions];
   if (regions.length < 2 || !regions.some(({ recomputes }) => recomputes)) return null;
+  const groups = byModule(regions);
+  const isRepeated = groups.some(({ members }) => members.length > 1);
   const most = {
-    freed: Math.max(1, ...regions.map((each) => each.freed_nbytes)),
-    time: Math.max(1, ...regions.map((each) => each.recompute_ns)),
+    freed: Math.max(1, ...groups.map((each) => each.freed)),
+    time: Math.max(1, ...groups.map((each) => each.time)),
   };
   const bar = (/** @type {string} */ hue, /** @type {number} */ share) => {
     const element = h("span", `agv-region-bar ${hue}`);
@@ -171,29 +173,28 @@ export function allRegions(store) {
       h("td", "agv-right", `${formatCount(recomputes)}×`),
     ];
   };
-  const rows = regions.map((each) => {
-    const { index, freed_nbytes, recompute_ns, held_nbytes, recomputes } = each;
-    return h(
+  const rows = groups.map(({ name, members, freed, time, held }) =>
+    h(
       "tr",
       {
-        class: index === store.region ? "agv-selected" : "",
-        onclick: () => store.set("region", index),
+        class: members.some(({ index }) => index === store.region) ? "agv-selected" : "",
+        onclick: () => store.set("region", members[0].index),
       },
       ...cells([
-        regionName(regions, each),
-        freed_nbytes,
-        recompute_ns,
-        held_nbytes,
-        recomputes,
-        freed_nbytes,
+        members.length > 1 ? `${name} ×${formatCount(members.length)}` : name,
+        freed,
+        time,
+        held,
+        members.reduce((sum, { recomputes }) => sum + recomputes, 0),
+        members.some(({ recomputes }) => recomputes) ? freed : 0,
       ]),
-    );
-  });
+    ),
+  );
   if (regions.every(({ parent }) => parent < 0)) {
     const sum = (/** @type {(region: Region) => number} */ valueOf) =>
       regions.reduce((total, region) => total + valueOf(region), 0);
     const total = cells([
-      "all regions",
+      isRepeated ? `sum of ${plural(regions.length, "region")}` : "all regions",
       sum((each) => each.freed_nbytes),
       sum((each) => each.recompute_ns),
       sum((each) => each.held_nbytes),
@@ -214,7 +215,9 @@ export function allRegions(store) {
       h(
         "span",
         "agv-muted",
-        "bytes not kept are a sum: the regions are recomputed one after another",
+        isRepeated
+          ? "a row has the mean of the calls of its module; bytes not kept are a sum over time"
+          : "bytes not kept are a sum: the regions are recomputed one after another",
       ),
     ),
     h(
@@ -231,15 +234,46 @@ export function allRegions(store) {
 }
 
 /**
+ * Return the regions of each module, or function without one, and the means of its calls.
+ *
  * @param {Region[]} regions
- * @param {Region} region one of them
- * @returns {string} "h.0", or "h.0, call 2" if its module was called several times
+ * @returns {{name: string, members: Region[], freed: number, time: number, held: number}[]}
  */
-function regionName(regions, region) {
-  const nameOf = (/** @type {Region} */ each) => each.module || each.function;
-  const alike = regions.filter((each) => nameOf(each) === nameOf(region));
-  const call = alike.length > 1 ? `, call ${alike.indexOf(region) + 1}` : "";
-  return `${nameOf(region)}${call}`;
+export function byModule(regions) {
+  /** @type {Map<string, Region[]>} */
+  const groups = new Map();
+  for (const region of regions) {
+    const name = region.module || region.function;
+    groups.set(name, [...(groups.get(name) ?? []), region]);
+  }
+  return [...groups].map(([name, members]) => {
+    const mean = (/** @type {(region: Region) => number} */ valueOf) =>
+      Math.round(members.reduce((sum, each) => sum + valueOf(each), 0) / members.length);
+    return {
+      name,
+      members,
+      freed: mean((each) => each.freed_nbytes),
+      time: mean((each) => each.recompute_ns),
+      held: mean((each) => each.held_nbytes),
+    };
+  });
+}
+
+/**
+ * Return a sentence on the peak with checkpoints and without them.
+ *
+ * @param {import("../../types.js").SceneSummary} summary
+ * @returns {string} "" if the peak without them is unknown
+ */
+export function sentenceOfPeaks({ peak_nbytes, older_nbytes, without_checkpoints_nbytes }) {
+  if (!without_checkpoints_nbytes) return "";
+  const saved = without_checkpoints_nbytes - peak_nbytes;
+  const held = `${formatBytes(peak_nbytes + older_nbytes)} are held at the peak with checkpoints`;
+  const without = `about ${formatBytes(without_checkpoints_nbytes + older_nbytes)} without`;
+  const share = Math.round((100 * saved) / (without_checkpoints_nbytes + older_nbytes));
+  return saved > 0
+    ? `${held}, ${without}: ${share < 1 ? "<1" : share} % less.`
+    : `${held}, ${without}: they do not lower the peak.`;
 }
 
 /**
@@ -274,8 +308,8 @@ function savedTensorDiffs(rows, region) {
       {},
       h("td", "agv-muted", String(position)),
       h("td", "", slot),
-      h("td", { class: "agv-mono", text: forward, title: before }),
-      h("td", { class: "agv-mono agv-mutation", text: recompute, title: after }),
+      h("td", { class: "agv-mono agv-break", text: forward, title: before }),
+      h("td", { class: "agv-mono agv-break agv-mutation", text: recompute, title: after }),
     );
   });
   const table = h(

@@ -142,7 +142,7 @@ function nothingFound(store) {
   return h(
     "article",
     "agv-finding agv-entry",
-    h("h3", "", "Nothing was found"),
+    h("h3", "", "No problems found"),
     rows.length > 0 && block("What the recording shows", ...rows),
     searched.length > 0 &&
       h(

@@ -10,7 +10,7 @@ import {
   formatPlace,
   plural,
 } from "../../scene/format.js";
-import { isStopped } from "../../scene/fold.js";
+import { heldBytes, isStopped } from "../../scene/fold.js";
 import { recomputedIn } from "../../scene/phase_times.js";
 import { factRows } from "../../shell/facts.js";
 
@@ -61,13 +61,13 @@ export function makeAnswer(store, fold, ribbons, light) {
     ),
     h("section", "agv-section agv-fold-card"),
     section(
-      store.scene.folds.length > 1 ? "Kept for this loss, by kind" : "Held at the peak, by kind",
+      "Held at the peak, by kind",
       formatBytes(fold.peak_nbytes),
       h("div", "agv-fold-bar", ...segments),
       ...entries,
     ),
-    section("This step", "", ...facts(store, fold)),
-    section("Tensors that keep most", "", ...largest(store, ribbons)),
+    ...facts(store, fold),
+    section("Tensors that keep most", "held at the peak", ...largest(store, fold, ribbons)),
   ];
 }
 
@@ -78,17 +78,19 @@ export function makeAnswer(store, fold, ribbons, light) {
 const shareText = (share) => (share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`);
 
 /**
- * Return the lines whose tensors keep most, of those that no checkpoint frees.
+ * Return the lines whose tensors hold most at the peak of a fold.
  *
  * @param {Store} store
- * @param {Ribbon[]} ribbons
+ * @param {import("../../types.js").SceneFold} fold
+ * @param {Ribbon[]} ribbons of the fold
  * @returns {HTMLElement[]}
  */
-function largest(store, ribbons) {
+function largest(store, { peak_ns }, ribbons) {
   /** @type {Map<string, {nbytes: number, text: string, place: string, ribbon: Ribbon}>} */
   const lines = new Map();
   for (const ribbon of ribbons) {
-    if (ribbon.elsewhere || ribbon.recomputed) continue;
+    const held = ribbon.elsewhere ? 0 : heldBytes(store.scene, ribbon, peak_ns);
+    if (!held) continue;
     const place = ribbon.lineno ? formatPlace(ribbon.filename, ribbon.lineno) : "no line";
     const key = `${place} ${ribbon.label}`;
     const line = lines.get(key) ?? {
@@ -99,7 +101,7 @@ function largest(store, ribbons) {
     };
     lines.set(key, line);
     if (line.ribbon.name !== ribbon.name) line.text = ribbon.label || line.text; // several tensors
-    line.nbytes += ribbon.nbytes;
+    line.nbytes += held;
   }
   const rows = [...lines.values()].sort((a, b) => b.nbytes - a.nbytes).slice(0, 5);
   return rows.map(({ nbytes, text, place, ribbon }) =>
@@ -115,12 +117,14 @@ function largest(store, ribbons) {
 }
 
 /**
+ * Return what is known of the backward that is shown, and of the recording.
+ *
  * @param {Store} store
  * @param {import("../../types.js").SceneFold} fold
- * @returns {HTMLElement[]}
+ * @returns {HTMLElement[]} one section if the recording has one backward
  */
 function facts(store, fold) {
-  const { findings } = store.scene;
+  const { findings, folds, steps } = store.scene;
   const { forward_ns, backward_ns } = fold;
   const again = recomputedIn(store.sceneIndex, fold);
   const part = again ? `, of it recomputation ${formatDuration(again)}` : "";
@@ -133,11 +137,21 @@ function facts(store, fold) {
       button(text, "agv-link", () => store.set("view", view)),
     );
   const sign = findings.length ? icon("findings") : icon("check");
-  const found = findings.length ? plural(findings.length, "finding") : "Nothing found";
+  const found = findings.length ? plural(findings.length, "finding") : "No problems found";
+  const time = backward_ns
+    ? [row(times, "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))]
+    : [];
+  const first = row(
+    found,
+    "findings",
+    h("span", findings.length ? "agv-mutation" : "agv-saved", sign),
+  );
+  const rows = factRows(store);
+  if (folds.length < 2) return [section("This step", "", first, ...time, ...rows)];
+  const count = steps.length > 1 ? `, ${plural(steps.length, "step")}` : "";
   return [
-    row(found, "findings", h("span", findings.length ? "agv-mutation" : "agv-saved", sign)),
-    ...(backward_ns ? [row(times, "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))] : []),
-    ...factRows(store),
+    ...(time.length ? [section("This backward", "", ...time)] : []),
+    section(`Whole recording${count}`, "", first, ...rows),
   ];
 }
 

@@ -136,7 +136,7 @@ export class Fold {
       const bar = h("span", `agv-fold-size ${broken.has(index) ? "agv-fold-harm" : ""}`);
       bar.style.width = `${Math.max(3, (100 * peak_nbytes) / most)}%`;
       const shared = shared_nbytes ? ` + ${formatBytes(shared_nbytes)} shared` : "";
-      const size = h("span", "agv-muted", formatBytes(peak_nbytes) + shared);
+      const size = h("span", "agv-muted", `${formatBytes(peak_nbytes)} at peak${shared}`);
       const show = () => this.show(index);
       const entry = button(`Show ${name}`, "agv-fold-entry", show, h("span", "", name), size, bar);
       entry.disabled = !drawn;

@@ -316,7 +316,8 @@ function paintWaists(pen, area, ribbons) {
   const y = area.top + (area.bottom - area.top) * 0.38;
   for (const { block, extent, nbytes } of extents(ribbons, "waist")) {
     const [left, right] = extent.map((position) => xAt(area, position));
-    const forms = [`${block || "model"} · ${formatBytes(nbytes)}`, formatBytes(nbytes)];
+    const sum = `${formatBytes(nbytes)} saved`;
+    const forms = [`${block || "model"} · ${sum}`, sum, formatBytes(nbytes)];
     const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
     if (!text) continue;
     const width = widthOf(pen, text, 10.5, 600) + 12;
