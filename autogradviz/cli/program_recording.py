@@ -16,7 +16,8 @@ from autogradviz.cli.run_as_main import has_started, outermost_frame
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
-from autogradviz.events import BackwardStarted, NodeSeen, OpCalled, OptimizerStepped, StepEnded
+from autogradviz.event_log.training_steps import count_optimizer_calls, last_part
+from autogradviz.events import BackwardStarted, NodeSeen, OpCalled
 from autogradviz.recording.open_ended import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
@@ -153,10 +154,10 @@ class ProgramRecording(OpenEndedRecording):
 
     def _begin_again(self) -> None:
         """Begin to record again, unless the first recording was written already."""
-        if not (self._arguments.all or self.wrote_last_steps or self._is_after_last_step()):
+        if not (self._arguments.all or self.wrote_last_steps or self._is_afterlast_part()):
             self._begin()
 
-    def _is_after_last_step(self) -> bool:
+    def _is_afterlast_part(self) -> bool:
         return self._arguments.steps is not None and self._steps >= self._arguments.steps.stop
 
     def _report(self, line: str) -> None:
@@ -201,7 +202,7 @@ class ProgramRecording(OpenEndedRecording):
         found = trace.diagnose()
         # What is printed is what the file shows, which may end before the program did.
         written = self._written_earlier()
-        went_on = written is not None and _last_step(written) != _last_step(trace)
+        went_on = written is not None and last_part(written) != last_part(trace.log)
         in_file = [] if written is None else written.diagnose()
         if written is not None and raised is None:
             trace, found = written, in_file
@@ -267,7 +268,7 @@ class ProgramRecording(OpenEndedRecording):
             findings: all of them.
             part: the steps in the trace if it was written before the program ended.
         """
-        kept = calls = trace.log.count(OptimizerStepped)
+        kept = calls = count_optimizer_calls(trace.log)
         if self._recording is not None and self._recording.trace is self.trace:
             calls = self._recording.optimizer_calls
         ran = count_calls(calls) if calls else "no call of optimizer.step()"
@@ -334,11 +335,6 @@ class ProgramRecording(OpenEndedRecording):
             for message in self._messages:
                 write_stderr(f"autogradviz: {message}\n")
             self._messages.clear()
-
-
-def _last_step(trace: Trace) -> int:
-    """Return the number of the last part of a step that ended, -1 for none."""
-    return max((number for (number,) in trace.log.fields(StepEnded, "step")), default=-1)
 
 
 def _steps_of(trace: Trace) -> str:

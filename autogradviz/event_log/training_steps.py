@@ -315,6 +315,16 @@ def common_steps(*runs: TrainingSteps) -> list[list[Step]]:
     ]
 
 
+def last_part(log: Log) -> int:
+    """Return the number of the last part of a step that ended, -1 for none."""
+    return max((number for (number,) in log.fields(StepEnded, "step")), default=-1)
+
+
+def count_optimizer_calls(log: Log) -> int:
+    """Return how often optimizers stepped in a log."""
+    return log.count(OptimizerStepped)
+
+
 def began_after(log: Log, seq: int) -> bool:
     """Return whether a step began after an event; see NOTE [ The last step ]."""
     if any(log.column(kind, "seq")[-1:] >= [seq] for kind in _BEGINNINGS):
