@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -78,8 +77,7 @@ class ProgramRecording(OpenEndedRecording):
             break_on=break_on,
             hang_s=arguments.hang,
         )
-        super().__init__(options, on_sigterm=self._terminated)
-        self._ending = threading.Lock()
+        super().__init__(options)
         self._inner_recordings = 0  # that the program opened itself
         self._hook = ImportHook("torch", self._on_torch_import)
 
@@ -195,7 +193,6 @@ class ProgramRecording(OpenEndedRecording):
         raised = None if isinstance(error, SystemExit) else error
         is_quiet = self._arguments.quiet
         is_first = self._rank is None or self._rank.rank == 0
-        self._ending.acquire()  # not before a thread that writes the trace ends the process
         if isinstance(error, KeyboardInterrupt) and is_first and not is_quiet:
             print_line(f"interrupted; writing {self._file} ...")
         self._end(raised)
@@ -227,26 +224,6 @@ class ProgramRecording(OpenEndedRecording):
             self._write(trace, part, is_printed=is_printed)
         elif is_printed:
             self._messages.append("no trace was written: PyTorch ran no operator")
-
-    def _terminated(self, trace: Trace) -> None:
-        """Write the trace and print the report: SIGTERM ends the process afterwards."""
-        if not (self.is_own_process and self._ending.acquire(blocking=False)):
-            return
-        self._progress.end()
-        if not self._arguments.quiet:
-            print_line(f"SIGTERM; writing {self._file} ...")
-        self._write(trace, "", is_printed=True)  # before the findings, which take longer
-        place = self._messages.pop()
-        if self._arguments.all:
-            trace = load(self._file.path)
-        written = self._written_earlier()
-        part = None if written is None else _steps_of(written)
-        trace = trace if written is None else written
-        found = trace.diagnose()
-        if found:
-            self._messages.append(f"found\n{as_text(render_findings(found))}")
-        self._messages += [self._result(trace, found, part), place]
-        self.report()
 
     def _written_earlier(self) -> Trace | None:
         """Return the trace in the file if it was written before the recording ended."""
@@ -312,15 +289,14 @@ class ProgramRecording(OpenEndedRecording):
             is_printed: whether to name the file.
         """
         file = self._file
-        is_filtered = self._arguments.within is not None
         try:
-            if is_filtered:
+            if self._arguments.within is not None:
                 if not matches_module(trace.log, self._arguments.within):
                     self._messages.append(f"no module matches --within {self._arguments.within}")
                 trace = trace.filter(module=self._arguments.within)
             if not (self._arguments.all or self.wrote_last_steps):
                 file.write(trace)
-            elif is_filtered:
+            elif trace is not self.trace:
                 trace.save(file.path)
             size = format_bytes(file.path.stat().st_size)
         except (OSError, AutogradvizError) as error:

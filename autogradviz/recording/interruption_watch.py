@@ -93,8 +93,6 @@ class InterruptionWatch:
         on_interrupt: Callable[[str], None],
         event_count: Callable[[], int],
         hang_s: float | None = None,
-        *,
-        only_if_fatal: bool = False,
     ) -> None:
         """Prepare.
 
@@ -103,9 +101,7 @@ class InterruptionWatch:
                 "no event for 120 s".
             event_count: returns a number that changes while the program makes progress.
             hang_s: after how many seconds without progress it hangs; None for never.
-            only_if_fatal: report SIGTERM only if it ends the process, and not Ctrl-C.
         """
-        self._only_if_fatal = only_if_fatal
         self._on_interrupt = on_interrupt
         self._event_count = event_count
         self._hang_s = hang_s
@@ -139,7 +135,7 @@ class InterruptionWatch:
         self._reader, self._writer = reader, writer
         _watched.add(self)
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _on_sigterm)
+            signal.signal(signal.SIGTERM, _ignore)
             self._handles_sigterm = True
 
     def finishing(self) -> None:
@@ -171,7 +167,7 @@ class InterruptionWatch:
             left = signal.set_wakeup_fd(-1)
             if left not in {self._writer, -1}:  # the program has set its own meanwhile
                 signal.set_wakeup_fd(left)
-        if self._handles_sigterm and signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        if self._handles_sigterm and signal.getsignal(signal.SIGTERM) is _ignore:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._handles_sigterm = False
 
@@ -183,7 +179,7 @@ class InterruptionWatch:
                 return
             if signal.SIGTERM in numbers:
                 self._terminate()
-            elif signal.SIGINT in numbers and not self._only_if_fatal:
+            elif signal.SIGINT in numbers:
                 self._interrupt()
             count, now = self._event_count(), time.monotonic()
             if count != newest:
@@ -200,23 +196,13 @@ class InterruptionWatch:
         ready, _, _ = select.select([self._reader], [], [], _POLL_S)
         return os.read(self._reader, 64) if ready else b""
 
-    def act_if_unread(self) -> None:
-        """Act on SIGTERM if the program has taken the file descriptor from which it is read."""
-        if self._writer < 0 or signal.set_wakeup_fd(-1) != self._writer:
-            # In a thread too: the main thread may stand inside of the recorder.
-            threading.Thread(target=self._terminate, name="autogradviz-sigterm").start()
-        else:
-            signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-
     def _terminate(self) -> None:
         """Report SIGTERM, and let it end the process if the program does not handle it."""
-        if self._only_if_fatal and signal.getsignal(signal.SIGTERM) is not _on_sigterm:
-            return
         if self._is_finishing:
-            self._is_due = signal.getsignal(signal.SIGTERM) is _on_sigterm
+            self._is_due = signal.getsignal(signal.SIGTERM) is _ignore
             return
         self._on_interrupt("SIGTERM")
-        if signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        if signal.getsignal(signal.SIGTERM) is _ignore:
             # Only the main thread may call signal.signal(), and it does not run.
             libc = ctypes.CDLL(None)
             libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
@@ -236,13 +222,11 @@ def _main_place() -> tuple[int, int] | None:
     return None if frame is None else (id(frame), frame.f_lasti)
 
 
-def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing, as the thread acts, unless it cannot know of the signal."""
-    for watch in list(_watched):
-        watch.act_if_unread()
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the thread acts."""
 
 
-PASSING.append(_on_sigterm)
+PASSING.append(_ignore)
 
 _watched: set[InterruptionWatch] = set()
 

@@ -62,22 +62,8 @@ class Recording:
             what came later.
     """
 
-    def __init__(
-        self,
-        options: RecordingOptions,
-        model: torch.nn.Module | None = None,
-        on_sigterm: Callable[[Trace], None] | None = None,
-    ) -> None:
-        """Prepare a recording.
-
-        Args:
-            options: of the recording.
-            model: gives names to modules and parameters.
-            on_sigterm: called from another thread with what was recorded, if SIGTERM is about to
-                end the process.
-        """
+    def __init__(self, options: RecordingOptions, model: torch.nn.Module | None = None) -> None:
         self._model = model
-        self._on_sigterm = on_sigterm
         self._options = options
         self._path = None if options.path is None else _own_path(options.path)
         self._last_steps: LastStepsFile | None = None
@@ -234,11 +220,6 @@ class Recording:
         """Let the trace survive what ends one of several ranks."""
         rank, hang_s = current_rank(), self._options.hang_s
         if self._path is None or not (hang_s or (rank is not None and rank.world_size > 1)):
-            if self._on_sigterm is not None:
-                self._watch = InterruptionWatch(
-                    self._terminated, self._count_events, only_if_fatal=True
-                )
-                self._watch.start()
             return
         if self._options.keep_steps is not None:
             self._last_steps = LastStepsFile(self._path, recorder.snapshot_log)
@@ -253,18 +234,6 @@ class Recording:
             return 0 if recorder is None else recorder.session.event_count
         except RuntimeError:  # the main thread has just closed it
             return 0
-
-    def _terminated(self, reason: str) -> None:
-        """Hand over what was recorded; the process is about to end."""
-        recorder, on_sigterm = self._recorder, self._on_sigterm
-        if recorder is None or on_sigterm is None:
-            return
-        try:
-            recorder.interrupt(reason)
-            self._note_written(recorder)
-            on_sigterm(self.trace.snapshot())
-        except Exception as error:  # noqa: BLE001 - the signal must end the process in any case
-            print_line(f"{reason}; the trace could not be written: {error}")
 
     def _interrupted(self, reason: str) -> None:
         """Write the trace; the process is about to end, or hangs."""
@@ -283,12 +252,6 @@ class Recording:
             text = f"{reason}; the trace is in {path}"
         print_line(text)
 
-    def _note_written(self, recorder: Recorder) -> None:
-        """Note that the last steps were written when a loss was not finite, if they were."""
-        watch = None if recorder.retention is None else recorder.retention.watch
-        if watch is not None and watch.written:
-            self.wrote_last_steps = self.wrote_while_open = True
-
     def _write_last_steps(
         self, recorder: Recorder, trace: Trace, error: BaseException | None
     ) -> None:
@@ -304,7 +267,8 @@ class Recording:
         watch = None if recorder.retention is None else recorder.retention.watch
         if watch is None or self._path is None:
             return
-        self._note_written(recorder)
+        self.wrote_while_open = self.wrote_while_open or watch.written
+        self.wrote_last_steps = self.wrote_last_steps or watch.written
         if self.wrote_last_steps or (error is None and not has_bad_loss(trace.log)):
             return
         try:

@@ -34,24 +34,17 @@ class OpenEndedRecording:
     """
 
     def __init__(
-        self,
-        options: RecordingOptions,
-        *,
-        on_suspend: Callable[[Trace], None] | None = None,
-        on_sigterm: Callable[[Trace], None] | None = None,
+        self, options: RecordingOptions, *, on_suspend: Callable[[Trace], None] | None = None
     ) -> None:
         """Prepare a recording.
 
         Args:
             options: of the recording.
             on_suspend: called with the trace of each recording that was suspended.
-            on_sigterm: called from another thread with what was recorded, if SIGTERM is about to
-                end the process; not for one of several ranks, which write their files.
         """
         self.options = options
         self.trace: Trace | None = None
         self._on_suspend = on_suspend
-        self._on_sigterm = on_sigterm
         self._model: Callable[[], torch.nn.Module | None] = _no_model
         self._recording: Recording | None = None  # the newest one
         self._is_finished = False
@@ -95,7 +88,7 @@ class OpenEndedRecording:
         if model is not None:
             self._model = weakref.ref(model)
         self._is_finished = False
-        self._recording = Recording(self.options, self._model(), self._on_sigterm)
+        self._recording = Recording(self.options, self._model())
         self.trace = self._recording.begin(outermost, on_step)
         set_outer_recording(self)
 

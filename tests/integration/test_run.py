@@ -624,60 +624,6 @@ def test_invalid_program_exits_with_2(tmp_path, words, complaint, run):
     assert complaint in done.stderr
 
 
-TERMINATED = """
-import signal, sys, time, torch
-model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for _ in range(5):
-    optimizer.zero_grad()
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-"""
-
-ENDINGS = {
-    "default": "print('ready', flush=True)\ntime.sleep(60)\n",
-    "own handler": "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
-    "print('ready', flush=True)\ntime.sleep(60)\n",
-    "own wakeup descriptor": "import socket\n"
-    "pair = socket.socketpair()\n"
-    "pair[1].setblocking(False)\n"
-    "signal.set_wakeup_fd(pair[1].fileno())\n"
-    "print('ready', flush=True)\ntime.sleep(60)\n",
-}
-
-
-@pytest.mark.parametrize("options", [[], ["--all"], ["--steps", "1:"], ["--within", "*"]])
-@pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.one_in(6, reason="starts two interpreters", in_ci=3)
-def test_terminated_script_ends_as_without_autogradviz_and_its_trace_is_written(
-    tmp_path, options, ending
-):
-    (tmp_path / "waits.py").write_text(TERMINATED + ENDINGS[ending])
-    ends = []
-    for command in (["waits.py"], ["-m", "autogradviz", "run", *options, "waits.py"]):
-        child = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=tmp_path,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert child.stdout.readline() == "ready\n"
-        child.send_signal(signal.SIGTERM)
-        _, errors = child.communicate(timeout=60)
-        ends.append((child.returncode, own_lines(errors)))
-    assert ends[0] == ends[1] == (3 if ending == "own handler" else -signal.SIGTERM, [])
-    *_, result, place = errors.splitlines()
-    calls = 4 if options[:1] == ["--steps"] else 5
-    assert result.startswith(f"autogradviz: {calls} calls of optimizer.step(), nothing found")
-    assert place.startswith("autogradviz: waits.agv (")
-    assert ("SIGTERM; writing waits.agv ..." in errors) == (ending != "own handler")
-    trace = autogradviz.load(tmp_path / "waits.agv")
-    kept = 3 if options in ([], ["--within", "*"]) else calls
-    assert len(trace.log.of(StepEnded)) == kept
-
-
 def test_interrupted_script_ends_as_without_autogradviz(tmp_path):
     (tmp_path / "waits.py").write_text(
         "import signal, time, torch\n"  # ignored in background jobs of a shell
