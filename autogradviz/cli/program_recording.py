@@ -152,10 +152,10 @@ class ProgramRecording(OpenEndedRecording):
 
     def _begin_again(self) -> None:
         """Begin to record again, unless the first recording was written already."""
-        if not (self._arguments.all or self.wrote_last_steps or self._is_afterlast_part()):
+        if not (self._arguments.all or self.wrote_last_steps or self._is_after_last_step()):
             self._begin()
 
-    def _is_afterlast_part(self) -> bool:
+    def _is_after_last_step(self) -> bool:
         return self._arguments.steps is not None and self._steps >= self._arguments.steps.stop
 
     def _report(self, line: str) -> None:
@@ -199,7 +199,7 @@ class ProgramRecording(OpenEndedRecording):
         found = trace.diagnose()
         # What is printed is what the file shows, which may end before the program did.
         written = self._written_earlier()
-        went_on = written is not None and last_part(written) != last_part(trace.log)
+        went_on = written is not None and last_part(written.log) != last_part(trace.log)
         in_file = [] if written is None else written.diagnose()
         if written is not None and raised is None:
             trace, found = written, in_file
