@@ -4,13 +4,14 @@ A flame graph is made of rows, one for each module, line and label. Saved bytes 
 ``saved_memory``: each storage counts where it was saved first, so the frames add up to the peak.
 Time is self time:
 
-* forward and optimizer: durations of the operators;
+* forward, optimizer and outside of these: durations of the operators;
 * backward: durations of the nodes, without recomputations and backwards inside them;
 * recompute: durations of the recomputations; "outside ops" is what their operators do not cover.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -18,13 +19,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from autogradviz.analysis.formatting import display_op_name, short_location, source_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.analysis.analysis import Analysis
-    from autogradviz.analysis.types import SourceLocation, Span
+    from autogradviz.analysis.types import Op, SourceLocation, Span
 
 FlameKind: TypeAlias = Literal["memory", "time"]
-PHASES: Final = ("forward", "backward", "recompute", "optimizer")
+PHASES: Final = ("forward", "backward", "recompute", "optimizer", "outside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,12 +192,34 @@ def _add_storages(analysis: Analysis, rows: _Rows) -> None:
         rows.add("", storage.module, storage.location or saved.location, label, storage.nbytes)
 
 
+def phases_of_ops(analysis: Analysis) -> Callable[[Op], str]:
+    """Return a function from an op that ran in no backward to its phase.
+
+    It is "outside" before, between and after the forwards of the timeline, unless an optimizer
+    called the op.
+    """
+    starts: dict[int, list[int]] = defaultdict(list)
+    ends: dict[int, list[int]] = defaultdict(list)
+    for span in sorted(analysis.timeline.spans, key=lambda span: span.start_ns):
+        if span.kind == "forward":
+            starts[span.thread].append(span.start_ns)
+            ends[span.thread].append(span.end_ns)
+
+    def phase_of(op: Op) -> str:
+        if analysis.in_optimizer(op.stack_id):
+            return "optimizer"
+        at = bisect_right(starts[op.thread], op.time_ns) - 1
+        return "forward" if at >= 0 and op.time_ns <= ends[op.thread][at] else "outside"
+
+    return phase_of
+
+
 def _add_ops(analysis: Analysis, rows: _Rows) -> None:
+    phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward":
-            in_optimizer = analysis.in_optimizer(op.stack_id)
             rows.add(
-                "optimizer" if in_optimizer else "forward",
+                phase_of(op),
                 op.module,
                 op.location,
                 display_op_name(op.name),

@@ -321,7 +321,7 @@ def last_part(log: Log) -> int:
 
 
 def count_optimizer_calls(log: Log) -> int:
-    """Return how often optimizers stepped in a log."""
+    """Return the number of steps of optimizers in a log."""
     return log.count(OptimizerStepped)
 
 

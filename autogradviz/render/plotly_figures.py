@@ -296,7 +296,7 @@ def plot_flame_graph(root: FlameFrame, kind: FlameKind, title: str) -> go.Figure
         labels.append(_escape(frame.label or "total"))
         parents.append(parent)
         values.append(frame.value)
-        hue = COLORS["saved" if kind == "memory" else frame.phase or "forward"]
+        hue = COLORS.get("saved" if kind == "memory" else frame.phase, COLORS["forward"])
         colors.append(_translucent(hue, 0.24 if frame.kind == "line" else 0.45))
         waiting += [
             (child, frame_id, f"{frame_id}/{at}")

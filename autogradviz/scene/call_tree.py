@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.flame_graph import self_times
+from autogradviz.analysis.flame_graph import phases_of_ops, self_times
 from autogradviz.events import BackwardStarted
 from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
 from autogradviz.support.source_lines_and_libraries import is_installed
@@ -115,13 +115,11 @@ def build_call_times(analysis: Analysis, tree: CallTree) -> tuple[SceneCallTime,
 
 def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, int, int]]:
     """Yield frame, origin, phase, start and duration of each op, node run and recomputation."""
-    in_forward = _forwards(analysis)
+    phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward":
             frame = tree.of(op.stack_id)
-            phase = "forward" if in_forward(op.thread, op.time_ns) else "outside"
-            phase = "optimizer" if analysis.in_optimizer(op.stack_id) else phase
-            yield frame, frame, phase, op.time_ns, op.duration_ns
+            yield frame, frame, phase_of(op), op.time_ns, op.duration_ns
     caller_at = _callers(analysis, tree)
     # Of recomputations, what their ops do not cover: by label, caller and step.
     outside: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0])
@@ -146,22 +144,6 @@ def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, 
             outside[key][1] -= op.duration_ns
     for (_, caller, _), (start_ns, rest_ns) in outside.items():
         yield caller, caller, "recompute", start_ns, rest_ns
-
-
-def _forwards(analysis: Analysis) -> Callable[[int, int], bool]:
-    """Return a function from a thread and a time to whether a forward of the timeline ran then."""
-    starts: dict[int, list[int]] = defaultdict(list)
-    ends: dict[int, list[int]] = defaultdict(list)
-    for span in sorted(analysis.timeline.spans, key=lambda span: span.start_ns):
-        if span.kind == "forward":
-            starts[span.thread].append(span.start_ns)
-            ends[span.thread].append(span.end_ns)
-
-    def in_forward(thread: int, time_ns: int) -> bool:
-        at = bisect_right(starts[thread], time_ns) - 1
-        return at >= 0 and time_ns <= ends[thread][at]
-
-    return in_forward
 
 
 def _callers(analysis: Analysis, tree: CallTree) -> Callable[[int], int]:

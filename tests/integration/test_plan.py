@@ -190,11 +190,6 @@ def test_refused_options():
     for options, message in (({"ops": False}, "ops"), ({"keep_steps": 3}, "all steps")):
         with pytest.raises(ValueError, match=message):
             autogradviz.record(memory=True, **options)
-    with (
-        pytest.raises(autogradviz.NativeBuildError, match=r"\(memory\)"),
-        autogradviz.record(memory=True, engine="native"),
-    ):
-        pass
 
 
 SCRIPT = """
