@@ -103,6 +103,7 @@ export class Fold {
     if (!first) return null;
     const place = first.culprit_line ? formatPlace(first.culprit_file, first.culprit_line) : "";
     const words = [first.confidence, place, others.length && `${others.length} more`];
+    const why = first.explanation.split("\n")[0].replace(/:$/, ".");
     const open = () => {
       store.chooseFinding(0);
       store.set("view", "findings");
@@ -113,6 +114,8 @@ export class Fold {
       open,
       h("b", "", first.title),
       h("span", "agv-muted", words.filter(Boolean).join(" · ")),
+      h("small", { text: why, title: why }),
+      first.culprit_text.trim() !== "" && h("code", "", first.culprit_text.trim()),
     );
   }
 
