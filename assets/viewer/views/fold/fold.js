@@ -115,7 +115,7 @@ export class Fold {
       h("b", "", first.title),
       h("span", "agv-muted", words.filter(Boolean).join(" · ")),
       h("small", { text: why, title: why }),
-      first.culprit_text.trim() !== "" && h("code", "", first.culprit_text.trim()),
+      ...(first.culprit_text.trim() ? [h("code", "", first.culprit_text.trim())] : []),
     );
   }
 
@@ -163,9 +163,11 @@ export class Fold {
     this.at = at;
     this.chosen = this.hovered = null;
     this.ribbons = this.store.scene.ribbons.filter(({ fold }) => fold === at);
-    this.entries?.forEach((entry, index) =>
-      entry.setAttribute("aria-pressed", String(index === at)),
-    );
+    this.entries?.forEach((entry, index) => {
+      entry.setAttribute("aria-pressed", String(index === at));
+      const row = entry.parentElement;
+      if (row && index === at) row.scrollLeft = entry.offsetLeft - row.clientWidth / 2;
+    });
     this.title.textContent = this.fold.sentence;
     const light = (/** @type {string} */ kind) => {
       this.kind = this.kind === kind ? "" : kind;
