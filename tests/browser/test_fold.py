@@ -10,6 +10,8 @@ from viewer_page import Stage
 
 from autogradviz.analysis.formatting import format_bytes
 
+LINES_WITH_BYTES = ".agv-heat-row:has(.agv-heat-bar > span)"
+
 
 def held_at(scene, time_ns):
     """Return the bytes that saved tensors hold at a time."""
@@ -70,8 +72,8 @@ def test_kinds_and_lines_have_the_bytes_of_the_recording(open_page):
     labels = stage.page.locator(".agv-fold-kind > .agv-grow").all_text_contents()
     assert labels == [titles[kind] for kind in fold.kinds]
     lines = {s.lineno for s in scene.counted_storages if s.lineno}
-    assert stage.page.locator(".agv-heat-row:is(button)").count() == len(lines)
-    stage.page.locator(".agv-heat-row:is(button)").first.click()
+    assert stage.page.locator(LINES_WITH_BYTES).count() == len(lines)
+    stage.page.locator(LINES_WITH_BYTES).first.click()
     assert stage.page.is_visible(".agv-pane-source")
 
 
@@ -172,12 +174,22 @@ def test_lines_next_to_a_fold_have_its_bytes(open_page):
             for at in ribbon.members if ribbon.fold == fold.index else ():
                 line = scene.counted_storages[at].lineno
                 sums[line] = sums.get(line, 0) + scene.counted_storages[at].nbytes
-        rows = stage.page.locator(".agv-heat-row:is(button)")
+        rows = stage.page.locator(LINES_WITH_BYTES)
         numbers = rows.locator(".agv-heat-number").all_text_contents()
         sizes = rows.locator(".agv-heat-bytes").all_text_contents()
         shown = {int(n): size for n, size in zip(numbers, sizes, strict=True)}
         assert shown == {line: format_bytes(size) for line, size in sums.items()}
         assert sum(sums.values()) == fold.nbytes
+
+
+def test_the_lines_of_a_finding_are_next_to_the_fold(open_page):
+    scene = recordings.failing()
+    page = open_page(viewport={"width": 1440, "height": 900})
+    Stage(page, scene, view="fold")
+    [finding, *_] = scene.findings
+    for tag in ("culprit", "victim"):
+        numbers = page.locator(f".agv-heat-{tag} .agv-heat-number").all_text_contents()
+        assert str(getattr(finding, f"{tag}_line")) in numbers
 
 
 @pytest.mark.parametrize("width", [420, 1000, 1440])

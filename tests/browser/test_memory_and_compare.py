@@ -140,11 +140,11 @@ def test_comparison_opens_first_and_switches_between_recordings(open_page, trace
     page.wait_for_selector(".agv-compare tbody tr")
     sizes = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
     assert " → ".join(sizes) in page.locator(".agv-totals").text_content()
-    assert f"{sizes[1]} held at peak" in page.locator(".agv-top-bar").text_content()
+    assert f"{sizes[1]} saved tensors at peak" in page.locator(".agv-top-bar").text_content()
     page.locator(".agv-compare").get_by_role("button", name="before").click()
     page.wait_for_function(
         "text => document.querySelector('.agv-top-bar').textContent.includes(text)",
-        arg=f"{sizes[0]} held at peak",
+        arg=f"{sizes[0]} saved tensors at peak",
     )
     page.locator(".agv-compare tbody tr").nth(1).click()
     page.wait_for_selector(".agv-pane-graph:not([hidden])")

@@ -40,7 +40,8 @@ def test_views_display_the_sums_of_the_python_api(open_page, name):
     assert shown.get("recomputed", "0 B") == format_bytes(sizes.recomputed)
     assert shown["held at peak"] == format_bytes(sizes.at_peak)
     assert shown["released"] == format_bytes(sizes.released)
-    assert peak in stage.page.locator(".agv-top-bar").text_content()
+    figures = stage.page.text_content(".agv-figures")
+    assert f"{format_bytes(sizes.at_peak)} saved tensors at peak" in figures
     stage.show("tensors")
     head = stage.page.locator(".agv-pane-tensors .agv-view-head").first.text_content()
     assert peak in head

@@ -38,7 +38,7 @@ def test_all_views_follow_the_step_of_the_menu(open_page, picture):
     whole = page.text_content(".agv-top-bar, header")
     page.select_option(STEP_MENU, label="step 1")
     stage.settle()
-    assert "nodes drawn" in page.text_content(".agv-top-bar, header") != whole
+    assert "saved tensors at peak" in page.text_content(".agv-top-bar, header") != whole
     step_group = next(g for g in scene.groups if g.kind == "step" and g.label == "step 1")
     assert stage.selected()["id"] == step_group.index
     assert "step 1" in stage.tree()

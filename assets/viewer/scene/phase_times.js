@@ -107,7 +107,10 @@ export const betweenOps = ({ total, ops, recomputed, compiled }) =>
  * @returns {string}
  */
 export function timeSentence({ active, phases }) {
-  const share = (/** @type {number} */ ns) => `${Math.round((100 * ns) / (active || 1))} %`;
+  const share = (/** @type {number} */ ns) => {
+    const percent = Math.round((100 * ns) / (active || 1));
+    return ns > 0 && !percent ? "<1 %" : `${percent} %`;
+  };
   const [first, ...others] = phases
     .filter(({ name, total }) => total > 0 && name !== "outside")
     .sort((a, b) => b.total - a.total);

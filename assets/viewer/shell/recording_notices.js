@@ -2,17 +2,27 @@
 /** The recording's notices, such as that its file is damaged. */
 
 import { h } from "../dom.js";
+import { plural } from "../scene/format.js";
 
 /**
+ * Return the notices, several of them behind one line unless the file is damaged.
+ *
  * @param {import("../store.js").Store} store
  * @returns {HTMLElement | null}
  */
 export function makeNotices(store) {
-  const { notices } = store.scene.summary;
+  const { notices, torn } = store.scene.summary;
   if (!notices.length) return null;
-  return h(
-    "div",
-    { class: "agv-notices", attrs: { role: "status" } },
-    ...notices.map((text) => h("div", "", `${text.charAt(0).toUpperCase()}${text.slice(1)}.`)),
+  const lines = notices.map((text) =>
+    h("div", "", `${text.charAt(0).toUpperCase()}${text.slice(1)}.`),
   );
+  const details = h(
+    "details",
+    "",
+    h("summary", "", `${plural(notices.length, "limit")} of this recording`),
+    ...lines,
+  );
+  details.open = torn;
+  const parts = notices.length > 1 ? [details] : lines;
+  return h("div", { class: "agv-notices", attrs: { role: "status" } }, ...parts);
 }

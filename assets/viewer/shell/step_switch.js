@@ -42,20 +42,11 @@ export function figuresOf({ scene, step }) {
   const chosen = scene.steps[step];
   if (!chosen) {
     const held = formatBytes(summary.peak_nbytes + summary.older_nbytes);
-    return [
-      [formatCount(scene.nodes.length), drawnNodes(scene)],
-      [held, " held at peak"],
-      ...durations(scene, 0, summary.end_ns),
-    ];
+    return [[held, " saved tensors at peak"], ...durations(scene, 0, summary.end_ns)];
   }
-  const count = scene.nodes.filter((node) => stepOfNode(scene, node) === step).length;
   const { start_ns, end_ns } = chosen;
   const held = formatBytes(peakIn(scene, chosen).nbytes + summary.older_nbytes);
-  return [
-    [formatCount(count), " nodes drawn"],
-    [held, " held at peak"],
-    ...durations(scene, start_ns, end_ns),
-  ];
+  return [[held, " saved tensors at peak"], ...durations(scene, start_ns, end_ns)];
 }
 
 /**
@@ -76,10 +67,16 @@ function durations(scene, start, end) {
 }
 
 /**
- * @param {import("../types.js").Scene} scene
- * @returns {string} " of 408 nodes drawn": views and AccumulateGrad are drawn as parts of others
+ * @param {Store} store
+ * @returns {string} "150 of 408 nodes drawn": views and AccumulateGrad are drawn as parts of others
  */
-function drawnNodes({ nodes, summary }) {
-  if (nodes.length < summary.nodes) return ` of ${plural(summary.nodes, "node")} drawn`;
-  return nodes.length === 1 ? " node" : " nodes";
+export function drawnNodes({ scene, step }) {
+  const { nodes, summary, steps } = scene;
+  if (steps[step]) {
+    const count = nodes.filter((node) => stepOfNode(scene, node) === step).length;
+    return `${plural(count, "node")} drawn`;
+  }
+  return nodes.length < summary.nodes
+    ? `${formatCount(nodes.length)} of ${plural(summary.nodes, "node")} drawn`
+    : plural(nodes.length, "node");
 }

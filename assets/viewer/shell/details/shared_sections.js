@@ -79,11 +79,11 @@ export function findingSections(store, findings) {
       "div",
       `agv-card agv-${finding.confidence}`,
       h("h4", "agv-card-title", finding.title),
+      ...findingSource(store.sceneIndex, finding, 1),
+      finding.fix && fixBlock(finding.fix),
       h("p", "agv-text agv-clamp", sentences(finding.explanation)),
       stoppedBefore(store.scene, finding) &&
         h("p", "agv-text", stoppedBefore(store.scene, finding)),
-      ...findingSource(store.sceneIndex, finding, 1),
-      finding.fix && fixBlock(finding.fix),
       h(
         "div",
         "agv-buttons",

@@ -103,6 +103,7 @@ export class Fold {
     if (!first) return null;
     const place = first.culprit_line ? formatPlace(first.culprit_file, first.culprit_line) : "";
     const words = [first.confidence, place, others.length && `${others.length} more`];
+    const why = first.explanation.split("\n")[0].replace(/:$/, ".");
     const open = () => {
       store.chooseFinding(0);
       store.set("view", "findings");
@@ -113,6 +114,8 @@ export class Fold {
       open,
       h("b", "", first.title),
       h("span", "agv-muted", words.filter(Boolean).join(" · ")),
+      h("small", { text: why, title: why }),
+      ...(first.culprit_text.trim() ? [h("code", "", first.culprit_text.trim())] : []),
     );
   }
 
@@ -160,9 +163,11 @@ export class Fold {
     this.at = at;
     this.chosen = this.hovered = null;
     this.ribbons = this.store.scene.ribbons.filter(({ fold }) => fold === at);
-    this.entries?.forEach((entry, index) =>
-      entry.setAttribute("aria-pressed", String(index === at)),
-    );
+    this.entries?.forEach((entry, index) => {
+      entry.setAttribute("aria-pressed", String(index === at));
+      const row = entry.parentElement;
+      if (row && index === at) row.scrollLeft = entry.offsetLeft - row.clientWidth / 2;
+    });
     this.title.textContent = this.fold.sentence;
     const light = (/** @type {string} */ kind) => {
       this.kind = this.kind === kind ? "" : kind;

@@ -317,7 +317,7 @@ function paintWaists(pen, area, ribbons) {
   for (const { block, extent, nbytes } of extents(ribbons, "waist")) {
     const [left, right] = extent.map((position) => xAt(area, position));
     const sum = `${formatBytes(nbytes)} saved`;
-    const forms = [`${block || "model"} · ${sum}`, sum, formatBytes(nbytes)];
+    const forms = [`${block || "model"} · ${sum}`, sum];
     const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
     if (!text) continue;
     const width = widthOf(pen, text, 10.5, 600) + 12;

@@ -48,6 +48,8 @@ export function makeSourceHeat(store, fold) {
       membersOf.set(`${filename}:${lineno}`, members);
     }
   }
+  const marks = findingLines(scene.findings);
+  for (const filename of marks.keys()) if (!files.has(filename)) files.set(filename, new Map());
   const sumOf = (/** @type {Kinds} */ kinds) => [...kinds.values()].reduce((a, b) => a + b, 0);
   const total = (/** @type {Map<number, Kinds>} */ lines) =>
     [...lines.values()].reduce((sum, kinds) => sum + sumOf(kinds), 0);
@@ -62,7 +64,8 @@ export function makeSourceHeat(store, fold) {
   const played = [];
   let left = MAX_LINES;
   const blocks = sorted.flatMap(([filename, lines]) => {
-    if (left <= 0) return [];
+    const marked = marks.get(filename) ?? new Map();
+    if (left <= 0 && !marked.size) return [];
     const source = store.sceneIndex.source.get(filename);
     const indentOf = (/** @type {number} */ line) => source?.get(line)?.search(/\S/) ?? -1;
     // The line behind the end of a block says nothing about it.
@@ -72,12 +75,18 @@ export function makeSourceHeat(store, fold) {
       ),
     );
     for (const line of [...shown]) if (!source?.get(line)) shown.delete(line);
-    for (const line of lines.keys()) shown.add(line);
-    const inOrder = [...shown].sort((a, b) => a - b).slice(0, left);
+    for (const line of [...lines.keys(), ...marked.keys()]) shown.add(line);
+    const inOrder = [...shown]
+      .sort((a, b) => a - b)
+      .filter((line, at) => at < left || marked.has(line));
     left -= inOrder.length;
-    const texts = withoutIndent(inOrder, (line) => source?.get(line) ?? "");
+    const texts = withoutIndent(
+      inOrder,
+      (line) => source?.get(line) ?? marked.get(line)?.text ?? "",
+    );
     const rows = inOrder.flatMap((line, at) => {
       const kinds = lines.get(line);
+      const mark = marked.get(line);
       const gap = at > 0 && line > inOrder[at - 1] + 1;
       const bar = h("span", "agv-heat-bar");
       for (const [kind, nbytes] of [...(kinds ?? [])].sort((a, b) => b[1] - a[1])) {
@@ -86,7 +95,7 @@ export function makeSourceHeat(store, fold) {
         parts.push([part, kind]);
         bar.append(part);
       }
-      const bytes = h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : "");
+      const bytes = h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : mark?.tag);
       const cells = [
         h("span", "agv-heat-number", String(line)),
         bar,
@@ -94,9 +103,12 @@ export function makeSourceHeat(store, fold) {
         bytes,
       ];
       const place = formatPlace(filename, line);
-      const row = kinds
-        ? button(`Open ${place}`, "agv-heat-row", () => store.showLine(filename, line), ...cells)
-        : h("div", "agv-heat-row agv-muted", ...cells);
+      const open = () => store.showLine(filename, line);
+      const style = `agv-heat-row ${mark ? `agv-heat-${mark.tag}` : ""}`;
+      const row =
+        kinds || mark
+          ? button(`Open ${place}`, style, open, ...cells)
+          : h("div", "agv-heat-row agv-muted", ...cells);
       const key = `${filename}:${line}`;
       const members = membersOf.get(key) ?? [];
       const all = members.reduce((sum, at) => sum + sizes[at], 0);
@@ -118,7 +130,7 @@ export function makeSourceHeat(store, fold) {
     listHead("Lines", kept),
     h("div", "agv-heat-lines", ...blocks, note && h("p", "agv-muted", note)),
   );
-  element.hidden = !parts.length;
+  element.hidden = !played.length;
   const paint = (/** @type {Record<string, string>} */ colors) => {
     for (const [part, kind] of parts) part.style.background = colors[kind];
   };
@@ -140,6 +152,30 @@ export function makeSourceHeat(store, fold) {
     }
   };
   return { element, paint, play };
+}
+
+/**
+ * @param {Iterable<import("../../types.js").SceneFinding>} findings
+ * @returns {Map<string, Map<number, {tag: "culprit" | "victim", text: string}>>} their lines by file
+ */
+function findingLines(findings) {
+  /** @type {Map<string, Map<number, {tag: "culprit" | "victim", text: string}>>} */
+  const files = new Map();
+  const add = (
+    /** @type {"culprit" | "victim"} */ tag,
+    /** @type {string} */ filename,
+    /** @type {number} */ line,
+    /** @type {string} */ text,
+  ) => {
+    const lines = files.get(filename) ?? new Map();
+    if (!filename || !line || lines.get(line)?.tag === "culprit") return;
+    files.set(filename, lines.set(line, { tag, text }));
+  };
+  for (const each of findings) {
+    add("culprit", each.culprit_file, each.culprit_line, each.culprit_text);
+    add("victim", each.victim_file, each.victim_line, each.victim_text);
+  }
+  return files;
 }
 
 /**

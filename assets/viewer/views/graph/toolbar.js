@@ -5,6 +5,7 @@ import { makeColoring } from "../../scene/colors.js";
 import { formChoice } from "../compiled/before_after_hooks_switch.js";
 import { button, h } from "../../dom.js";
 import { plural } from "../../scene/format.js";
+import { drawnNodes } from "../../shell/step_switch.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -18,12 +19,15 @@ const COLOR_STEPS = 7;
  */
 export function makeToolbar(graph, store) {
   const center = () => /** @type {const} */ ([graph.width / 2, graph.height / 2]);
+  const drawn = h("span", "agv-muted", drawnNodes(store));
+  store.subscribe(["step"], () => (drawn.textContent = drawnNodes(store)));
   const toolbar = h(
     "div",
     "agv-toolbar",
     button("Zoom in", "agv-icon-button", () => graph.zoom(1.25, ...center()), icon("plus")),
     button("Zoom out", "agv-icon-button", () => graph.zoom(0.8, ...center()), icon("minus")),
     button("Fit the whole graph (f)", "agv-icon-button", () => graph.fit(), icon("fit")),
+    drawn,
     store.scene.compiled_pictures.some((each) => each.hooks && each.initial) && formChoice(store),
   );
   return [toolbar, makeColorScale(store), makePathLabel(store)];

@@ -8,7 +8,7 @@ import { icon } from "../../canvas/glyph_shapes.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
-import { kindHue } from "../../scene/fold.js";
+import { kindHue, isStopped } from "../../scene/fold.js";
 import { formatBytes, plural } from "../../scene/format.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { peakIn } from "../../scene/steps.js";
@@ -238,8 +238,12 @@ export class Memory {
       element.setAttribute("aria-pressed", String(this.chosen.get(pattern)?.kind === kind));
       return element;
     });
-    const time = checkpoint.recomputeNs ? this.#timeAdded(checkpoint) : "no backward";
-    const change = freed ? `adds ${formatBytes(-freed)}` : "nothing";
+    const time = checkpoint.recomputeNs
+      ? this.#timeAdded(checkpoint)
+      : isStopped(this.store.scene)
+        ? "unknown: the step stopped"
+        : "no backward";
+    const change = freed ? `−${formatBytes(-freed)}` : "nothing";
     return [
       h("td", freed > 0 ? "" : "agv-muted", freed > 0 ? formatBytes(freed) : change),
       h("td", "", freed > 0 ? time : ""),

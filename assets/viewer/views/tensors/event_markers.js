@@ -141,23 +141,37 @@ function paintVersion(pen, text, x, middle, hue) {
 }
 
 /**
- * Label a broken lifeline with its last write and the versions that backward compared; shorter
- * where there is less room.
+ * Label a broken lifeline with the writes after its save, the first one first as in findings, and
+ * with the versions that backward compared; shorter where there is less room.
  *
  * @param {Pen} pen
  * @param {import("../../types.js").SceneStorage} storage
- * @param {SceneStorageEvent} lastWrite
+ * @param {SceneStorageEvent[]} writes oldest first
  * @param {[from: number, to: number]} room between two markers
  * @param {number} middle
  */
-export function paintVersionMismatch(pen, storage, lastWrite, [from, to], middle) {
-  const { version, seen_version: seen } = storage;
-  const writer = `${lastWrite.op} ${formatPlace(lastWrite.filename, lastWrite.lineno)}`.trim();
+export function paintVersionMismatch(pen, storage, writes, [from, to], middle) {
+  const forms = mismatchTexts(storage, writes);
+  const text = forms.find((form) => widthOf(pen, form, 9.5, 600) + 8 < to - from - 6);
+  if (text) paintVersion(pen, text, from + 4, middle, pen.palette.mutation);
+}
+
+/**
+ * @param {import("../../types.js").SceneStorage} storage
+ * @param {SceneStorageEvent[]} writes oldest first
+ * @returns {string[]} the longest first: "sub_ net.py:63 (v1), div_ :64 (v2) · expected v0, found v2"
+ */
+export function mismatchTexts({ version, seen_version: seen }, writes) {
   const versions = seen === null ? "" : `expected v${version}, found v${seen}`;
-  const forms = [[writer, versions].filter(Boolean).join(" · "), writer, versions];
-  const text = forms.find((form) => widthOf(pen, form, 9.5, 600) < to - from - 6);
-  if (text) {
-    const style = { size: 9.5, weight: 600, color: pen.palette.mutation };
-    write(pen, text, from + 2, middle - 7.5, style);
-  }
+  const [first, ...others] = writes;
+  const describe = (/** @type {SceneStorageEvent} */ write) => {
+    const isSame = write !== first && write.filename === first.filename && write.lineno > 0;
+    const place = isSame ? `:${write.lineno}` : formatPlace(write.filename, write.lineno);
+    const after = others.length && write.version !== null ? `(v${write.version})` : "";
+    return [write.op, place, after].filter(Boolean).join(" ");
+  };
+  const all = writes.map(describe).join(", ");
+  const short = describe(first) + (others.length ? `, ${others.length} more` : "");
+  const join = (/** @type {string} */ text) => [text, versions].filter(Boolean).join(" · ");
+  return [join(all), join(short), short, versions].filter(Boolean);
 }

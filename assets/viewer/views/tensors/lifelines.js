@@ -322,7 +322,8 @@ export class Lifelines {
       }
     }
     if (lastWrite < 0 || !broken) return;
-    paintVersionMismatch(pen, storage, events[lastWrite], room, middle);
+    const writes = events.filter(({ kind, ok }) => kind === "written" && !ok);
+    paintVersionMismatch(pen, storage, writes.length ? writes : [events[lastWrite]], room, middle);
   }
 
   /** @param {Drawing} drawing */

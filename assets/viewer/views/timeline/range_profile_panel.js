@@ -181,7 +181,7 @@ export class RangeProfilePanel {
       h("td", "agv-right", formatDuration(times.active)),
       h("td"),
     );
-    const idle = times.idle > 0 && `+ ${formatDuration(times.idle)} idle: nothing ran`;
+    const idle = times.idle > 0 && `of it ${formatDuration(times.idle)} idle: nothing ran`;
     return [
       h("table", "agv-phases", h("tbody", {}, ...lines, all)),
       section(
