@@ -117,7 +117,7 @@ function largest(store, { peak_ns }, ribbons) {
 }
 
 /**
- * Return what is known of the backward that is shown, and of the recording.
+ * Return the facts about the backward that is shown, and about the recording.
  *
  * @param {Store} store
  * @param {import("../../types.js").SceneFold} fold
