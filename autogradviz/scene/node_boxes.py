@@ -59,7 +59,7 @@ BOX_TO_BADGE: Final = 9.0
 """Distance between a box and its first badge."""
 
 BADGE_GAP: Final = 5.0
-MORE_WIDTH: Final = 50.0  # of "+2 saved" after the last badge
+MORE_WIDTH: Final = 62.0  # of "+2 saved" after the last badge
 COMPACT_WIDTH: Final = 18.0
 COLUMN_OP_WIDTH: Final = 84.0
 COLUMN_NAME_WIDTH: Final = 180.0

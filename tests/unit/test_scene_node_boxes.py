@@ -59,7 +59,7 @@ def test_badge_of_a_checkpoint_is_recomputed():
 def test_more_than_three_badges_are_counted():
     scene = scene_of(Box(1, "exp", saves=["a", "b", "c", "d", "e"]))
     assert [slot for slot, *_, drawn in saved_badges(scene) if drawn] == ["a", "b", "c"]
-    assert scene.nodes[0].right_width == 9 + sum(c.width for c in scene.saved_badges) + 2 * 5 + 50
+    assert scene.nodes[0].right_width == 9 + sum(c.width for c in scene.saved_badges) + 2 * 5 + 62
 
 
 def test_victim_culprit_and_path_are_marked():

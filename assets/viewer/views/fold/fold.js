@@ -166,7 +166,7 @@ export class Fold {
     this.entries?.forEach((entry, index) => {
       entry.setAttribute("aria-pressed", String(index === at));
       const row = entry.parentElement;
-      if (row && index === at) row.scrollLeft = entry.offsetLeft - row.clientWidth / 2;
+      if (row && index === at) row.scrollTop = entry.offsetTop - 6;
     });
     this.title.textContent = this.fold.sentence;
     const light = (/** @type {string} */ kind) => {

@@ -15,6 +15,7 @@ import { Minimap } from "./minimap.js";
 import { crowdedGroups, fitsAcross, fittingIndex, onlyGroups } from "./reduce_graph_to_fit.js";
 import { stepFrom } from "./arrow_keys.js";
 import { paint } from "./paint/graph.js";
+import { Legend } from "./legend.js";
 import { makeToolbar } from "./toolbar.js";
 import { boxOffsets } from "./box_offsets.js";
 
@@ -85,6 +86,7 @@ export class GraphCanvas {
     this.tooltip.hidden = true;
     this.minimap = new Minimap((x, y) => this.#centerOn(x, y));
     this.breadcrumbs = new Breadcrumbs(store, (group) => this.zoomToGroup(group));
+    this.legend = new Legend(store.scene, "line");
     this.element = h(
       "div",
       "agv-graph",
@@ -165,6 +167,7 @@ export class GraphCanvas {
 
   /** Draw with the palette of a new theme. */
   restyle() {
+    this.legend.draw(this.palette());
     this.minimap.draw(this.store.scene, this.placement, this.palette());
     this.schedule();
   }
@@ -176,6 +179,7 @@ export class GraphCanvas {
   }
 
   #resize() {
+    this.legend.draw(this.palette());
     const { clientWidth, clientHeight } = this.canvas;
     if (!clientWidth || (clientWidth === this.width && clientHeight === this.height)) return;
     this.camera.x -= (clientWidth - this.width) / 2 / this.camera.scale;

@@ -62,6 +62,27 @@ function glyphSample(name, hue) {
 }
 
 /**
+ * @param {"edge" | "backward" | "path"} hue
+ * @param {number} width
+ * @returns {Sample}
+ */
+function arrowSample(hue, width) {
+  return (ctx, palette) => {
+    ctx.strokeStyle = ctx.fillStyle = palette[hue];
+    ctx.lineWidth = width;
+    ctx.beginPath();
+    ctx.moveTo(1, 7);
+    ctx.lineTo(22, 7);
+    ctx.stroke();
+    ctx.beginPath();
+    ctx.moveTo(29, 7);
+    ctx.lineTo(21, 3);
+    ctx.lineTo(21, 11);
+    ctx.fill();
+  };
+}
+
+/**
  * @param {string} state
  * @returns {(scene: Scene) => boolean}
  */
@@ -78,13 +99,19 @@ function some({ nodes }, field) {
   return [...distinct(nodes, field)].some((value) => value && value.length !== 0);
 }
 
-/** @type {[paint: Sample, label: string, occurs: (scene: Scene) => boolean][]} */
+/**
+ * @typedef {[paint: Sample, label: string, occurs: (scene: Scene) => boolean, short?: string]} Entry
+ *   the short label is that of the line below the graph; entries without one are not in it
+ */
+
+/** @type {Entry[]} */
 const ENTRIES = [
-  [nodeSample(true), "forward | backward", () => true],
+  [nodeSample(true), "forward | backward", () => true, "backward ran"],
   [
     nodeSample(false),
     "backward not reached",
     ({ nodes }) => distinct(nodes, "state").has("not_run"),
+    "not reached",
   ],
   [badgeSample("saved"), "saved tensor, version", ({ saved_badges }) => saved_badges.length > 0],
   [
@@ -109,9 +136,9 @@ const ENTRIES = [
     "parameter",
     ({ parameter_badges }) => parameter_badges.length > 0,
   ],
-  [glyphSample("check", "leaf"), "has a gradient", hasGradient("ok")],
-  [glyphSample("none", "leaf"), "gradient is None", hasGradient("none")],
-  [glyphSample("zero", "mutation"), "gradient is zero", hasGradient("zero")],
+  [glyphSample("check", "leaf"), "has a gradient", hasGradient("ok"), "has .grad"],
+  [glyphSample("none", "leaf"), "gradient is None", hasGradient("none"), ".grad is None"],
+  [glyphSample("zero", "mutation"), "gradient is zero", hasGradient("zero"), ".grad is 0"],
   [
     glyphSample("nan", "mutation"),
     "NaN or infinite",
@@ -141,34 +168,25 @@ const ENTRIES = [
     "hook",
     (scene) => some(scene, "hooks"),
   ],
-  [
-    (ctx, palette) => {
-      ctx.strokeStyle = ctx.fillStyle = palette.path;
-      ctx.lineWidth = 2.4;
-      ctx.beginPath();
-      ctx.moveTo(1, 7);
-      ctx.lineTo(22, 7);
-      ctx.stroke();
-      ctx.beginPath();
-      ctx.moveTo(29, 7);
-      ctx.lineTo(21, 3);
-      ctx.lineTo(21, 11);
-      ctx.fill();
-    },
-    "path from the loss",
-    () => true,
-  ],
+  [arrowSample("edge", 1.2), "gradient flows to", () => true, "gradient flows"],
+  [arrowSample("backward", 1.8), "edge of the selected node", () => true, "selected"],
+  [arrowSample("path", 2.4), "path from the loss", () => true, "path from loss"],
 ];
 
 export class Legend {
-  /** @param {Scene} scene only entries that occur in it are listed */
-  constructor(scene) {
-    this.entries = ENTRIES.filter(([, , occurs]) => occurs(scene));
-    const rows = this.entries.flatMap(([, label]) => [
-      h("canvas", { attrs: { "aria-hidden": "true" } }),
-      h("span", "", label),
-    ]);
-    this.element = h("div", "agv-legend-rows", ...rows);
+  /**
+   * @param {Scene} scene only entries that occur in it are listed
+   * @param {"rows" | "line"} form
+   */
+  constructor(scene, form = "rows") {
+    const isLine = form === "line";
+    this.entries = ENTRIES.filter(([, , occurs, short]) => occurs(scene) && (short || !isLine));
+    const rows = this.entries.flatMap(([, label, , short]) => {
+      const sample = h("canvas", { attrs: { "aria-hidden": "true" } });
+      const text = h("span", { text: (isLine && short) || label, title: label });
+      return isLine ? [h("span", "", sample, text)] : [sample, text];
+    });
+    this.element = h("div", `agv-legend-${form}`, ...rows);
   }
 
   /** @param {Palette} palette */

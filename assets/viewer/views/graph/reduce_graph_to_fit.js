@@ -21,7 +21,7 @@ import { BADGE_DISTANCE, BADGE_GAP } from "./paint/badges.js";
  */
 
 /** Width of "+2", the number of badges that are left out. */
-const COUNT_WIDTH = 18;
+const COUNT_WIDTH = 24;
 /** Widths of a letter of a name and of a note. */
 const LETTER = 8.6;
 const NOTE_LETTER = 6.9;
@@ -210,7 +210,8 @@ function narrowIndex(sceneIndex, open, narrowness, growth, crowded) {
         );
     const node = sceneIndex.scene.nodes[at];
     const hidden = resized.some(({ width }) => !width);
-    const count = hidden ? COUNT_WIDTH * growth + BADGE_DISTANCE : 0;
+    const gap = resized.some(({ width }) => width) ? BADGE_DISTANCE : BADGE_GAP;
+    const count = hidden ? COUNT_WIDTH * growth + gap : 0;
     const twoParts = narrowness < 6 || node.writes || !node.name_width;
     const least = narrowness > 5 ? Math.max(110, nameWidth(node.name)) : Infinity;
     nodes[at] = rowWith(node, {

@@ -27,6 +27,7 @@ export function makeToolbar(graph, store) {
     button("Zoom in", "agv-icon-button", () => graph.zoom(1.25, ...center()), icon("plus")),
     button("Zoom out", "agv-icon-button", () => graph.zoom(0.8, ...center()), icon("minus")),
     button("Fit the whole graph (f)", "agv-icon-button", () => graph.fit(), icon("fit")),
+    graph.legend.element,
     drawn,
     store.scene.compiled_pictures.some((each) => each.hooks && each.initial) && formChoice(store),
   );

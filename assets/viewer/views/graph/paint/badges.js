@@ -44,8 +44,9 @@ export function badgeX(box, badges, badge) {
  * @param {Pen} pen
  * @param {Box} box
  * @param {SavedTensorBadge[]} badges
+ * @param {number} room for the badges, from the box on
  */
-export function paintSavedTensorBadges(pen, box, badges) {
+export function paintSavedTensorBadges(pen, box, badges, room) {
   const x = badgeX(box, badges);
   const y = box.y + (box.height - BADGE_HEIGHT) / 2;
   for (const badge of badges) {
@@ -57,8 +58,10 @@ export function paintSavedTensorBadges(pen, box, badges) {
     // A badge that stands for the others.
     const { ctx, palette } = pen;
     const style = /** @type {const} */ ({ size: BADGE_TEXT_SIZE, color: palette.text2 });
-    const text = `+${hidden} saved`;
-    const width = widthOf(pen, text, BADGE_TEXT_SIZE) + 9;
+    const widthFor = (/** @type {string} */ form) => widthOf(pen, form, BADGE_TEXT_SIZE) + 9;
+    const long = `+${hidden} saved`;
+    const text = x + widthFor(long) <= box.x + box.width + room ? long : `+${hidden}`;
+    const width = widthFor(text);
     roundRect(ctx, x, y, width, BADGE_HEIGHT, 3);
     ctx.fillStyle = mix(palette.saved, palette.surface, palette.badgeTint);
     ctx.fill();

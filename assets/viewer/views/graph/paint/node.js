@@ -66,7 +66,7 @@ export function paintNodeBar({ ctx, palette }, box, node, tint) {
 export function paintNode(pen, box, node, look) {
   if (node.compact) paintCompact(pen, box, node, look);
   else paintTwoParts(pen, box, node, look);
-  paintSavedTensorBadges(pen, box, look.saved);
+  paintSavedTensorBadges(pen, box, look.saved, node.right_width);
   paintParameterBadges(pen, box, look.parameters);
   const { palette } = pen;
   if (node.state === "failed" || node.error) {
