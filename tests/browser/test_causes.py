@@ -141,7 +141,7 @@ def test_arrow_keys_step_through_an_answer_and_select_its_nodes(open_page):
             assert stage.selected()["id"] == stage.scene.nodes[row.nodes[0]].node_id
         stage.page.keyboard.press("ArrowDown")
         stage.settle()
-    assert stage.page.is_visible("text=Path from loss")
+    assert stage.page.is_visible(".agv-path-label")
 
 
 def test_steps_are_numbered_on_the_graph(open_page):
@@ -157,7 +157,7 @@ def test_steps_are_numbered_on_the_graph(open_page):
     stage.page.keyboard.press("Escape")
     stage.settle()
     assert not stage.page.is_visible(".agv-trail")
-    assert not stage.page.is_visible("text=Path from loss")
+    assert not stage.page.is_visible(".agv-path-label")
 
 
 def test_finding_and_exception_of_a_failed_step_are_answered(open_page):

@@ -51,7 +51,8 @@ def test_held_bytes_and_lines_follow_the_time(open_page, picture):
                     )
                 )
             )
-        assert sorted(rows) == sorted(expected)
+        marked = {"culprit", "victim"}  # lines of findings that keep nothing
+        assert sorted(row for row in rows if row not in marked) == sorted(expected)
     stage.page.screenshot(path=picture("film-fold"))
 
 
@@ -120,20 +121,19 @@ def test_ribbons_of_a_replay_look_as_if_painted_at_once(open_page):
     [fold] = scene.folds
     length = (fold.turn_ns + fold.end_ns) // 2 - fold.start_ns
 
-    def go(share):
-        time_ns = fold.start_ns + int(share * length)
+    def go(time_ns):
         stage.page.evaluate("(time) => change('state', `view=fold&time=${time}`)", time_ns)
         stage.settle()
 
     for at in range(21):
-        go(at / 20)
+        go(fold.start_ns + at * length // 20)
     stage.page.evaluate(f"window.kept = {PIXELS}; 0")
-    go(0.5)
-    assert stage.page.evaluate(DIFFERING) > 1000
-    go(1)
+    go(fold.turn_ns)
+    stage.page.wait_for_function(f"{DIFFERING} > 1000")
+    go(fold.start_ns + length)
     stage.resize({"width": 1300, "height": 900})  # everything is painted again
     stage.resize(SIZE)
-    assert stage.page.evaluate(DIFFERING) < 100
+    stage.page.wait_for_function(f"{DIFFERING} < 100")
 
 
 def test_details_follow_the_replay_and_return_to_the_selection(open_page):

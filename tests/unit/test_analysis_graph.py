@@ -171,7 +171,7 @@ def test_no_operator_of_pytorch_creates_the_node_of_a_custom_function():
     facts = (
         op("mul", (1,), nr=0),  # of a value that no loss uses
         op("mylib.scale.default", (2,), nr=1),
-        node(1, "ScaleBackward", nr=0, to=(2,)),  # of a thread that is not recorded
+        node(1, "ScaleBackward", nr=0, to=(2,), thread=7),  # of a thread that is not recorded
         node(2, "GeneratedBackwardFor_mylib_scale_defaultBackward", nr=1),
         node(3, "AccumulateGrad"),
         node(4, "DivBackwards", nr=2),

@@ -226,11 +226,12 @@ def damage_link(path):
 
 
 NO_TRACE = "rank-00001.agv is not an autogradviz trace. Traces are written by trace.save()."
+DAMAGED = NO_TRACE.replace(" trace.", " trace, or its beginning is damaged.", 1)
 DAMAGES = {
     damage_empty: "rank-00001.agv is empty. Traces are written by trace.save().",
     damage_text: NO_TRACE,
-    damage_schema: NO_TRACE,
-    damage_beginning: NO_TRACE,
+    damage_schema: DAMAGED,
+    damage_beginning: DAMAGED,
     damage_folder: "rank-00001.agv is not a file.",
     damage_pipe: "rank-00001.agv is not a file.",
     damage_link: "rank-00001.agv: No such file or directory",

@@ -119,10 +119,9 @@ export class Findings {
  * @returns {number[]} indices of the entries of the audit that say something else than a finding
  */
 function otherEntries({ audit_entries, cause_steps, findings }) {
-  const titles = new Set(findings.map(({ title }) => title));
-  const explanations = new Set(findings.map(({ explanation }) => explanation));
-  return [...audit_entries].flatMap(({ steps, explanation }, at) =>
-    titles.has(cause_steps[steps[0]].text) || explanations.has(explanation) ? [] : [at],
+  const known = new Set(findings.map(({ title }) => title));
+  return [...audit_entries].flatMap(({ steps }, at) =>
+    known.has(cause_steps[steps[0]].text) ? [] : [at],
   );
 }
 
