@@ -558,7 +558,7 @@ class Trace:
         Example:
             >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
             >>> print(planned.fit("1 kB"))
-            the step needs ... of 1.0 kB: it fits
+            the step needs ..., the budget is 1.0 kB: it fits
         """
         from autogradviz.analysis.fit_budget import fit_budget
         from autogradviz.analysis.formatting import read_bytes

@@ -40,7 +40,7 @@ class FoldView:
 
         Example:
             >>> trace.fold().sentence
-            '96 B at the peak: ...'
+            '96 B held at the peak: ...'
         """
         return self._fold.sentence if self._fold else _NOTHING
 
