@@ -157,7 +157,7 @@ def test_frames_contain_their_boxes_and_no_line_crosses_their_headers(seed):
         for line in placement.lines:
             for (x0, y0), (x1, y1) in zip(line.points, line.points[1:], strict=False):
                 piece = (min(x0, x1) - 0.5, min(y0, y1), max(x0, x1) + 0.5, max(y0, y1))
-                assert not overlap(piece, words, slack=1.2)
+                assert not overlap(piece, words, slack=0.6)
 
 
 def test_placement_is_deterministic():
