@@ -257,6 +257,11 @@ class Analysis:
         return self._matches.op_of_node
 
     @cached_property
+    def _ops_with_nodes(self) -> set[int]:
+        """The event numbers of the ops that made recorded nodes."""
+        return set(self.op_of_node.values())
+
+    @cached_property
     def custom_functions(self) -> dict[int, str]:
         """The class of each node of a custom Function, by node id."""
         return custom_functions(self.log)
@@ -349,7 +354,7 @@ class Analysis:
             self.regions,
             self._runs,
             self._stacks,
-            set(self._matches.op_of_node.values()),
+            self._ops_with_nodes,
             self.device_times,
         )
 
@@ -491,14 +496,13 @@ class Analysis:
         Nodes are recorded when a backward reaches them, or if they are alive when the recording
         ends; of others, it is unknown what they saved.
         """
-        reached = set(self.op_of_node.values())
         made, missing = 0, Counter[int | None]()
         fields = self.log.fields(OpCalled, "seq", "phase", "sequence_nr", "failed", "stack_id")
         for seq, phase, number, failed, stack_id in fields:
             if number is None or phase != "forward" or failed:
                 continue
             made += 1
-            if seq not in reached:
+            if seq not in self._ops_with_nodes:
                 missing[stack_id] += 1
         count = missing.total()
         if count < max(_LEAST_UNREACHED, made * _SHARE_UNREACHED):

@@ -102,7 +102,7 @@ _INFINITE: Final = {"f:inf": math.inf, "f:-inf": -math.inf}
 class OpArguments:
     """The arguments of ops that are no tensors, by the event of an op; {} if they are unknown.
 
-    Ops with equal arguments share what is read from the text.
+    Equal texts are read once.
     """
 
     def __init__(self, log: Log) -> None:
