@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.causes.select_findings import OWN_SLUGS
+from autogradviz.causes.choose_findings_among_facts import OWN_SLUGS
 from autogradviz.diagnose.rule import ErrorMessage, own_rules
 from autogradviz.explanations.codes import code_of
 from autogradviz.explanations.read_pages import pages as read_pages

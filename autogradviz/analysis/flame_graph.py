@@ -11,18 +11,18 @@ Time is self time:
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import display_op_name, short_location, source_line
+from autogradviz.analysis.phases_of_ops import phases_of_ops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from autogradviz.analysis.analysis import Analysis
-    from autogradviz.analysis.types import Op, SourceLocation, Span
+    from autogradviz.analysis.types import SourceLocation, Span
 
 FlameKind: TypeAlias = Literal["memory", "time"]
 PHASES: Final = ("forward", "backward", "recompute", "optimizer", "outside")
@@ -190,28 +190,6 @@ def _add_storages(analysis: Analysis, rows: _Rows) -> None:
             saver = display_op_name(op.name) if op else node.name if node else "unknown op"
             label = f"{saver} {saved.slot or ''}".strip()
         rows.add("", storage.module, storage.location or saved.location, label, storage.nbytes)
-
-
-def phases_of_ops(analysis: Analysis) -> Callable[[Op], str]:
-    """Return a function from an op that ran in no backward to its phase.
-
-    It is "outside" before, between and after the forwards of the timeline, unless an optimizer
-    called the op.
-    """
-    starts: dict[int, list[int]] = defaultdict(list)
-    ends: dict[int, list[int]] = defaultdict(list)
-    for span in sorted(analysis.timeline.spans, key=lambda span: span.start_ns):
-        if span.kind == "forward":
-            starts[span.thread].append(span.start_ns)
-            ends[span.thread].append(span.end_ns)
-
-    def phase_of(op: Op) -> str:
-        if analysis.in_optimizer(op.stack_id):
-            return "optimizer"
-        at = bisect_right(starts[op.thread], op.time_ns) - 1
-        return "forward" if at >= 0 and op.time_ns <= ends[op.thread][at] else "outside"
-
-    return phase_of
 
 
 def _add_ops(analysis: Analysis, rows: _Rows) -> None:

@@ -19,7 +19,7 @@ from autogradviz.events import (
     NodeStarted,
     NormRead,
 )
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.types import Op
 from autogradviz.events import ArgumentsSeen, OpCalled, RegionEntered, TensorSeen
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:

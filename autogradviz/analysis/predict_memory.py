@@ -29,7 +29,7 @@ from autogradviz.events import (
     RecomputeStarted,
     RecomputeStopped,
 )
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

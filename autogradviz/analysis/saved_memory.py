@@ -11,7 +11,7 @@ from autogradviz.analysis.formatting import format_bytes, plural, source_line
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
 from autogradviz.event_log.saved_tensor_lifetimes import Change, read_resizes, sum_bytes
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

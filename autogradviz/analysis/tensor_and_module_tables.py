@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Module, Tensor
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen, TensorSeen
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,7 +30,7 @@ from autogradviz.events import (
     RequiresGradChanged,
     VersionBumped,
 )
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:

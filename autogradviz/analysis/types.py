@@ -62,7 +62,7 @@ class Op:
     duration_ns: int
     name: str  # "addmm"
     overload: str  # "aten.addmm.default"
-    phase: Phase
+    phase: Phase  # as recorded: ops of optimizers are "forward"; see analysis/phases_of_ops.py
     inputs: tuple[Tensor, ...]
     input_versions: tuple[int, ...]
     outputs: tuple[Tensor, ...]

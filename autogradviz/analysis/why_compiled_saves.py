@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.compiled_graphs.graph_text import ITEM
+from autogradviz.compiled_graphs.read_graph_text import ITEM
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, overload
 
 from autogradviz.causes.answer_cards import card
 from autogradviz.causes.clipped_parameters import find_clipped_parameters
+from autogradviz.causes.cut_gradient_paths import find_cuts, find_transform_cuts
 from autogradviz.causes.gradient_lifetimes import find_lifetimes
-from autogradviz.causes.gradient_paths import find_cuts, find_transform_cuts
-from autogradviz.causes.kept import find_kept
+from autogradviz.causes.hooks_and_custom_backwards import find_changes
 from autogradviz.causes.loss_and_gradient_factors import find_scales
+from autogradviz.causes.makers_of_refused_operands import find_refusal
 from autogradviz.causes.nan_precision_and_unused_results import (
     find_lost_precision,
     find_not_finite,
     find_unused_results,
 )
+from autogradviz.causes.order_of_facts import CUT_BEFORE_ERROR, LOST, weight_of_rule
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
 from autogradviz.causes.ranges_implied_by_ops import find_impossible_values
-from autogradviz.causes.refused_and_mismatched_operands import find_refusal, find_wrong_shapes
-from autogradviz.causes.weights import CUT_BEFORE_ERROR, LOST, weight_of_rule
-from autogradviz.causes.writes import find_changes, find_writes
+from autogradviz.causes.silent_mistakes_in_losses_and_noise import find_silent_mistakes
+from autogradviz.causes.tensors_kept_after_step import find_kept
+from autogradviz.causes.writes_in_place import find_writes
 from autogradviz.causes.zero_gradients import find_zero_gradients
 from autogradviz.diagnose.evidence.tensor_values import failed_op
 from autogradviz.diagnose.text_formatting import excerpts, line_text
@@ -64,7 +66,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_writes(graph, evidence),
         lambda: find_zero_gradients(graph, evidence),
         lambda: find_unused_results(graph),
-        lambda: find_wrong_shapes(graph),
+        lambda: find_silent_mistakes(graph),
         lambda: find_impossible_values(graph, evidence),
     )
     found: dict[object, Fact] = {}

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.causes.weights import ALSO_USED, weight
+from autogradviz.causes.order_of_facts import ALSO_USED, weight
 from autogradviz.diagnose.blame.gradients_lost import clearing_of, gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_lives import (
     accumulations,

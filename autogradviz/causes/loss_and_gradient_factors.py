@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.analysis.op_calls_and_arguments import MEANS
-from autogradviz.causes.weights import weight
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.evidence.gradient_lives import (
     UNSCALE,
     clipping_stacks,

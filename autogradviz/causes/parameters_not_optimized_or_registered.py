@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.causes.weights import weight
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.evidence.gradient_lives import leaves_without_optimizer
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source

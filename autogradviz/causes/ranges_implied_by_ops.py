@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.causes.weights import weight
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.evidence.facts import once_per_recording
 from autogradviz.diagnose.fact import Fact
 

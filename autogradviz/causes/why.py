@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.causes.answer_cards import card
-from autogradviz.causes.kept import find_kept
-from autogradviz.causes.weights import LEAST_EFFECT, LEAST_FINDING
+from autogradviz.causes.order_of_facts import LEAST_EFFECT, LEAST_FINDING
+from autogradviz.causes.tensors_kept_after_step import find_kept
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.gradient_lives import leaves_without_optimizer
 from autogradviz.diagnose.evidence.memory_needs import find_reach

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.causes.weights import weight
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.gradient_lives import cleared_gradients
 from autogradviz.diagnose.fact import Fact

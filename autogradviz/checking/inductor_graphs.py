@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.checking.op_values import OpValues
+from autogradviz.checking.first_value_missing_from_other_run import OpValues
 from autogradviz.compiled_graphs.source_lines import innermost_user_line
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.recorder.torch_internals.compilers import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.checking.op_values import OpValue
+    from autogradviz.checking.first_value_missing_from_other_run import OpValue
 
 CUSTOM_PASSES: Final = (
     "pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custom_post_pass",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.command import Command
-from autogradviz.support.import_rich import Console
+from autogradviz.support.import_rich_keep_random_state import Console
 
 if TYPE_CHECKING:
     import argparse

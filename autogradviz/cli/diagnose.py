@@ -20,7 +20,7 @@ from autogradviz.continuous_integration.sarif import to_sarif
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.distributed_runs import Run
 from autogradviz.render.terminal_text import print_out, render_findings
-from autogradviz.support.import_rich import Text
+from autogradviz.support.import_rich_keep_random_state import Text
 from autogradviz.support.process import write_stderr
 
 if TYPE_CHECKING:

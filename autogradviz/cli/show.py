@@ -19,7 +19,7 @@ from autogradviz.render.terminal_text import (
 )
 from autogradviz.scene.panels import summarize
 from autogradviz.scene.text import block_prefix, merge_numbered_names
-from autogradviz.support.import_rich import Group, Padding, Table, Text
+from autogradviz.support.import_rich_keep_random_state import Group, Padding, Table, Text
 
 if TYPE_CHECKING:
     import argparse

@@ -12,7 +12,7 @@ from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.errors import UnknownTargetError
 from autogradviz.render.terminal_text import print_out, strip_controls
 from autogradviz.sql_queries.named_queries import named_queries, run_query
-from autogradviz.support.import_rich import Table, Text
+from autogradviz.support.import_rich_keep_random_state import Table, Text
 from autogradviz.trace import load
 
 if TYPE_CHECKING:

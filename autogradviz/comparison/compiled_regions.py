@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.analysis.why_compiled_saves import uncompiled_name
 from autogradviz.comparison.result import Difference
-from autogradviz.compiled_graphs.graph_text import is_view
+from autogradviz.compiled_graphs.read_graph_text import is_view
 from autogradviz.events import NodeStarted
 from autogradviz.scene.text import merge_numbered_names
 

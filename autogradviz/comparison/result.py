@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.errors import RecordingStateError
 from autogradviz.event_log import write_over_own
 from autogradviz.render.terminal_text import as_text, strip_controls
-from autogradviz.support.import_rich import Group, Table, Text
+from autogradviz.support.import_rich_keep_random_state import Group, Table, Text
 
 if TYPE_CHECKING:
     import os

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from autogradviz.compiled_graphs.graph_text import (
+from autogradviz.compiled_graphs.read_graph_text import (
     INPUT,
     ITEM,
     TANGENT,
@@ -24,7 +24,7 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from autogradviz.compiled_graphs.graph_text import GraphOp
+    from autogradviz.compiled_graphs.read_graph_text import GraphOp
     from autogradviz.events import CompiledGraph, Event, RecomputeCause, RegionSource, SlotKind
 
 

@@ -12,7 +12,7 @@ from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
 from autogradviz.recording.record_context import record
 from autogradviz.render.terminal_text import render_findings
-from autogradviz.support.import_rich import Text
+from autogradviz.support.import_rich_keep_random_state import Text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -39,7 +39,7 @@ class Fact:
         mechanism: see ``Mechanism``.
         effect: one sentence without a period: what the line changed.
         culprit: the line to change; None if the recording does not show it.
-        weight: larger is earlier in the audit; see ``causes/weights.py``.
+        weight: larger is earlier in the audit; see ``causes/order_of_facts.py``.
         explanation: sentences, and source lines of which excerpts are shown.
         confidence: as of findings.
         victim: the line whose result, gradient or backward is wrong; None if unknown.

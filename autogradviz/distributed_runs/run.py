@@ -30,7 +30,7 @@ from autogradviz.distributed_runs.rank_files import (
     find_rank_files,
 )
 from autogradviz.render.terminal_text import as_text, strip_controls
-from autogradviz.support.import_rich import Table, Text
+from autogradviz.support.import_rich_keep_random_state import Table, Text
 
 if TYPE_CHECKING:
     import os

@@ -20,7 +20,7 @@ from autogradviz.errors import RecordingStateError
 from autogradviz.event_log.compressed_rows import CompressedRows
 from autogradviz.event_log.uncompressed_rows import Rows, in_rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.process import collector_paused, collector_waiting, new_lock
 from autogradviz.support.source_lines_and_libraries import escape_surrogates
 

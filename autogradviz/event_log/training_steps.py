@@ -272,7 +272,11 @@ class TrainingSteps(Sequence[Step]):
         return self[-1].number + 1 if self else 0
 
     def at_ns(self, time_ns: int) -> int:
-        """Return the index of the step that was running at a time; the last one after it."""
+        """Return the index of the step that was running at a time; the last one after it.
+
+        What follows the last end is a step as well: a recording of which no step ended has one, 0.
+        Only without any op or backward are there none, and the index is -1.
+        """
         return min(bisect_left(self._times, time_ns), len(self._times) - 1)
 
 

@@ -125,7 +125,7 @@ def _is_outcome(error: BaseException) -> bool:
 
 def _read_marker(marker: pytest.Mark) -> Callable[[Finding], bool]:
     """Return a function that returns whether a marker accepts a finding."""
-    from autogradviz.causes.select_findings import OWN_SLUGS
+    from autogradviz.causes.choose_findings_among_facts import OWN_SLUGS
     from autogradviz.diagnose.rule import all_rules
 
     options: dict[str, Any] = dict(marker.kwargs)

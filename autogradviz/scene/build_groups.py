@@ -13,10 +13,10 @@ from autogradviz.scene.group_graphs import SECTIONS, OpenedParts
 from autogradviz.scene.layout.groups import GroupGeometry, measure
 from autogradviz.scene.loop_names import find_loop
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
-from autogradviz.scene.parameters import assigned_name
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text import elide, last_part, range_label, text_width
-from autogradviz.support.objects import maker
+from autogradviz.scene.variable_names_of_storages import assigned_name
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

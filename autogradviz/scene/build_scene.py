@@ -16,6 +16,7 @@ from autogradviz.scene.compiled.tables import (
     region_contents,
     region_of_nodes,
 )
+from autogradviz.scene.counted_storages import build_counted_storages
 from autogradviz.scene.detached import build_detaches
 from autogradviz.scene.facts import build_facts
 from autogradviz.scene.fold import build_fold
@@ -28,18 +29,15 @@ from autogradviz.scene.layout.groups import (
     flatten_groups,
     lay_out_groups,
 )
+from autogradviz.scene.lifelines_of_storages import build_storages
 from autogradviz.scene.node_boxes import KINDS, NodeBuilder
 from autogradviz.scene.panels import build_steps, steps_of_nodes
-from autogradviz.scene.parameters import build_unused_parameters
-from autogradviz.scene.saved_tensor_views import (
-    build_counted_storages,
-    build_prediction_tables,
-    build_slot_reasons,
-    build_storages,
-)
+from autogradviz.scene.prediction_tables import build_prediction_tables
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.stories import find_blamed
-from autogradviz.support.objects import maker
+from autogradviz.scene.unused_parameters import build_unused_parameters
+from autogradviz.scene.why_slots_are_saved import build_slot_reasons
+from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:

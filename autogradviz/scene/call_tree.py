@@ -12,7 +12,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.flame_graph import phases_of_ops, self_times
+from autogradviz.analysis.flame_graph import self_times
+from autogradviz.analysis.phases_of_ops import phases_of_ops
 from autogradviz.events import BackwardStarted
 from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
 from autogradviz.support.source_lines_and_libraries import is_installed

@@ -29,9 +29,9 @@ from autogradviz.analysis.formatting import (
 )
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.scene.node_boxes import TITLES, kind_of_slot
-from autogradviz.scene.parameters import name_storages
 from autogradviz.scene.schema import SceneFold, SceneRibbon
-from autogradviz.support.objects import maker
+from autogradviz.scene.variable_names_of_storages import name_storages
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.compiled_graphs.graph_text import is_view_node
+from autogradviz.compiled_graphs.read_graph_text import is_view_node
 
 if TYPE_CHECKING:
     from collections.abc import Collection

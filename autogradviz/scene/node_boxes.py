@@ -27,7 +27,7 @@ from autogradviz.events import (
     TensorSaved,
     VersionBumped,
 )
-from autogradviz.scene.parameters import ParameterBadges
+from autogradviz.scene.parameter_badges import ParameterBadges
 from autogradviz.scene.schema import SavedTensorBadge, SceneNode, SceneSavedKind
 from autogradviz.scene.text import (
     BADGE_FONT_SIZE,
@@ -39,7 +39,7 @@ from autogradviz.scene.text import (
     tensor_shape_text,
     text_width,
 )
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -32,7 +32,7 @@ from autogradviz.scene.schema import (
     SceneStep,
     SceneSummary,
 )
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

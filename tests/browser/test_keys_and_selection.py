@@ -10,8 +10,6 @@ from autogradviz.render.pages import render_html
 
 pytestmark = pytest.mark.one_in(3, reason="opens every view", in_ci=1)
 
-VIEWS = ("fold", "graph", "timeline", "tensors", "memory", "findings", "source")
-
 
 def focused(page):
     return page.evaluate("document.activeElement?.closest('.agv-search') !== null")
@@ -24,7 +22,7 @@ def pixels(page, selector):
 def test_slash_focuses_the_search_in_every_view_and_escape_leaves_it(open_page):
     page = open_page()
     stage = Stage(page, recordings.plain())
-    for view in VIEWS:
+    for view in stage.views():
         stage.show(view)
         page.keyboard.press("/")
         assert focused(page), view

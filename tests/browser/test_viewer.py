@@ -8,7 +8,7 @@ import re
 
 import pytest
 import recordings
-from viewer_page import Stage, closed_groups, first_open, show_view
+from viewer_page import Stage, closed_groups, first_open, show_view, views_of
 
 from autogradviz.render.pages import render_html
 from autogradviz.render.widget import pack
@@ -309,8 +309,9 @@ def hostile_scene():
 
 
 def visit_everything(page):
-    for view in ("fold", "timeline", "tensors", "checkpoint", "findings", "source", "graph"):
+    for view in views_of(page):
         show_view(page, view)
+    show_view(page, "graph")
     page.focus(".agv-canvas")
     page.keyboard.press("/")
     page.keyboard.type("hacked")

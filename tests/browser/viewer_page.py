@@ -88,6 +88,9 @@ class Stage:
     def show(self, view):
         show_view(self.page, view)
 
+    def views(self):
+        return views_of(self.page)
+
 
 def show_view(page, view):
     """Show a view; those that are parts of the page of the step are behind its button."""
@@ -97,6 +100,13 @@ def show_view(page, view):
         page.click(".agv-rail [data-view=fold]")
         own = f".agv-parts [data-view={view}]"
     page.click(own)
+
+
+def views_of(page):
+    """Return the names of the views that the rail and the page of the step list."""
+    page.wait_for_selector(".agv-rail [data-view]")
+    buttons = page.locator(":is(.agv-rail, .agv-parts) [data-view]")
+    return list(dict.fromkeys(buttons.evaluate_all("all => all.map((b) => b.dataset.view)")))
 
 
 def first_open(scene):

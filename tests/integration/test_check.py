@@ -12,7 +12,11 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.checking.op_values import OpValues, first_missing_value, sketch
+from autogradviz.checking.first_value_missing_from_other_run import (
+    OpValues,
+    first_missing_value,
+    sketch,
+)
 from autogradviz.checking.relations.derivative import float64
 from autogradviz.cli.entry_point import main
 from autogradviz.diagnose.text_formatting import place_text

@@ -10,9 +10,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.causes import weights
+from autogradviz.causes import order_of_facts
 from autogradviz.causes.audit import ranked_facts
-from autogradviz.causes.select_findings import OWN_SLUGS, SLUGS
+from autogradviz.causes.choose_findings_among_facts import OWN_SLUGS, SLUGS
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.fact import Fact, Mechanism
 from autogradviz.diagnose.finding import CONFIDENCES
@@ -87,7 +87,7 @@ def test_mechanisms_of_the_audit_and_of_rules_agree_on_a_kind():
 
 @pytest.mark.parametrize("path", sorted(CAUSES.glob("*.py")), ids=lambda path: path.stem)
 def test_weights_of_facts_come_from_the_table(path):
-    if path.name == "weights.py":
+    if path.name == "order_of_facts.py":
         return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -104,22 +104,22 @@ def test_weights_of_facts_come_from_the_table(path):
 
 def test_every_row_of_the_table_of_weights_is_used_and_has_a_reason():
     texts = "".join(path.read_text(encoding="utf-8") for path in CAUSES.glob("*.py"))
-    unused = [name for name in weights.TABLE if texts.count(f'"{name}"') < 2]
+    unused = [name for name in order_of_facts.TABLE if texts.count(f'"{name}"') < 2]
     assert unused == ["one way cut by a number", "one way cut by a detached number"]  # composed
-    assert all(row.reason for row in weights.TABLE.values())
+    assert all(row.reason for row in order_of_facts.TABLE.values())
 
 
 def test_certain_rules_come_before_everything_else():
-    certain = weights.weight_of_rule("certain", 0)
+    certain = order_of_facts.weight_of_rule("certain", 0)
     amounts = {"NaN": 3, "NaN that raised": 3}
     others = [
-        weights.weight(name, amounts.get(name, 1))
-        for name in weights.TABLE
+        order_of_facts.weight(name, amounts.get(name, 1))
+        for name in order_of_facts.TABLE
         if name != "certain rule"
     ]
     assert certain > max(others)
-    assert [weights.weight_of_rule(each, 0) for each in CONFIDENCES] == sorted(
-        (weights.weight_of_rule(each, 0) for each in CONFIDENCES), reverse=True
+    assert [order_of_facts.weight_of_rule(each, 0) for each in CONFIDENCES] == sorted(
+        (order_of_facts.weight_of_rule(each, 0) for each in CONFIDENCES), reverse=True
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, replace
 import pytest
 
 from autogradviz.events import EVENT_TYPES, field_names
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

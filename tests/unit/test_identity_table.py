@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from autogradviz.support.objects import IdentityTable
+from autogradviz.support.identity_table import IdentityTable
 
 
 class Equal:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from autogradviz.support.objects import live_objects
+from autogradviz.support.live_objects import live_objects
 
 
 class Kind:

@@ -12,7 +12,7 @@ from make_log import backward, entered, exited, make_log, node, op, raised, reco
 
 import autogradviz
 from autogradviz.analysis import Analysis
-from autogradviz.causes.select_findings import OWN_SLUGS
+from autogradviz.causes.choose_findings_among_facts import OWN_SLUGS
 from autogradviz.diagnose import diagnose
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, all_rules, rule

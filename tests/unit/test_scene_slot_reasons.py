@@ -10,12 +10,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.scene.parameters import assigned_name, operand_name
-from autogradviz.scene.saved_tensor_views import (
-    parse_derivatives,
-    read_derivatives,
-    slot_sentence,
-)
+from autogradviz.scene.read_derivatives_yaml import parse_derivatives, read_derivatives
+from autogradviz.scene.variable_names_of_storages import assigned_name, operand_name
+from autogradviz.scene.why_slots_are_saved import slot_sentence
 
 TABLE = """
 # a comment

@@ -10,8 +10,8 @@ from make_scene import Box, scene_of, tower
 from test_scene_node_boxes import FAILING, MUTATED
 
 from autogradviz.render.svg.document import render_svg
+from autogradviz.render.svg.fit_column_of_paper import PX_PER_MM
 from autogradviz.render.svg.fold import render_fold_svg
-from autogradviz.render.svg.paper import PX_PER_MM
 
 POINT_PX = 96 / 72
 TEXT = "{http://www.w3.org/2000/svg}text"

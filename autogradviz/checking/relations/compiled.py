@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.checking.first_value_missing_from_other_run import (
+    OpValues,
+    first_missing_value,
+    sketch,
+)
 from autogradviz.checking.inductor_graphs import (
     CUSTOM_PASSES,
     SWITCHES,
@@ -17,7 +22,6 @@ from autogradviz.checking.inductor_graphs import (
     interpreted,
     observed_graphs,
 )
-from autogradviz.checking.op_values import OpValues, first_missing_value, sketch
 from autogradviz.checking.relations.derivative import run_wide
 from autogradviz.checking.result import CheckEntry
 from autogradviz.experiments.program import (

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.compiled_graphs.graph_text import TANGENT, is_view
+from autogradviz.compiled_graphs.read_graph_text import TANGENT, is_view
 from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.event_log.read_named_tuples import rows_of
 from autogradviz.events import (

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.compiled_graphs.graph_text import is_view
+from autogradviz.compiled_graphs.read_graph_text import is_view
 from autogradviz.diagnose.blame.recompute_causes import find_guard_writer, guarded_name
 from autogradviz.diagnose.evidence.compiled_code import (
     RanRegion,

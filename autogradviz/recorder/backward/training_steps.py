@@ -33,7 +33,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from autogradviz.events import FrozenTensorsFound, NoOptimizerFound, OptimizerStepped, StepEnded
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.objects import live_objects
+from autogradviz.support.live_objects import live_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

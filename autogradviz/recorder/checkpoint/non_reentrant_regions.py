@@ -42,7 +42,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import version_of
 from autogradviz.support.defer_signals import callback_of_weakref
-from autogradviz.support.objects import IdentityTable
+from autogradviz.support.identity_table import IdentityTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

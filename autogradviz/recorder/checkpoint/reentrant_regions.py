@@ -26,7 +26,7 @@ from autogradviz.recorder.checkpoint.inspect_user_code import without_wrappers
 from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.objects import IdentityTable
+from autogradviz.support.identity_table import IdentityTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ none of our frames is on the stack while PyTorch traces. No option, pass, backen
 set. These replacements are installed when the compilers are loaded, and stay installed while they
 run. A graph is turned into plain values at once (``read_graph_module.py``), because PyTorch strips
 it later; sizes that are symbolic are read as text and hint, so that no guard is added. A graph from
-AOTAutograd's cache is text (``compiled_graphs/graph_text.py``); so are the logs of
+AOTAutograd's cache is text (``compiled_graphs/read_graph_text.py``); so are the logs of
 ``TORCH_TRACE``, which ``export/import_compile_trace.py`` reads without PyTorch.
 
 - graphs of a region, inlined hooks, decisions of the cache: ``observe_aot_autograd.py``.

@@ -18,13 +18,13 @@ from autogradviz.compiled_graphs.events_and_slots_of_regions import (
     RegionFacts,
     facts_of_cache_entry,
 )
-from autogradviz.compiled_graphs.graph_text import read_graph_text
+from autogradviz.compiled_graphs.read_graph_text import read_graph_text
 from autogradviz.recorder.compile.read_graph_module import read_graph
 from autogradviz.recorder.torch_internals.compilers import (
     cache_entries_of_code,
     compiled_codes,
 )
-from autogradviz.support.objects import IdentityTable
+from autogradviz.support.identity_table import IdentityTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from autogradviz.compiled_graphs.events_and_slots_of_regions import (
     RegionFacts,
     facts_of_cache_entry,
 )
-from autogradviz.compiled_graphs.graph_text import TANGENT, GraphOp, calls, plain_name
+from autogradviz.compiled_graphs.read_graph_text import TANGENT, GraphOp, calls, plain_name
 from autogradviz.compiled_graphs.source_lines import Line, innermost_user_line, line_of_frames
 from autogradviz.events import (
     BackwardCaptured,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
-from autogradviz.support.objects import live_objects
+from autogradviz.support.live_objects import live_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ import torch
 from autogradviz.recorder.torch_internals.nodes import slots_of
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
-from autogradviz.support.objects import live_objects
+from autogradviz.support.live_objects import live_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

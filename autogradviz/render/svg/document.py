@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import plural
 from autogradviz.errors import GraphTooLargeError
-from autogradviz.render.svg import paper
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.compiled_region import draw_picture
+from autogradviz.render.svg.fit_column_of_paper import PAPER_MARGIN, fit_to_column, room_of
 from autogradviz.render.svg.graph_parts import (
     Page,
     byte_bar,
@@ -80,11 +80,11 @@ def render_svg(
         parts += [draw_banner(page, scene.findings[0])] if scene.findings else []
     else:
         # The label of a write may end next to the graph.
-        room, edge = paper.room_of(width_mm), ARROW_EDGE if scene.findings else paper.MARGIN
-        scene = paper.fit_to_column(scene, open_groups, room - paper.MARGIN - edge)
+        room, edge = room_of(width_mm), ARROW_EDGE if scene.findings else PAPER_MARGIN
+        scene = fit_to_column(scene, open_groups, room - PAPER_MARGIN - edge)
         placement = place(scene, open_groups)
-        width = max(room, placement.width + paper.MARGIN + edge)
-        page = Page(width, paper.MARGIN, colors, paper.MARGIN)
+        width = max(room, placement.width + PAPER_MARGIN + edge)
+        page = Page(width, PAPER_MARGIN, colors, PAPER_MARGIN)
     width = page.width
     if scene.nodes:
         left = (width - placement.width) / 2

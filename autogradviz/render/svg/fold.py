@@ -10,9 +10,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, format_duration
-from autogradviz.render.svg import paper
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.film import Film
+from autogradviz.render.svg.fit_column_of_paper import PAPER_MARGIN, room_of
 from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme, mix
 from autogradviz.scene.text import text_width
 
@@ -68,8 +68,8 @@ def render_fold_svg(
         parts.append(svg.text(MARGIN, MARGIN + 6, title, fill=colors.text, size=16, weight=650))
         parts.append(svg.text(MARGIN, MARGIN + 26, sentence, fill=colors.text2, size=11.5))
     else:
-        room = paper.room_of(width_mm)
-        area = _Area(room, paper.MARGIN, paper.MARGIN + 16 + BAR, min(HEIGHT, room / 2))
+        room = room_of(width_mm)
+        area = _Area(room, PAPER_MARGIN, PAPER_MARGIN + 16 + BAR, min(HEIGHT, room / 2))
     width, margin, top, bottom = area.width, area.margin, area.top, area.top + area.height
     right, foot = width - margin, bottom + BAR + 16
     drawing = _Drawing(colors, hues, area, film)

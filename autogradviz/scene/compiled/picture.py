@@ -43,7 +43,7 @@ from autogradviz.scene.schema import (
     SceneCompiledSlot,
 )
 from autogradviz.scene.text import range_label, text_width
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

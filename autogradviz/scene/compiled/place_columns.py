@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.compiled_graphs.graph_text import ITEM
+from autogradviz.compiled_graphs.read_graph_text import ITEM
 from autogradviz.diagnose.evidence.compiled_code import values_of_backward
 from autogradviz.scene.compiled.column_contents import lane_rows, slot_hook
 from autogradviz.scene.text import elide, text_width

@@ -12,7 +12,7 @@ from autogradviz.analysis.formatting import (
     plural,
     source_line,
 )
-from autogradviz.compiled_graphs.graph_text import is_view
+from autogradviz.compiled_graphs.read_graph_text import is_view
 from autogradviz.scene.compiled.column_contents import slot_hook
 from autogradviz.scene.compiled.picture import (
     READABLE_WIDTH,

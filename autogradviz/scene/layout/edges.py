@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.scene.layout.positions import Arrangement, arrange
 from autogradviz.scene.schema import Cell, Link
-from autogradviz.support.objects import maker
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
-from autogradviz.causes.weights import (
+from autogradviz.causes.order_of_facts import (
     LEAST_ELEMENTS,
     LEAST_FINDING,
     LEAST_SHARE_OF_FIRST,

@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.storing_statements import stored_at, stores_without_graph
-from autogradviz.causes.weights import weight
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact
 from autogradviz.events import ModuleEntered, TensorsAlive

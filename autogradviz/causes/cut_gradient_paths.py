@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
-from autogradviz.causes.weights import weight
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import FIXES, REASONS, End, Flow
 from autogradviz.diagnose.fact import Fact

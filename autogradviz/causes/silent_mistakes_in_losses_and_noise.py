@@ -1,4 +1,4 @@
-"""Operands of an op that failed: where they come from, and their shapes."""
+"""Mistakes that raise nothing: broadcast losses, repeated noise, trained targets, constants."""
 
 from __future__ import annotations
 
@@ -9,175 +9,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import format_shape, percent, plural
-from autogradviz.causes.weights import weight
-from autogradviz.diagnose.evidence.tensor_values import (
-    failed_op,
-    operand_origins,
-    raised_by_pytorch,
-    suspected,
-)
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.source.assignments import names_assigned, names_read
-from autogradviz.diagnose.text_formatting import describe_tensor, short_location
-from autogradviz.events import NO_ID, BackwardStarted, RequiresGradChanged
+from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.finding import Mechanism
-
-
-# --- exceptions of PyTorch: where the shape, dtype and graph of each operand come from ------------
-
-
-_LOOK_BACK: Final = 2000  # ops before the exception
-_FIX: Final = "# give the operands the shapes, dtypes and graphs that the operator takes"
-
-
-def find_refusal(
-    graph: CausalGraph, evidence: Evidence, *, is_explained: bool = False
-) -> Iterator[Fact]:
-    """Yield facts about an exception of PyTorch: its line, and those of its operands.
-
-    An exception of the user's code has the least weight.
-
-    Args:
-        graph: the values and ops.
-        evidence: the recording.
-        is_explained: whether a rule is sure of the cause; other lines do not help then.
-    """
-    error = graph.analysis.error
-    if error is None:
-        return
-    failed = failed_op(graph)
-    of_torch = raised_by_pytorch(evidence, graph)
-    message = error.message.strip().splitlines()[0] if error.message.strip() else ""
-    kind = error.type_name.rpartition(".")[2]
-    lines: list[str | SourceLocation | None] = [f"{kind}: {message}", error.location]
-    origins = [] if failed is None else operand_origins(graph, failed)
-    for origin in origins:
-        tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][origin.position]])
-        what = f"Operand {origin.position + 1} of {graph.op_names[failed or 0]} is {tensor}"
-        source = f". It has its {origin.what} from this line:" if origin.location else "."
-        lines += [f"{what}{f', {origin.name}' if origin.name else ''}{source}", origin.location]
-    if failed is None and of_torch:
-        yield from _differentiated(graph, error.location)
-        if not is_explained:
-            yield from _by_name(graph, error.location, error.seq)
-    suspects = suspected(origins)
-    others = tuple(dict.fromkeys(each.location for each in suspects if each.location is not None))
-    seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
-    yield Fact(
-        mechanism="refuse",
-        culprit=error.location,
-        effect=f"{kind}: {message}",
-        weight=weight("line that raised" if of_torch else "raised by the user's code"),
-        explanation=lines,
-        confidence="likely",
-        others=others,
-        events=seqs,
-        fix=_FIX if of_torch else "",
-    )
-    for rank, origin in enumerate(suspects):
-        place, why, position = origin.location, origin.what, origin.position
-        if place == error.location:
-            continue
-        tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][position]])
-        yield Fact(
-            mechanism="refuse",
-            culprit=place,
-            effect=f"gives operand {position + 1} ({tensor}) of {graph.op_names[failed or 0]} its "
-            f"{why}; the op raised at {short_location(error.location)}",
-            weight=weight("maker of another operand" if rank else "maker of the operand"),
-            explanation=[
-                f"The operand has its {why} from this line:",
-                place,
-                "It raised here:",
-                error.location,
-                f"{kind}: {message}",
-            ],
-            confidence="hint",
-            events=seqs,
-        )
-
-
-def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterator[Fact]:
-    """Yield a fact for each tensor without a graph that the last backward was asked about."""
-    starts = graph.analysis.log.of(BackwardStarted)
-    if not starts:
-        return
-    start = starts[-1]
-    roots = [t for t, node in zip(start.root_tensor_ids, start.root_ids, strict=False)
-             if node == NO_ID]  # fmt: skip
-    needing = {*graph.parameters, *(e.tensor_id for e in graph.analysis.log.of(RequiresGradChanged)
-                                    if e.requires_grad)}  # fmt: skip
-    made_at: dict[int, SourceLocation] = {}
-    for tensor_id in dict.fromkeys((*roots, *start.input_tensor_ids)):
-        made = NO_OP if tensor_id == NO_ID else graph.producer_before(tensor_id, start.seq)
-        line = graph.analysis.location(graph.stacks[made]) if made != NO_OP else None
-        if line is not None and line != place and tensor_id not in needing:
-            made_at[tensor_id] = line
-    for tensor_id, line in made_at.items():
-        made = graph.producer_before(tensor_id, start.seq)
-        what = describe_tensor(graph.analysis.tensors[tensor_id])
-        role = "the root" if tensor_id in roots else "an input"
-        yield Fact(
-            mechanism="refuse",
-            culprit=line,
-            effect=f"makes {role} ({what}) of the backward that raised at {short_location(place)}",
-            weight=weight("maker of the operand" if len(made_at) == 1 else "one of several makers"),
-            explanation=[
-                "The tensor is made here:",
-                line,
-                "Backward needed its gradient here:",
-                place,
-            ],
-            confidence="hint",
-            events=(start.seq, graph.op_seqs[made]),
-        )
-
-
-def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iterator[Fact]:
-    """Yield a fact for each variable that the statement which raised reads: its last assignment."""
-    if place is None:
-        return
-    names = names_read(place)
-    for index in range(len(graph.op_seqs) - 1, max(-1, len(graph.op_seqs) - _LOOK_BACK), -1):
-        if not names or graph.op_seqs[index] > seq:
-            break
-        for frame in graph.analysis.user_stack(graph.stacks[index]):
-            if (frame.filename, frame.function) != (place.filename, place.function):
-                continue
-            assigned = names_assigned(frame)
-            found = assigned & names
-            if found and frame.lineno != place.lineno and graph.outputs[index]:
-                names -= found
-                whole = graph.analysis.stack(graph.stacks[index])
-                if any(_is_constructor(each) for each in whole[: whole.index(frame)]):
-                    break  # the variable is an object that has tensors
-                tensor = describe_tensor(graph.analysis.tensors[graph.outputs[index][0]])
-                shown = f" ({tensor})" if len(assigned) == 1 else ""
-                yield Fact(
-                    mechanism="refuse",
-                    culprit=frame,
-                    effect=f"computes {', '.join(sorted(found))}{shown}, which the statement "
-                    f"that raised at {short_location(place)} reads",
-                    weight=weight("variable that it reads"),
-                    explanation=["The variable is computed here:", frame, "It raised here:", place],
-                    confidence="hint",
-                    events=(graph.op_seqs[index],),
-                )
-            break
-
-
-def _is_constructor(frame: SourceLocation) -> bool:
-    return frame.function.endswith("__init__")
-
-
-# --- operators whose operands have shapes for which the result is another one than was meant ------
 
 
 _COMPARING: Final = frozenset(
@@ -224,7 +65,7 @@ class _Words(NamedTuple):
     fix: str
 
 
-def find_wrong_shapes(graph: CausalGraph) -> Iterator[Fact]:
+def find_silent_mistakes(graph: CausalGraph) -> Iterator[Fact]:
     """Yield facts about losses over all pairs, noise, targets, and results that cannot vary."""
     yield from _mismatched(graph)
     yield from _constant_results(graph)

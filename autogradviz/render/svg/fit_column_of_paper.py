@@ -19,7 +19,7 @@ SHRINK: Final = 0.8422
 """Text of 9.5 px, the smallest, is 6 pt high then."""
 
 PX_PER_MM: Final = 96 / 25.4
-MARGIN: Final = 6.0
+PAPER_MARGIN: Final = 6.0
 CHEVRON: Final = 10.0
 """Width of the expander of a group."""
 

@@ -1,49 +1,27 @@
-"""Rows of the views of saved tensors: lifelines, memory, and why each slot is saved."""
+"""Lifelines: one row for each storage held for backward, with the events of its history."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypedDict
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
-from autogradviz.analysis.predict_memory import SavedMemoryModel
-from autogradviz.scene.checkpoint_plans import build_plans
 from autogradviz.scene.node_boxes import kind_of_slot
-from autogradviz.scene.parameters import name_storages
-from autogradviz.scene.schema import (
-    SceneBudgetPlan,
-    SceneCountedStorage,
-    SceneHeldSave,
-    SceneModuleCall,
-    SceneSlotReason,
-    SceneStorage,
-    SceneStorageEvent,
-    SceneStorageSize,
-)
+from autogradviz.scene.schema import SceneStorage, SceneStorageEvent
 from autogradviz.scene.text import tensor_shape_text
-from autogradviz.support.objects import maker
+from autogradviz.scene.variable_names_of_storages import name_storages
+from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.saved_memory import CountedStorage
     from autogradviz.analysis.types import HistoryEntry, Hold, Node, Op, SavedTensor, TensorHistory
     from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import StorageEventKind, StorageState
 
 
-# --- lifelines: one row for each storage held for backward, with the events of its history --------
-
-
-_make_counted = maker(SceneCountedStorage)
 _make_event = maker(SceneStorageEvent)
 
 MAX_STORAGES: Final = 4_000
@@ -81,55 +59,6 @@ def build_storages(
         )
     )
     return storages, events, count
-
-
-def build_counted_storages(
-    analysis: Analysis, folded: FoldedGraph, tree: CallTree
-) -> tuple[SceneCountedStorage, ...]:
-    """Return all storages that saved tensors kept alive, in the order in which they were held."""
-    nodes = analysis.graph.nodes
-    arguments = {saved.tensor.storage_id for saved in analysis.saved.values() if saved.is_argument}
-
-    def frame_of(each: CountedStorage) -> int:
-        node = nodes.get(-1 if each.node_id is None else each.node_id)
-        stack_id = node.op.stack_id if node and node.op else None
-        # The line that called checkpoint, and not the first line of the region.
-        found = tree.of_caller if each.storage_id in arguments else tree.of_line
-        return found(stack_id, each.filename, each.lineno)
-
-    return tuple(
-        _make_counted(
-            storage_id=each.storage_id,
-            nbytes=each.nbytes,
-            node=-1 if each.node_id is None else folded.index_of.get(each.node_id, -1),
-            module=each.module,
-            filename=each.filename,
-            lineno=each.lineno,
-            recomputed=each.recomputed,
-            at_peak=each.at_peak,
-            holds=tuple(
-                time
-                for hold in each.holds
-                for time in (hold.start_ns, -1 if hold.end_ns is None else hold.end_ns)
-            ),
-            call=frame_of(each),
-        )
-        for each in analysis.saved_memory.storages
-    )
-
-
-def build_slot_reasons(analysis: Analysis) -> tuple[SceneSlotReason, ...]:
-    """Return why the nodes of the recording save their slots, as far as PyTorch's table says it."""
-    started = analysis.started
-    if started is None or not is_table_of(started.torch_version):
-        return ()
-    slots = {
-        (analysis.graph.nodes[saved.node_id].name, saved.slot or ""): None
-        for saved in analysis.saved.values()
-        if saved.node_id in analysis.graph.nodes
-    }
-    reasons = ((f"{node}.{slot}", slot_sentence(node, slot)) for node, slot in slots)
-    return tuple(SceneSlotReason(slot=slot, text=text) for slot, text in reasons if text)
 
 
 class _StorageBuilder:
@@ -347,221 +276,3 @@ def _refused_uses(analysis: Analysis) -> dict[int, int]:
 
 def _state(holds: list[Hold]) -> StorageState:
     return "held" if any(hold.end_ns is None for hold in holds) else "released"
-
-
-# --- data of the memory view: what predictions need -----------------------------------------------
-
-
-_make_call = maker(SceneModuleCall)
-_make_save = maker(SceneHeldSave)
-_make_size = maker(SceneStorageSize)
-
-
-class PredictionTables(TypedDict):
-    """Tables of ``Scene`` that a prediction needs."""
-
-    budget_plans: tuple[SceneBudgetPlan, ...]
-    module_calls: tuple[SceneModuleCall, ...]
-    held_saves: tuple[SceneHeldSave, ...]
-    storage_sizes: tuple[SceneStorageSize, ...]
-
-
-def build_prediction_tables(analysis: Analysis) -> PredictionTables:
-    """Return module calls, saves and sizes; empty without ops, which a prediction needs."""
-    if not analysis.ops:
-        return PredictionTables(budget_plans=(), module_calls=(), held_saves=(), storage_sizes=())
-    model = SavedMemoryModel(analysis)
-    calls = {call_id: at for at, call_id in enumerate(model.calls)}
-    storages = {storage_id: at for at, storage_id in enumerate(model.nbytes)}
-    return PredictionTables(
-        budget_plans=build_plans(analysis, model),
-        module_calls=tuple(
-            _make_call(
-                parent=_index(calls, call.parent),
-                module=call.module,
-                step=call.step,
-                recompute_ns=call.recompute_ns,
-                entered_seq=call.entered_seq,
-                unpacked_seq=_number(call.unpacked_seq),
-                released_seq=_number(call.released_seq),
-                inputs=tuple(storages[storage_id] for storage_id in call.inputs),
-                copied=call.copied,
-            )
-            for call in model.calls.values()
-        ),
-        held_saves=tuple(
-            _make_save(
-                storage=storages[save.storage_id],
-                call=_index(calls, save.call_id),
-                created_in=_index(calls, save.created_in),
-                start_seq=save.start_seq,
-                end_seq=_number(save.end_seq),
-            )
-            for save in model.saves
-        ),
-        storage_sizes=tuple(_make_size(nbytes=nbytes) for nbytes in model.nbytes.values()),
-    )
-
-
-def _index(indices: dict[int, int], key: int | None) -> int:
-    return -1 if key is None else indices.get(key, -1)
-
-
-def _number(value: int | None) -> int:
-    return -1 if value is None else value
-
-
-# --- why slot is saved ----------------------------------------------------------------------------
-#
-# Why autograd saves a tensor: a sentence for each slot, from PyTorch's table of derivatives.
-#
-# PyTorch generates its nodes from ``derivatives.yaml``, which is in the wheel. A node computes the
-# gradient of each input of its op by a formula; it saves the inputs and results that the formulas
-# name. The table needs no YAML parser: an entry has one line for each key.
-
-
-TABLE: Final = Path("packaged", "autograd", "derivatives.yaml")
-MAX_FORMULA: Final = 160
-"""Maximum length of a formula in a sentence."""
-
-_ENTRY: Final = re.compile(r"^- name: +(\w+)(?:\.\w+)?\((.*)\) -> (.*)$")
-_KEY: Final = re.compile(r"^ +(\w+(?:, *\w+)*): *(.*)$")
-_PROPERTY: Final = (
-    r"\.(?:sym_\w+|sizes|size|strides|layout|scalar_type|dtype|options|dim|numel|device|defined"
-    r"|is_\w+|requires_grad|toString)\("
-)
-"""A property of a tensor is stored as a number: the tensor itself is not needed for it."""
-
-_WHERE_DEFINED: Final = re.compile(r"^grad\w*(?:\[0\])?\.defined\(\) \? (.*?) : .*$")
-"""The case that matters of a formula with a case for an absent gradient."""
-
-
-@dataclass(frozen=True, slots=True)
-class Derivative:
-    """One entry of the table.
-
-    Attributes:
-        op: "softmax".
-        arguments: names of its tensor arguments.
-        formulas: the formula of each gradient, by the arguments that it belongs to.
-    """
-
-    op: str
-    arguments: tuple[str, ...]
-    formulas: tuple[tuple[str, str], ...]
-
-
-def slot_sentence(node: str, slot: str) -> str:
-    """Return why a node saves a slot.
-
-    Args:
-        node: name of the node's class, "SoftmaxBackward0".
-        slot: name of the slot, "result".
-
-    Returns:
-        "The gradient of self needs the result: _softmax_backward_data(grad, result, …)". Empty for
-        a node that is not in the table of the installed PyTorch, for example a custom Function.
-    """
-    derivative = read_derivatives().get(node)
-    name = re.sub(r"\[\d+\]$", "", slot)
-    if derivative is None or not name:
-        return ""
-    whole = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)(?!{_PROPERTY})")
-    part = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
-    using = [each for each in derivative.formulas if whole.search(each[1])]
-    using = using or [each for each in derivative.formulas if part.search(each[1])]
-    if not using:
-        return ""
-    gradients = [name for names, _ in using for name in re.split(r", *", names)]
-    role = f"{name}, an {'input' if name in derivative.arguments else 'output'} of {derivative.op}"
-    role = f"the result of {derivative.op}" if name == "result" else role
-    plural = len(set(gradients)) > 1
-    start = "The gradients of" if plural else "The gradient of"
-    formula = _WHERE_DEFINED.sub(r"\1", using[0][1])
-    if len(formula) > MAX_FORMULA:
-        formula = f"{formula[:MAX_FORMULA]}…"
-    return f"{start} {_joined(gradients)} {'need' if plural else 'needs'} {role}: {formula}"
-
-
-def is_table_of(torch_version: str) -> bool:
-    """Return whether the installed PyTorch has the table of a recording's version."""
-    try:
-        installed = version("torch")
-    except PackageNotFoundError:
-        return False
-    return installed.split(".")[:2] == torch_version.split(".")[:2]
-
-
-@cache
-def read_derivatives() -> dict[str, Derivative]:
-    """Return the entries of the installed PyTorch by the name of the node's class.
-
-    Empty if PyTorch is not installed or has no table.
-    """
-    spec = find_spec("torchgen")
-    folders = spec.submodule_search_locations if spec else None
-    for folder in folders or ():
-        table = Path(folder) / TABLE
-        if table.is_file():
-            return parse_derivatives(table.read_text(encoding="utf-8"))
-    return {}
-
-
-def parse_derivatives(text: str) -> dict[str, Derivative]:
-    """Return the entries of a table by the name of the node's class."""
-    found: dict[str, Derivative] = {}
-    counts: Counter[str] = Counter()
-    for entry in re.split(r"^(?=- name: )", text, flags=re.MULTILINE)[1:]:
-        head, *lines = _joined_lines(entry)
-        parsed = _ENTRY.match(head)
-        if parsed is None:
-            continue
-        op, arguments, _ = parsed.groups()
-        names = tuple(re.findall(r"(\w+)(?:=[^,]+)?(?:,|$)", arguments))
-        tensors = tuple(
-            name for name in names if re.search(rf"Tensor\S*(?:\[\])?\S* {name}\b", arguments)
-        )
-        formulas = tuple(
-            (keys, formula)
-            for keys, formula in _formulas(lines)
-            if all(key in names for key in re.split(r", *", keys))
-        )
-        if not any(formula != "non_differentiable" for _, formula in formulas):
-            continue
-        # The naming of PyTorch's generator: title case, numbered in the order of the table.
-        prefix = "".join(part.title() for part in op.split("_")) + "Backward"
-        prefix = prefix.replace("ForwardBackward", "Backward")
-        found[f"{prefix}{counts[prefix]}"] = Derivative(op.strip("_"), tensors, formulas)
-        counts[prefix] += 1
-    return found
-
-
-def _joined_lines(entry: str) -> list[str]:
-    """Return the lines of an entry, without comments, each continuation on the line before it."""
-    lines: list[str] = []
-    for line in entry.splitlines():
-        text = line.split(" #")[0].rstrip()
-        if not text or text.lstrip().startswith("#"):
-            continue
-        if lines and not _KEY.match(text):
-            lines[-1] += f" {text.strip()}"
-        else:
-            lines.append(text)
-    return lines
-
-
-def _formulas(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys and formulas of an entry; of several dispatch keys, those of the default."""
-    block = ""
-    for line in lines:
-        keys, formula = _KEY.match(line).groups()  # type: ignore[union-attr]
-        depth = len(line) - len(line.lstrip())
-        if keys == "dispatch" or (depth == 4 and not formula):  # noqa: PLR2004 - of the table
-            block = keys
-        elif depth == 2 or block == "Default":  # noqa: PLR2004
-            yield keys, formula.strip("\"'")
-
-
-def _joined(names: list[str]) -> str:
-    unique = list(dict.fromkeys(names))
-    return " and ".join([", ".join(unique[:-1]), unique[-1]] if len(unique) > 1 else unique)
