@@ -189,6 +189,9 @@ def test_a_list_of_a_function_that_has_returned_is_found(native, engine, keep_st
     assert found[0].culprit.text == "kept.append((4, loss))"
     assert found[0].fix.startswith("kept.append((4, loss.detach()))")
     assert "alive at the end of the last step" in found[0].title
+    answer = trace.why("memory")
+    assert "alive when the last step ended, and freed before the recording ended" in str(answer)
+    assert "no step of an optimizer" not in str(answer)
 
 
 def test_an_operand_of_another_dtype_is_named_with_the_line_that_made_it():
