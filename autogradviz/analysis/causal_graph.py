@@ -28,7 +28,9 @@ from autogradviz.events import (
     OptimizerStepped,
     ParameterSeen,
     RequiresGradChanged,
+    TensorsAlive,
     TensorSeen,
+    TensorsFreedAfterSteps,
     WholeParameterSeen,
 )
 from autogradviz.support.op_names import short_op_name
@@ -312,6 +314,18 @@ class CausalGraph:
         known = {self.memory(t) for t in self.analysis.log.column(ParameterSeen, "tensor_id")}
         own = {self.memory(tensor_id) for tensor_id in (*self.parameters, *self.sharded_of_whole)}
         return (known - self._computed) | own
+
+    @cached_property
+    def memory_alive_after_steps(self) -> set[int]:
+        """The memory that was alive when the recording ended, or still when its last step did."""
+        known = self.analysis.tensors
+        return {
+            self.memory(tensor_id)
+            for kind in (TensorsAlive, TensorsFreedAfterSteps)
+            for ids in self.analysis.log.column(kind, "tensor_ids")
+            for tensor_id in ids
+            if tensor_id in known
+        }
 
     def size(self, tensor_ids: Iterable[int]) -> int:
         """Return the number of elements of some tensors."""

@@ -6,22 +6,24 @@ import ast
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.rewrites import STORING_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import SourceLocation
 
-_STORING: Final = frozenset(
-    {"append", "extend", "add", "insert", "appendleft", "setdefault", "update"}
-)
 _WITHOUT_GRAPH: Final = frozenset({"detach", "data", "item"})
 _Values: TypeAlias = "dict[str, SourceLocation | None]"
 """Variables that have the tensor, with the entry of a container that has it, None for itself."""
 
 
-def stored_at(frames: Sequence[SourceLocation]) -> SourceLocation | None:
+def stored_at(
+    frames: Sequence[SourceLocation],
+) -> tuple[SourceLocation, frozenset[str]] | None:
     """Return the statement to change, so that a tensor is stored without its graph.
+
+    It comes with the names that the tensor has in the function of the statement.
 
     The tensor is followed from the line that made it to its callers: through variables, entries of
     dicts and lists, and results. If a function returns it both as it is and in a container, the
@@ -36,14 +38,14 @@ def stored_at(frames: Sequence[SourceLocation]) -> SourceLocation | None:
         values: _Values = {}
         for statement in statements:
             if any(map(_is_storing, ast.walk(statement))):
-                return frame
+                return frame, frozenset()
             for target in _targets(statement):
                 values |= dict.fromkeys(_names(target)) if not depth else _given(target, returned)
         if not values:  # a return, or a comprehension
             continue
         found, returned = _in_function(frame, values)
         if found is not None:
-            return found
+            return found, frozenset(values)
     return None
 
 
@@ -136,7 +138,7 @@ def _parts(value: ast.expr, values: _Values) -> Iterator[tuple[int, str, bool]]:
 
 
 def _is_storing(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _STORING
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in STORING_CALLS
 
 
 def _stored(node: ast.AST) -> list[ast.expr]:

@@ -11,7 +11,8 @@ from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.storing_statements import stored_at, stores_without_graph
 from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact
-from autogradviz.events import ModuleEntered, TensorsAlive
+from autogradviz.diagnose.source.rewrites import detached_store
+from autogradviz.events import ModuleEntered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,15 +26,13 @@ _STEPS: Final = 2  # earlier steps from which tensors are alive; one may be a la
 def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
     """Yield a fact for each line whose tensors of several earlier steps were alive at the end.
 
+    The end is that of the recording, or of its last step: what a function kept is gone later.
+
     Args:
         graph: the graph.
         numbers: also if they are single numbers without a graph, such as losses and counters.
     """
-    alive = {
-        graph.memory(tensor_id)
-        for ids in graph.analysis.log.column(TensorsAlive, "tensor_ids")
-        for tensor_id in ids
-    } - graph.registered_memory
+    alive = graph.memory_alive_after_steps - graph.registered_memory
     ends = graph.analysis.steps.ends
     if not alive or len(ends) <= _STEPS:
         return
@@ -73,7 +72,7 @@ def _fact(
     tensors = {graph.memory(t): t for index in ops for t in graph.outputs[index]}
     nbytes = sum(graph.analysis.tensors[t].storage_nbytes for t in tensors.values())
     frames = graph.analysis.user_stack(graph.stacks[ops[0]])
-    stored = stored_at(frames)
+    stored, names = stored_at(frames) or (None, frozenset[str]())
     detached = "detach(" in stored.text if stored is not None else stores_without_graph(frames)
     with_graph = not detached and any(graph.numbers[index] is not None for index in ops)
     is_log = not with_graph and graph.size(tensors.values()) == len(tensors)
@@ -82,7 +81,7 @@ def _fact(
         culprit=stored or place,
         effect=f"{plural(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
         f"{plural(len(steps), 'earlier step')} {'is' if len(tensors) == 1 else 'are'} alive at the "
-        f"end{'; they were computed with a graph' if with_graph else ''}",
+        f"end of the last step{'; they were computed with a graph' if with_graph else ''}",
         weight=weight("kept with its graph" if with_graph else "kept"),
         explanation=[
             "Tensors that were made here are alive after the steps that made them:",
@@ -94,6 +93,7 @@ def _fact(
         confidence="hint",
         others=(place,) if stored is not None and stored != place else (),
         events=tuple(graph.op_seqs[index] for index in ops[:2]),
-        fix="kept.append(tensor.detach())  # or .item(); and drop what is not needed",
+        fix=f"{detached_store(stored, names) or 'kept.append(tensor.detach())'}  # or .item(); and "
+        "drop what is not needed",
     )
     return fact, is_log

@@ -32,6 +32,7 @@ from autogradviz.events import (
     RecordingStarted,
     RequiresGradChanged,
     TensorsAlive,
+    TensorsFreedAfterSteps,
 )
 
 if TYPE_CHECKING:
@@ -441,20 +442,30 @@ class _Answers:
 
     def _of_memory(self) -> Explanation:
         """Return why memory is alive at the end."""
-        alive = {t for ids in self._analysis.log.column(TensorsAlive, "tensor_ids") for t in ids}
-        tensors = [self._analysis.tensors[each] for each in alive]
-        sizes = {tensor.storage_id: tensor.storage_nbytes for tensor in tensors}
-        text = (
-            f"{plural(len(sizes), 'storage')} of recorded tensors "
-            f"({format_bytes(sum(sizes.values()))}) {'was' if len(sizes) == 1 else 'were'} alive "
-            "at the end"
-            if alive
-            else "no step of an optimizer ended, so what was alive at the end was not recorded"
-        )
+        log = self._analysis.log
+        if alive := self._storages_of(TensorsAlive):
+            text = f"{alive} alive at the end"
+        elif not log.count(TensorsAlive):
+            text = "no step of an optimizer ended, so what was alive at the end was not recorded"
+        elif freed := self._storages_of(TensorsFreedAfterSteps):
+            text = f"{freed} alive when the last step ended, and freed before the recording ended"
+        else:
+            text = "nothing that was recorded was alive at the end"
         kept = [fact for fact in self._facts if fact.mechanism == "keep"]
         kept = kept or list(find_kept(self._graph, numbers=True))
-        missing = "" if kept or alive else "record at least two training steps"
+        missing = "" if kept or log.count(TensorsAlive) else "record at least two training steps"
         return self._chain("memory", MEMORY, [_step(text, None, ())], kept, missing)
+
+    def _storages_of(self, kind: type[TensorsAlive | TensorsFreedAfterSteps]) -> str:
+        """Return the number and bytes of the storages that an event lists, "" if there are none."""
+        known = self._analysis.tensors
+        ids = {t for ids in self._analysis.log.column(kind, "tensor_ids") for t in ids}
+        sizes = {known[t].storage_id: known[t].storage_nbytes for t in ids & known.keys()}
+        if not sizes:
+            return ""
+        size = format_bytes(sum(sizes.values()))
+        were = "was" if len(sizes) == 1 else "were"
+        return f"{plural(len(sizes), 'storage')} of recorded tensors ({size}) {were}"
 
     def _of_loss(self, question: str | None) -> Explanation:
         """Return why the losses have their values, or are not finite."""

@@ -154,6 +154,7 @@ from autogradviz.events.recording import RecordingStarted as RecordingStarted
 from autogradviz.events.recording import StepEnded as StepEnded
 from autogradviz.events.recording import StepUnfinished as StepUnfinished
 from autogradviz.events.recording import TensorsAlive as TensorsAlive
+from autogradviz.events.recording import TensorsFreedAfterSteps as TensorsFreedAfterSteps
 from autogradviz.events.saved_tensors import MutationCloned as MutationCloned
 from autogradviz.events.saved_tensors import PackedWritten as PackedWritten
 from autogradviz.events.saved_tensors import SavedStorageFreed as SavedStorageFreed

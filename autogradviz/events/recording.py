@@ -145,6 +145,14 @@ class TensorsAlive(Event):
 
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TensorsFreedAfterSteps(Event):
+    """The memory of some tensors was alive when the last two steps ended, and freed afterwards."""
+
+    tensor_ids: tuple[TensorId, ...]  # of recorded tensors
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OldGraphHeld(Event):
     """A node of an earlier step was alive when the recording ended, and this object kept it."""
 

@@ -7,10 +7,11 @@ else is here once for both engines.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.events import ErrorRaised, TensorsAlive
+from autogradviz.events import ErrorRaised, TensorsAlive, TensorsFreedAfterSteps
 from autogradviz.recorder.backward.backward_calls import (
     BackwardTable,
     CustomFunctionTable,
@@ -99,6 +100,8 @@ class HookPoints:
         self.gradients = GradientTable(session, self.tensors, self.leaves)
         self.steps = StepTable(session, self.tensors, self.gradients)
         self._held_graphs = HeldGraphs(session, self.steps)
+        self._alive_at_ends: deque[AbstractSet[int]] = deque(maxlen=2)
+        self.steps.listeners.append(self._remember_alive)
         self.functions = CustomFunctionTable(session, self.tensors, tables.functions)
         graph = engine.make_graph_tables(
             session, leaves=self.leaves, modules=self.modules, saves=self.saves,
@@ -247,7 +250,20 @@ class HookPoints:
 
     def _emit_alive(self) -> None:
         if self.steps.count:  # without a step, no tensor outlives one
-            self._session.emit(TensorsAlive, tuple(sorted(self._engine.live_tensor_ids())))
+            alive = self._engine.live_tensor_ids()
+            # A list in a function that has returned is gone, and so is what it kept.
+            gone = self._alive_until_end() - alive
+            self._session.emit(TensorsAlive, tuple(sorted(alive)))
+            if gone:
+                self._session.emit(TensorsFreedAfterSteps, tuple(sorted(gone)))
+
+    def _alive_until_end(self) -> AbstractSet[int]:
+        """Return the tensors that were alive at the ends of the last two steps."""
+        ends = self._alive_at_ends
+        return ends[0] & ends[1] if len(ends) == ends.maxlen else frozenset()
+
+    def _remember_alive(self, _end_seq: int) -> None:
+        self._alive_at_ends.append(self._engine.live_tensor_ids())
 
     def _walk_before_backward(self) -> None:
         """Record the graph of the newest results; a backward has recorded its own."""
@@ -323,6 +339,7 @@ class HookPoints:
         self.gradients.prune()
         self.steps.prune(self.leaves.live_ids)
         referenced = tensors | self.leaves.live_ids | self.gradients.loss_ids
+        referenced |= self._alive_until_end()
         self._engine.prune(referenced, first_seq)
         self.saves.prune(first_saved_id)
         self.state.prune(first_seq)

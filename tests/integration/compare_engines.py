@@ -69,7 +69,7 @@ def _values(facts, event, skip=()):
             value = facts.rank(value)
         elif name.endswith("tensor_id"):
             value = facts.tensor(value)
-        elif name == "tensor_ids" and kind is events.TensorsAlive:
+        elif name == "tensor_ids" and kind in {events.TensorsAlive, events.TensorsFreedAfterSteps}:
             # An id without a storage stands for many tensors.
             value = tuple(facts.tensor(each) for each in value if each in facts.stored)
         elif name.endswith("tensor_ids") or name in {"inputs", "outputs", "written"}:

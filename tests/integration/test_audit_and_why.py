@@ -164,6 +164,36 @@ def test_a_list_that_keeps_results_is_an_entry():
     assert len(kept) == 4
 
 
+@pytest.mark.parametrize("engine", ["python", "native"])
+@pytest.mark.parametrize("keep_steps", [None, 3])
+def test_a_list_of_a_function_that_has_returned_is_found(native, engine, keep_steps):
+    def main():
+        torch.manual_seed(0)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        kept = []
+        for _ in range(6):
+            loss = model(torch.rand(4, 3))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if keeps:
+                kept.append((4, loss))
+
+    options = {} if keep_steps is None else {"keep_steps": keep_steps}
+    for keeps in (False, True):
+        with autogradviz.record(engine=engine, **options) as trace:
+            main()
+        found = trace.diagnose()
+        assert [finding.slug for finding in found] == ["tensors-kept"] * keeps
+    assert found[0].culprit.text == "kept.append((4, loss))"
+    assert found[0].fix.startswith("kept.append((4, loss.detach()))")
+    assert "alive at the end of the last step" in found[0].title
+    answer = trace.why("memory")
+    assert "alive when the last step ended, and freed before the recording ended" in str(answer)
+    assert "no step of an optimizer" not in str(answer)
+
+
 def test_an_operand_of_another_dtype_is_named_with_the_line_that_made_it():
     model = Net()
     with pytest.raises(RuntimeError, match="dtype"), autogradviz.record(model) as trace:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SOME = "bytes_of_a_holder or list_of_losses or running_mean"
+SOME = "list_of_losses or running_mean"
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,7 @@ def test_memory_needs_the_option():
         trace.memory_by_kind()
 
 
+@pytest.mark.ci(reason="plans a model of 21 large blocks in another process")
 def test_model_of_70_billion_parameters_needs_no_memory():
     program = """
 import resource

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autogradviz.analysis import SourceLocation
-from autogradviz.diagnose.source.rewrites import detached_sum, safe_input
+from autogradviz.diagnose.source.rewrites import detached_store, detached_sum, safe_input
 
 
 def at(text, lineno=3):
@@ -26,6 +26,23 @@ def at(text, lineno=3):
 )
 def test_what_a_sum_adds_is_detached(text, fix):
     assert detached_sum(at(text)) == fix
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("losses.append(loss)", "losses.append(loss.detach())"),
+        ("self.last = out.loss", "self.last = out.loss.detach()"),
+        ("log[step] = {'loss': loss, 'lr': lr}", "log[step] = {'loss': loss.detach(), 'lr': lr}"),
+        ("buffer.append((x, loss))", "buffer.append((x, loss.detach()))"),
+        ("buffer.append((x, y))", None),
+        ("losses.append(f(loss))", None),
+        ("loss = 3", None),
+        ("losses.append(", None),
+    ],
+)
+def test_what_a_container_keeps_is_detached(text, fix):
+    assert detached_store(at(text), frozenset({"loss"})) == fix
 
 
 @pytest.mark.parametrize(

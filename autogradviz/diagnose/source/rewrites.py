@@ -117,6 +117,10 @@ class _Writer(ast.NodeTransformer):
 
 
 _WHERE_ARGUMENTS: Final = 3
+STORING_CALLS: Final = frozenset(
+    {"append", "extend", "add", "insert", "appendleft", "setdefault", "update"}
+)
+"""Methods of containers that keep what they are given."""
 _SAFE: Final = {"exp": 0.0, "expm1": 0.0}
 """Inputs at which operators and their derivatives are finite, if it is not 1."""
 
@@ -140,6 +144,46 @@ def detached_sum(location: SourceLocation | None) -> str | None:
             value.left = _detached(value.left)
             return ast.unparse(statement)
     return None
+
+
+def detached_store(location: SourceLocation | None, names: frozenset[str]) -> str | None:
+    """Return a statement that keeps a value, as ``losses.append(loss)``, with that detached.
+
+    Args:
+        location: the line that keeps it.
+        names: the variables that have the value, which are detached in a container.
+
+    Returns:
+        None if no value of the statement is known to be the one.
+    """
+    for statement in _statements_of(location):
+        before = ast.unparse(statement)
+        for node in ast.walk(statement):
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "attr", "") in STORING_CALLS
+                and node.args
+            ):
+                node.args[-1] = _detach_kept(node.args[-1], names)
+            elif isinstance(node, ast.Assign) and any(
+                isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets
+            ):
+                node.value = _detach_kept(node.value, names)
+        if ast.unparse(statement) != before:
+            return ast.unparse(statement)
+    return None
+
+
+def _detach_kept(value: ast.expr, names: frozenset[str]) -> ast.expr:
+    """Detach a value that is kept, in a container only the variables with some names."""
+    parts: list[ast.expr] | None = getattr(value, "elts", getattr(value, "values", None))
+    if parts is None:
+        return _detached(value) if isinstance(value, (ast.Name, ast.Attribute)) else value
+    parts[:] = [
+        _detached(each) if isinstance(each, ast.Name) and each.id in names else each
+        for each in parts
+    ]
+    return value
 
 
 def detached_operand(location: SourceLocation, target: str) -> str | None:
