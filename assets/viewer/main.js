@@ -174,11 +174,17 @@ function mountScene(root, scene, model, open, node) {
     panes.redraw();
     scrubber.draw();
   };
-  const victim = scene.findings[0]?.nodes[0];
+  const [first] = scene.findings;
+  const victim = first?.nodes[0];
+  const isCut = [...scene.detaches].some(
+    ({ filename, lineno }) => filename === first?.culprit_file && lineno === first.culprit_line,
+  );
   const hostSelects = Object.keys(model.get("selected") ?? {}).length > 0;
   if (node >= 0) store.reveal({ kind: "node", index: node });
   else if (scene.summary.compared_with) store.set("view", "compare");
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
+  // The graph is the picture of a gradient that ends at a line.
+  else if (isCut && !hostSelects) store.set("view", "graph");
   const leave = model.get("_link") ? connectAddress(store) : () => {};
   const stop = watchTheme(redraw);
   return () => {

@@ -744,6 +744,7 @@
  * @property {SceneDiffRow[]} diffs
  * @property {SceneSpan[]} spans
  * @property {SceneMemory[]} memory
+ * @property {SceneMemory[]} memory_without_checkpoints
  * @property {SceneLine[]} lines
  * @property {SceneStep[]} steps
  * @property {SceneCallFrame[]} call_frames

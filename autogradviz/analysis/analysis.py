@@ -33,7 +33,7 @@ from autogradviz.analysis.registered_hooks import build_hooks
 from autogradviz.analysis.saved_memory import (
     SavedMemory,
     build_memory,
-    peak_without_checkpoints,
+    memory_without_checkpoints,
 )
 from autogradviz.analysis.saved_tensors import (
     build_histories,
@@ -380,9 +380,14 @@ class Analysis:
         return build_memory(self.log, self.tensors, self.saved)
 
     @cached_property
+    def memory_without_checkpoints(self) -> MemoryCurve:
+        """About the bytes that would be held over time without checkpoints, empty if unknown."""
+        return memory_without_checkpoints(self.log, self.tensors, self.saved, self.regions)
+
+    @property
     def peak_without_checkpoints(self) -> int:
         """About how many bytes would be held at the peak without checkpoints, 0 if unknown."""
-        return peak_without_checkpoints(self.log, self.tensors, self.saved, self.regions)
+        return max(self.memory_without_checkpoints.nbytes, default=0)
 
     @cached_property
     @collector_paused()

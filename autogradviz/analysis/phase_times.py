@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_duration
+from autogradviz.analysis.idle_time import busy_time
 from autogradviz.events import RecordingEnded
 
 if TYPE_CHECKING:
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
-    """The time of each phase of the program, summed over all steps, without the recorder.
+    """The time of each phase, summed over all steps, without the recorder and without idle time.
 
     A phase that runs inside another one of its kind counts once. Time between phases, such as that
-    of a data loader, is in none of them. A forward begins with a module call or with an op that
+    of a data loader, is in none of them, and neither are long intervals in which no op and no node
+    ran. A forward begins with a module call or with an op that
     autograd records: the initialization of parameters before it is in no phase.
 
     Attributes:
@@ -53,14 +55,14 @@ class PhaseTimes:
 def measure_phases(analysis: Analysis) -> PhaseTimes:
     """Return the times of all phases of a recording."""
     times = Counter[str]()
+    busy = busy_time(analysis)
     for span in analysis.timeline.spans:
         if span.depth == 0:
-            times[span.kind] += span.end_ns - span.start_ns
-    runs = [run.duration_ns for region in analysis.regions for run in region.recomputations]
+            times[span.kind] += busy(span.end_ns) - busy(span.start_ns)
     return PhaseTimes(
         forward_ns=times["forward"],
         backward_ns=times["backward"],
-        recomputation_ns=sum(runs),
+        recomputation_ns=times["recompute"],
         optimizer_ns=times["optimizer"],
         recorder_ns=sum(analysis.log.column(RecordingEnded, "recorder_ns")),
     )

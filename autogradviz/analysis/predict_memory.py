@@ -20,6 +20,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.idle_time import busy_time
 from autogradviz.analysis.tensor_and_module_tables import acyclic, read_call_intervals
 from autogradviz.errors import UnknownTargetError
 from autogradviz.event_log.saved_tensor_lifetimes import Change, sum_bytes
@@ -287,9 +288,10 @@ class SavedMemoryModel:
         }
 
     def _durations_until(self, ends: dict[int, int]) -> dict[int, int]:
-        """Return the duration of each call up to a time."""
+        """Return the duration of each call up to a time, without idle time."""
+        busy = busy_time(self._analysis)
         return {
-            call_id: max(0, ends.get(call_id, 0) - event.time_ns)
+            call_id: max(0, busy(ends.get(call_id, 0)) - busy(event.time_ns))
             for call_id, event in self._entered.items()
         }
 

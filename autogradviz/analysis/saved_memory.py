@@ -82,34 +82,40 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     )
 
 
-def peak_without_checkpoints(
+def memory_without_checkpoints(
     log: Log, tensors: Tensors, saved: dict[int, SavedTensor], regions: Sequence[Region]
-) -> int:
-    """Return the bytes at the peak if what checkpoints discard were held from its save on.
+) -> MemoryCurve:
+    """Return about the bytes over time if what checkpoints discard were held from its save on.
 
     Each tensor that checkpointing packed in a forward is held until its node drops it; arguments of
     regions and what recomputations save are not held. An estimate: a region may keep results for
     its recomputation, and its views may share storages.
 
     Returns:
-        0 if there is no checkpoint, or one that does not record what its forward saves.
+        An empty curve without a checkpoint, or if one does not record what its forward saves.
     """
     if not regions or any(region.reentrant for region in regions):
-        return 0
+        return MemoryCurve(seqs=(), times_ns=(), nbytes=())
     owned = {None, *(tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen))}
     changes: list[Change] = []
     for each in saved.values():
         apart = each.is_argument or each.packed_by == "recompute" or each.recompute_id is not None
         if apart or each.copied or each.tensor.storage_id in owned:
             continue
-        changes.append((each.saved_seq, +1, 0, each.saved_id))
+        saved_ns = each.op.time_ns if each.op else each.saved_ns or 0
+        changes.append((each.saved_seq, +1, saved_ns, each.saved_id))
         if each.released_seq is not None:
-            changes.append((each.released_seq, -1, 0, each.saved_id))
+            released_ns = saved_ns if each.released_ns is None else each.released_ns
+            changes.append((each.released_seq, -1, released_ns, each.saved_id))
     storages = {
         at: (each.tensor.storage_id, each.tensor.storage_nbytes) for at, each in saved.items()
     }
-    sums = sum_bytes(changes, storages, read_resizes(log))
-    return max((total for _, _, total, _ in sums), default=0)
+    sums = list(sum_bytes(changes, storages, read_resizes(log)))
+    return MemoryCurve(
+        seqs=tuple([change[0] for change, *_ in sums]),
+        times_ns=tuple([change[2] for change, *_ in sums]),
+        nbytes=tuple([total for _, _, total, _ in sums]),
+    )
 
 
 def _hold(

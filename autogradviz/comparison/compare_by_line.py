@@ -17,7 +17,6 @@ from autogradviz.analysis.flame_graph import build_flame_rows, split_module
 from autogradviz.analysis.formatting import short_location, source_line
 from autogradviz.analysis.phase_times import measure_phases
 from autogradviz.comparison.gradients import rounding_between
-from autogradviz.scene.panels import find_idle
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
 if TYPE_CHECKING:
@@ -102,29 +101,16 @@ def compare_scenes(
 def _compare_phases(recordings: tuple[Analysis, Analysis]) -> Iterator[SceneComparisonRow]:
     """Yield the time of each phase that either recording has."""
     times = [measure_phases(each) for each in recordings]
-    idle = [_idle_in_phases(each) for each in recordings]
     steps = tuple(max(1, len(each.steps.ended)) for each in recordings)
     none = (0, 0)
     for name in ("forward", "backward", "recomputation", "optimizer"):
-        kind = "recompute" if name == "recomputation" else name
-        pair = tuple(getattr(each, f"{name}_ns") - idle[at][kind] for at, each in enumerate(times))
+        pair = tuple(getattr(each, f"{name}_ns") for each in times)
         if any(pair):
             yield SceneComparisonRow(
                 kind="phase", merged=True, depth=0, label=name, module="", status="same",
                 lines=none, nodes=none, other_nodes="", saved=none, recomputed=none, at_peak=none,
                 time_ns=pair, norm_before=None, norm_after=None, first_nodes=(-1, -1), steps=steps,
             )  # fmt: skip
-
-
-def _idle_in_phases(analysis: Analysis) -> Counter[str]:
-    """Return the idle time in each phase, which the timeline and the fold leave out as well."""
-    found = Counter[str]()
-    idle = find_idle(analysis)
-    for span in analysis.timeline.spans:
-        if span.depth == 0:
-            for start, end in zip(idle[::2], idle[1::2], strict=True):
-                found[span.kind] += max(0, min(end, span.end_ns) - max(start, span.start_ns))
-    return found
 
 
 def _text(difference: Difference) -> SceneComparedText:

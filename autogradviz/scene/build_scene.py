@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.idle_time import find_idle
 from autogradviz.scene import panels
 from autogradviz.scene.build_groups import build_groups
 from autogradviz.scene.call_tree import CallTree, build_call_times
@@ -145,7 +146,7 @@ def build_scene(
     if graph_only:
         return scene
     spans, span_count = panels.build_spans(analysis, folded)
-    idle = panels.find_idle(analysis)
+    idle = find_idle(analysis)
     summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
     counted = build_counted_storages(analysis, folded, tree)
     times = build_call_times(analysis, tree)
@@ -162,7 +163,8 @@ def build_scene(
         regions=panels.build_regions(analysis),
         diffs=panels.build_diffs(analysis.regions),
         spans=spans,
-        memory=panels.build_memory(analysis),
+        memory=panels.build_memory(analysis.memory),
+        memory_without_checkpoints=panels.build_memory(analysis.memory_without_checkpoints),
         lines=panels.build_lines(analysis),
         storages=storages,
         counted_storages=counted,

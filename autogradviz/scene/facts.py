@@ -109,10 +109,11 @@ def _memory(analysis: Analysis) -> Iterator[SceneFact]:
     if not sizes.saved or analysis.error is not None:
         return
     held = sizes.held + sizes.older
+    again = f" and {format_bytes(sizes.recomputed)} recomputed" if sizes.recomputed else ""
     text = (
         f"{format_bytes(held)} of saved tensors are still held at the end"
         if held
-        else f"all {format_bytes(sizes.saved)} of saved tensors were released"
+        else f"all saved tensors were released: {format_bytes(sizes.saved)} saved{again}"
     )
     yield SceneFact(text=text, view="tensors", good=not held)
 

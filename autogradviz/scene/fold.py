@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
@@ -27,6 +27,7 @@ from autogradviz.analysis.formatting import (
     short_location,
     source_line,
 )
+from autogradviz.analysis.idle_time import busy_time
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.scene.node_boxes import TITLES, kind_of_slot
 from autogradviz.scene.schema import SceneFold, SceneRibbon
@@ -50,6 +51,7 @@ MIN_BLOCKS: Final = 6
 """With fewer, as in a loop over one module, pieces of the forward show more."""
 
 MAX_KINDS_NAMED: Final = 2
+MAX_BLOCKS_NAMED: Final = 2
 
 _BLOCK: Final = re.compile(r"^(?:.*?\.)??\d+(?=\.|$)")
 
@@ -118,13 +120,14 @@ def build_fold(
     drawn = {id(turn) for turn in largest[:MAX_FOLDS]}
     root = _shared_root({each.block for each in strands})
     names = name_storages(analysis, {each.storage_id for each in strands})
-    busy = _busy_time(analysis)
+    busy = busy_time(analysis)
     folds: list[SceneFold] = []
     ribbons: list[SceneRibbon] = []
+    labels = _labels(analysis, turns)
     most = MAX_RIBBONS if len(turns) < 4 else MAX_RIBBONS // 2  # noqa: PLR2004
     for at, turn in enumerate(turns):
         _place(turn, busy)
-        folds.append(_fold(analysis, turn, at, len(turns), busy, drawn=id(turn) in drawn))
+        folds.append(_fold(analysis, turn, at, labels[at], busy, drawn=id(turn) in drawn))
         if id(turn) in drawn:
             ribbons += _ribbons(turn, at, names, most)
     short = (replace(each, block=each.block.replace(root, "")) for each in ribbons)
@@ -263,24 +266,6 @@ def _turns(analysis: Analysis, strands: Iterable[_Strand]) -> list[_Turn]:
     return [turn for turn in turns if turn.strands]
 
 
-def _busy_time(analysis: Analysis) -> Callable[[int], float]:
-    """Return a function that maps a time to the time until then in which something ran."""
-    from autogradviz.scene.panels import find_idle
-
-    idle = find_idle(analysis)
-    starts, before = list(idle[::2]), [0]
-    for start, end in zip(idle[::2], idle[1::2], strict=True):
-        before.append(before[-1] + end - start)
-
-    def busy(time_ns: int) -> float:
-        at = bisect_right(starts, time_ns)
-        if not at:
-            return float(time_ns)
-        return float(time_ns - before[at - 1] - min(time_ns, idle[2 * at - 1]) + starts[at - 1])
-
-    return busy
-
-
 def _place(turn: _Turn, busy: Callable[[int], float]) -> None:
     """Set order, upper and lower edges of the strands of a turn, and their states.
 
@@ -345,23 +330,35 @@ def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterab
     """
     total = sum(each.nbytes for each in turn.strands) or 1
     at = 0
-    placed: list[tuple[list[_Strand], _Edge, _Edge, _Edge]] = []
+    placed: list[tuple[list[_Strand], str, _Edge, _Edge, _Edge]] = []
     for block in _join(turn.strands, most):
         tops = _side_by_side([[each.top for each in part] for part in block])
         bottoms = _side_by_side(
             [[each.bottom for each in part if each.read_ns >= 0] for part in block]
         )
+        name = _name_of_block([each for part in block for each in part])
         for part, top, bottom in zip(block, tops, bottoms, strict=True):
             nbytes = sum(each.nbytes for each in part)
             waist: _Edge = (SCALE * at / total, SCALE * (at + nbytes) / total)
-            placed.append((part, top, waist, bottom))
+            placed.append((part, name, top, waist, bottom))
             at += nbytes
-    read = [waist for _, _, waist, bottom in placed if bottom]
+    read = [waist for _, _, _, waist, bottom in placed if bottom]
     left = min((low for low, _ in read), default=0.0)
     right = max((high for _, high in read), default=0.0)
-    for part, top, waist, bottom in placed:
+    for part, name, top, waist, bottom in placed:
         lower: _Edge = tuple(left + (right - left) * each / SCALE for each in bottom)
-        yield _ribbon(part, turn, fold, names, (top, waist, lower))
+        yield _ribbon(part, name, turn, fold, names, (top, waist, lower))
+
+
+def _name_of_block(strands: Sequence[_Strand]) -> str:
+    """Return the block of strands that are drawn together, or the first and the last of several.
+
+    Iterations of a loop visit the same few blocks: their names are the same wherever one begins.
+    """
+    blocks = dict.fromkeys(each.block for each in strands)
+    if len(blocks) <= MAX_BLOCKS_NAMED:
+        return ", ".join(sorted(filter(None, blocks)))
+    return f"{strands[0].block} – {strands[-1].block}"
 
 
 def _side_by_side(parts: Sequence[Sequence[_Edge]]) -> list[_Edge]:
@@ -404,12 +401,13 @@ def _alike(strand: _Strand) -> tuple[object, ...]:
 
 def _ribbon(
     members: list[_Strand],
+    block: str,
     turn: _Turn,
     fold: int,
     names: dict[int, str],
     edges: tuple[_Edge, _Edge, _Edge],
 ) -> SceneRibbon:
-    first, last = members[0], members[-1]
+    first = members[0]
     read_ns = min((each.read_ns for each in members if each.read_ns >= 0), default=-1)
     until = read_ns if read_ns >= 0 else turn.backward.end_ns if turn.backward else -1
     written = -1
@@ -417,14 +415,13 @@ def _ribbon(
         whole = max(1, until - first.held_ns)
         written = round(SCALE * min(1.0, max(0.0, (first.written_ns - first.held_ns) / whole)))
     top, waist, bottom = (tuple(map(round, edge)) for edge in edges)
-    blocks = dict.fromkeys(each.block for each in members)
     modules = dict.fromkeys(each.module for each in members)
     return _make_ribbon(
         fold=fold,
         kind=first.kind,
         label=first.label if len(members) == 1 else TITLES[first.kind],
         name=names.get(first.storage_id, "") if len(members) == 1 else "",
-        block=first.block if len(blocks) == 1 else f"{first.block} – {last.block}",
+        block=block,
         module=first.module if len(modules) == 1 else "",
         filename=first.filename,
         lineno=first.lineno,
@@ -452,22 +449,20 @@ def _fold(
     analysis: Analysis,
     turn: _Turn,
     at: int,
-    count: int,
+    label: str,
     busy: Callable[[int], float],
     *,
     drawn: bool,
 ) -> SceneFold:
     start_ns = min(each.begun_ns for each in turn.strands)
     span = turn.backward
-    label = _label(span, at)
     peak, peak_ns, by_kind = _peak(turn.strands)
-    step = analysis.steps.at_ns(span.start_ns if span else start_ns) if analysis.steps else -1
     held = sum(each.nbytes for each in turn.strands if each.freed_ns < 0 and not each.elsewhere)
     return SceneFold(
         index=at,
-        label="" if count == 1 else label,
-        sentence=_sentence(analysis, turn, peak, by_kind, "" if count == 1 else label),
-        step=step,
+        label=label,
+        sentence=_sentence(analysis, turn, peak, by_kind, label),
+        step=_step(analysis, turn),
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
         end_ns=span.end_ns if span else analysis.end_ns,
@@ -484,12 +479,35 @@ def _fold(
     )
 
 
-def _label(span: Span | None, at: int) -> str:
-    """Return the name of a backward: "loss_d (backward 1)" for the line ``loss_d.backward()``."""
+def _step(analysis: Analysis, turn: _Turn) -> int:
+    """Return the index of the training step of a turn, -1 without one."""
+    if not analysis.steps:
+        return -1
+    begun_ns = min(each.begun_ns for each in turn.strands)
+    return analysis.steps.at_ns(turn.backward.start_ns if turn.backward else begun_ns)
+
+
+def _labels(analysis: Analysis, turns: Sequence[_Turn]) -> list[str]:
+    """Return the names of backwards: "loss_d" for the line ``loss_d.backward()``.
+
+    Those of one name in one step are counted: "loss, 2 of 4". One alone needs no name.
+    """
+    if len(turns) == 1:
+        return [""]
+    names = [(_step(analysis, turn), _name(turn.backward)) for turn in turns]
+    seen: Counter[tuple[int, str]] = Counter()
+    labels = []
+    for key, count in zip(names, map(Counter(names).__getitem__, names), strict=True):
+        seen[key] += 1
+        labels.append(f"{key[1]}, {seen[key]} of {count}" if count > 1 else key[1])
+    return labels
+
+
+def _name(span: Span | None) -> str:
     if span is None:
         return "no backward"
     found = _CALL.match(span.location.text.strip()) if span.location else None
-    return f"{found[1]} (backward {at + 1})" if found else f"backward {at + 1}"
+    return found[1] if found else "backward"
 
 
 def _forward_time(
@@ -532,17 +550,30 @@ def _sentence(
     label: str,
 ) -> str:
     """Return sentences about the kinds that fill the memory, and about what is unusual."""
-    named = [f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in by_kind]
-    first = (
-        named[0].replace(TITLES[by_kind[0][0]], f"{TITLES[by_kind[0][0]]} keep") if named else ""
-    )
+    again = sum(each.nbytes for each in turn.strands if each.recomputed)
+    without = analysis.peak_without_checkpoints if again and not label else 0
     place = f"held at the peak for {label}" if label else "held at the peak"
-    text = f"{format_bytes(peak)} {place}: {', '.join([first, *named[1:MAX_KINDS_NAMED]])}."
-    if not peak:
+    if label and len(analysis.steps) > 1:
+        place += f" of step {analysis.steps[_step(analysis, turn)].number}"
+    if without > peak:
+        place += f", about {format_bytes(without)} without checkpoints"
+        text = f"{format_bytes(peak)} {place}: backward recomputes {format_bytes(again)}."
+    elif peak:
+        largest = by_kind[:MAX_KINDS_NAMED]
+        named = ", ".join(f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in largest)
+        text = f"{format_bytes(peak)} {place}: {named}."
+    else:
         text = "Nothing is held in place."
+    if again and without <= peak:
+        text += f" {format_bytes(again)} recomputed in this backward, in all."
+    return text + _unusual(analysis, turn)
+
+
+def _unusual(analysis: Analysis, turn: _Turn) -> str:
+    """Return sentences on what is written, not read, kept for others or copied elsewhere."""
+    text = ""
     wrong = [each for each in turn.strands if each.state == "broken"]
     kept = [each for each in turn.strands if each.state == "kept"]
-    again = sum(each.nbytes for each in turn.strands if each.recomputed)
     away = sum(each.nbytes for each in turn.strands if each.elsewhere)
     failed = next((n for n in analysis.graph.nodes.values() if n.state == "failed"), None)
     if wrong:
@@ -553,8 +584,6 @@ def _sentence(
         text += f" {_amount(kept)} never read, and still held at the end."
     elif turn.backward is None:
         text += " No backward ran after it."
-    if again:
-        text += f" {format_bytes(again)} recomputed in this backward, in all."
     if turn.shared_nbytes:
         nbytes = sum(each.nbytes for each in turn.strands) + turn.shared_nbytes
         text += f" {format_bytes(turn.shared_nbytes)} more are kept for an earlier backward too:"

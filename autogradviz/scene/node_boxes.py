@@ -504,17 +504,17 @@ def _state(saved: SavedTensor) -> SavedTensorState:
 KINDS: Final = tuple(
     SceneSavedKind(name=name, title=title, light=light, dark=dark)
     for name, title, light, dark in (
-        ("activation", "inputs and outputs of nonlinearities", "#1b8367", "#3fb893"),
-        ("attention", "softmax results, attention and masks", "#5b5bd6", "#8d8df0"),
-        ("linear", "inputs of linear operators", "#6f9fb8", "#7fb2cc"),
-        ("product", "factors of matrix products", "#3d8fd6", "#62aef0"),
-        ("convolution", "inputs of convolutions", "#2f9e9e", "#4fc3c3"),
-        ("norm", "inputs of norms", "#c08a2e", "#d9a84e"),
+        ("activation", "activation functions", "#1b8367", "#3fb893"),
+        ("attention", "softmax and masks", "#5b5bd6", "#8d8df0"),
+        ("linear", "linear inputs", "#93bfd6", "#93c7e0"),
+        ("product", "matrix products", "#3d8fd6", "#62aef0"),
+        ("convolution", "convolution inputs", "#86a02c", "#a9c34f"),
+        ("norm", "norm inputs", "#c08a2e", "#d9a84e"),
         ("loss", "logits and losses", "#8c6d9e", "#b094c4"),
-        ("elementwise", "factors of elementwise operators", "#9a7b4f", "#bfa077"),
+        ("elementwise", "elementwise factors", "#9a7b4f", "#bfa077"),
         ("index", "indices and masks", "#8a9199", "#9aa3ad"),
-        ("compiled", "values of compiled regions", "#3567a8", "#6f9bdc"),
-        ("argument", "arguments of checkpoints", "#7a4fc0", "#b08df0"),
+        ("compiled", "compiled regions", "#3567a8", "#6f9bdc"),
+        ("argument", "checkpoint arguments", "#7a4fc0", "#b08df0"),
         ("other", "other saved tensors", "#a8adb3", "#6c737b"),
     )
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from heapq import nlargest
 from itertools import groupby, takewhile, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Node, Op, Region, SavedTensor, Span
+    from autogradviz.analysis.types import MemoryCurve, Node, Op, Region, SavedTensor, Span
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
@@ -54,8 +53,6 @@ EVENT_MARKERS: Final = frozenset({"toggle", "random", "buffer"})
 MAX_EVENT_MARKERS: Final = 4_000
 """Maximum number of each kind. The first ones are kept."""
 
-IDLE_SHARE: Final = 10
-MAX_IDLE: Final = 200
 MAX_MEMORY_POINTS: Final = 4_000
 MAX_SAVED_DIFFS: Final = 200
 """Maximum number of rows of one region."""
@@ -354,43 +351,8 @@ def _is_known_elsewhere(span: Span) -> bool:
     )
 
 
-def find_idle(analysis: Analysis) -> tuple[int, ...]:
-    """Return start and end of each long interval in which neither an op nor a node ran.
-
-    A long one takes more than a tenth of the time that is left without longer ones: imports in
-    the first step, waiting for data, and the time before the first op and after the last one or
-    after a failure.
-    """
-    starts = [op.time_ns for op in analysis.ops]
-    ends = [op.time_ns + op.duration_ns for op in analysis.ops]
-    for node in analysis.graph.nodes.values():
-        until = -1 if node.state == "failed" else analysis.end_ns
-        for start_ns, end_ns in node.ran:
-            starts.append(start_ns)
-            ends.append(max(start_ns, until if end_ns is None else end_ns))
-    if not starts:
-        return ()
-    starts.sort()
-    ends.sort()
-    # Nothing runs before a start if as many ops and nodes have ended as were started.
-    gaps = [
-        (start_ns - latest, latest)
-        for latest, start_ns in zip([0, *ends], [*starts, analysis.end_ns], strict=True)
-        if start_ns > latest
-    ]
-    left = analysis.end_ns
-    idle: list[tuple[int, int]] = []
-    for length, start_ns in nlargest(MAX_IDLE + 1, gaps):
-        left -= length
-        if length * IDLE_SHARE < left + length or len(idle) == MAX_IDLE:
-            break
-        idle.append((start_ns, start_ns + length))
-    return tuple(time_ns for interval in sorted(idle) for time_ns in interval)
-
-
-def build_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:
-    """Return the memory curve. A long curve is reduced to the maximum of each part."""
-    curve = analysis.memory
+def build_memory(curve: MemoryCurve) -> tuple[SceneMemory, ...]:
+    """Return a memory curve. A long one is reduced to the maximum of each part."""
     size = len(curve.nbytes) // MAX_MEMORY_POINTS + 1
     points = []
     for start in range(0, len(curve.nbytes), size):

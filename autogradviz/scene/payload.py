@@ -85,6 +85,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "diffs": schema.SceneDiffRow,
     "spans": schema.SceneSpan,
     "memory": schema.SceneMemory,
+    "memory_without_checkpoints": schema.SceneMemory,
     "lines": schema.SceneLine,
     "steps": schema.SceneStep,
     "call_frames": schema.SceneCallFrame,

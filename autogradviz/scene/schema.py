@@ -785,6 +785,7 @@ class Scene:
     diffs: tuple[SceneDiffRow, ...] = ()
     spans: tuple[SceneSpan, ...] = ()
     memory: tuple[SceneMemory, ...] = ()
+    memory_without_checkpoints: tuple[SceneMemory, ...] = ()
     lines: tuple[SceneLine, ...] = ()
     steps: tuple[SceneStep, ...] = ()
     call_frames: tuple[SceneCallFrame, ...] = ()

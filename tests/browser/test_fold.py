@@ -39,15 +39,35 @@ def test_a_healthy_step_opens_on_the_fold_and_a_failing_one_on_its_finding(open_
 def test_the_fold_begins_with_the_first_finding_which_opens_it(open_page):
     without = replace(recordings.checkpointed(), findings=())
     stage = Stage(open_page(), without, view="fold")
-    assert stage.page.locator(".agv-fold-finding").count() == 0
+    assert stage.page.locator(".agv-fold-answer .agv-card").count() == 0
     stage = Stage(open_page(), recordings.running_sum(), view="fold")
     first = stage.scene.findings[0]
-    line = stage.page.locator(".agv-fold-finding")
-    assert line.locator("b").text_content() == first.title
-    assert f":{first.culprit_line}" in line.locator("span").text_content()
-    line.click()
+    card = stage.page.locator(".agv-fold-answer > :first-child .agv-card")
+    assert card.locator("h4").text_content() == first.title
+    assert first.culprit_text.strip() in card.text_content()
+    card.get_by_role("button", name="Show this finding").click()
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "findings"
     assert first.title in stage.page.text_content(".agv-finding")
+
+
+def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
+    """The graph is the picture of the finding, which comes before all that is fine."""
+    scene = recordings.audited()
+    cut = {(each.filename, each.lineno) for each in scene.detaches}
+    [first] = [f for f in scene.findings if (f.culprit_file, f.culprit_line) in cut]
+    scene = replace(scene, findings=(first,))
+    page = open_page()
+    page.evaluate(
+        "() => { window.texts = []; const { fillText } = CanvasRenderingContext2D.prototype;"
+        " CanvasRenderingContext2D.prototype.fillText = function (text, ...rest)"
+        " { texts.push(text); fillText.call(this, text, ...rest); }; }"
+    )
+    stage = Stage(page, scene, view="")
+    assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "graph"
+    cards = stage.page.locator(".agv-details-recording > *")
+    assert first.title in cards.nth(1).text_content()
+    label = f"detach, line {first.culprit_line}: no gradient for gate"
+    assert label in stage.page.evaluate("texts")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -139,7 +159,7 @@ def test_the_folds_of_several_backwards_are_chosen(open_page):
 def test_what_holds_for_one_backward_is_apart_from_the_recording(open_page):
     stage = Stage(open_page(), recordings.running_sum(), view="fold")
     heads = stage.page.locator(".agv-fold-answer h4").all_text_contents()
-    assert heads[1:3] == ["This backward", "Whole recording, 6 steps"]
+    assert heads[2:4] == ["This backward", "Whole recording, 6 steps"]
     stage = Stage(open_page(), recordings.plain(), view="fold")
     heads = stage.page.locator(".agv-fold-answer h4").all_text_contents()
     assert "This step" in heads

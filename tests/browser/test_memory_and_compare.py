@@ -95,17 +95,25 @@ def test_rows_select_what_they_stand_for(open_page, traces):
     assert stage.selected()["kind"] == "tensor"
 
 
+def show_modules(page):
+    """Show the table of a comparison instead of the lines that differ."""
+    page.locator(".agv-compare").get_by_role("button", name="modules and lines").click()
+    page.wait_for_selector(".agv-panel-table tbody tr")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_comparison_violates_no_rule_of_axe(open_page, axe, traces, tmp_path, picture, scheme):
     report = tmp_path / "comparison.html"
     autogradviz.compare(*traces).html(report)
     page = open_page(bypass_csp=True, color_scheme=scheme)
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-compare tbody tr")
     page.evaluate(axe)
     script = "axe.run(document).then((found) => found.violations.map((each) => each.id))"
-    assert page.evaluate(script) == []
+    page.wait_for_selector(".agv-two-line")
     page.screenshot(path=picture(f"compare-{scheme}"))
+    assert page.evaluate(script) == []
+    show_modules(page)
+    assert page.evaluate(script) == []
 
 
 @pytest.mark.parametrize("width", [1280, 680, 360])
@@ -114,11 +122,12 @@ def test_no_panel_of_a_comparison_covers_another(open_page, traces, tmp_path, wi
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 720})
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-compare tbody tr")
+    page.wait_for_selector(".agv-two-line")
     height = "e => e.getBoundingClientRect().top + e.scrollHeight"
     end = page.locator(".agv-totals").evaluate(height)
     assert end <= page.locator(".agv-compare .agv-panel-table").bounding_box()["y"] + 1
-    words = page.locator(".agv-compare tbody").inner_text()
+    show_modules(page)
+    words = page.locator(".agv-panel-table tbody").inner_text()
     assert " →" in words
     assert "0 ns" not in words
 
@@ -137,16 +146,17 @@ def test_comparison_opens_first_and_switches_between_recordings(open_page, trace
     autogradviz.compare(*traces).html(report)
     page = open_page()
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-compare tbody tr")
+    page.wait_for_selector(".agv-totals")
     sizes = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
-    assert " → ".join(sizes) in page.locator(".agv-totals").text_content()
+    assert "".join(sizes) in page.locator(".agv-totals").text_content()
     assert f"{sizes[1]} saved tensors at peak" in page.locator(".agv-top-bar").text_content()
     page.locator(".agv-compare").get_by_role("button", name="before").click()
     page.wait_for_function(
         "text => document.querySelector('.agv-top-bar').textContent.includes(text)",
         arg=f"{sizes[0]} saved tensors at peak",
     )
-    page.locator(".agv-compare tbody tr").nth(1).click()
+    show_modules(page)
+    page.locator(".agv-panel-table tbody tr").nth(1).click()
     page.wait_for_selector(".agv-pane-graph:not([hidden])")
     canvas = page.locator(".agv-canvas").first
     plain = canvas.evaluate("canvas => canvas.toDataURL()")
@@ -216,12 +226,11 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
     again = format_bytes(after.saved_bytes().recomputed)
     sentence = page.text_content(".agv-difference")
-    assert sentence.startswith(f"With checkpoints, which compute {again} again: ")
-    assert f"{peaks[0]} → {peaks[1]} at the peak" in sentence
-    assert "The ops" in page.text_content(".agv-difference-more")
+    assert sentence == (f"{peaks[0]} → {peaks[1]} held at the peak; backward recomputes {again}.")
+    assert "same ops until" in page.text_content(".agv-difference-more")
     titles = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
     assert [peak in title for peak, title in zip(peaks, titles, strict=False)] == [True, True]
-    assert ["dashed" in title for title in titles] == [False, True, True]
+    assert ["dashed" in title for title in titles] == [False, False, True]
     values = page.locator(".agv-two-line .agv-two-value").all_text_contents()
     assert len(values) % 2 == 0
     first, second = values[::2], values[1::2]
@@ -239,12 +248,11 @@ def test_times_of_phases_are_those_of_the_timeline(open_page):
     stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene)
     stage.show("compare")
     idle = list(zip(scene.summary.idle_ns[::2], scene.summary.idle_ns[1::2], strict=True))
-    tiles = stage.page.locator(".agv-phase-tile").all_inner_texts()
-    assert len(tiles) >= 2
-    for tile in tiles:
-        name, times, _ = tile.split("\n")
-        kind = name.partition(",")[0]
-        for step, text in zip(scene.steps[-2:], times.split(" → "), strict=True):
+    rows = stage.page.locator(".agv-phase-row")
+    assert rows.count() >= 2
+    for row in rows.all():
+        kind, *times, _ = row.locator("th, td").all_inner_texts()
+        for step, text in zip(scene.steps[-2:], times, strict=True):
             spans = [s for s in scene.spans if s.kind == kind and s.depth == 0]
             own = [s for s in spans if step.start_ns < s.start_ns <= step.end_ns]
             ns = sum(s.end_ns - s.start_ns for s in own) - sum(

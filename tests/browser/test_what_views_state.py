@@ -78,10 +78,12 @@ def test_parameters_without_a_node_are_in_search_and_outline(open_page):
 def test_single_steps_are_compared_without_percentages_of_time(open_page):
     stage = Stage(open_page(), recordings.adversarial())
     stage.show("compare")
-    tiles = stage.page.locator(".agv-phase-tile").all_text_contents()
-    assert tiles
-    assert all("one step each: may be noise" in tile for tile in tiles)
-    assert not any("%" in tile for tile in tiles)
+    rows = stage.page.locator(".agv-phase-row").all_text_contents()
+    assert rows
+    assert not any("%" in row for row in rows)
+    words = stage.page.text_content(".agv-compare .agv-panel-wide")
+    assert "time, 1 step each: too few for a result" in words
+    assert "ms" not in stage.page.text_content(".agv-difference")
 
 
 def test_predicted_times_are_shares_of_a_step(open_page):

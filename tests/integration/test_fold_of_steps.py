@@ -129,8 +129,7 @@ def test_upper_edges_waists_and_lower_edges_cover_the_step():
     ribbons = scene.ribbons
     assert fold.peak_nbytes == trace.saved_bytes().at_peak
     assert fold.sentence == (
-        "2.0 kB held at the peak: inputs and outputs of nonlinearities keep 1.5 kB, "
-        "inputs of linear operators 384 B."
+        "2.0 kB held at the peak: activation functions 1.5 kB, linear inputs 384 B."
     )
     for edge in ("top", "waist"):
         extents = [getattr(ribbon, edge) for ribbon in ribbons]
@@ -155,13 +154,21 @@ def test_a_checkpoint_is_a_gap_that_backward_fills():
     (fold,) = scene.folds
     assert all(ribbon.saved_ns > fold.turn_ns for ribbon in again)
     assert sum(ribbon.nbytes for ribbon in again) == 1536
-    assert fold.sentence.endswith("1.5 kB recomputed in this backward, in all.")
+    assert fold.sentence == (
+        "896 B held at the peak, about 2.0 kB without checkpoints: backward recomputes 1.5 kB."
+    )
 
 
 def test_the_peak_without_checkpoints_is_that_of_the_step_without_them():
     whole = of_blocks(depth=4).saved_bytes().at_peak
-    summary = of_blocks(checkpointed=True, depth=4)._viewer_scene.summary
+    scene = of_blocks(checkpointed=True, depth=4)._viewer_scene
+    summary = scene.summary
     assert summary.without_checkpoints_nbytes == whole > summary.peak_nbytes
+    without = scene.memory_without_checkpoints
+    assert max(point.nbytes for point in without) == whole
+    assert [point.time_ns for point in without] == sorted(point.time_ns for point in without)
+    assert without[-1].nbytes == 0
+    assert of_blocks()._viewer_scene.memory_without_checkpoints == ()
     assert of_blocks()._viewer_scene.summary.without_checkpoints_nbytes == 0
 
 
@@ -228,10 +235,11 @@ def test_each_backward_has_its_fold():
         return model(x)
 
     outputs = []
-    assert [f.label for f in record(two_losses)._viewer_scene.folds] == ["backward 1", "backward 2"]
+    # Each is a step of its own.
+    assert [f.label for f in record(two_losses)._viewer_scene.folds] == ["backward", "backward"]
     first, second = record(named_losses)._viewer_scene.folds
-    assert [first.label, second.label] == ["loss_d (backward 1)", "loss_g (backward 2)"]
-    assert "held at the peak for loss_d (backward 1)" in first.sentence
+    assert [first.label, second.label] == ["loss_d", "loss_g"]
+    assert "held at the peak for loss_d of step 0:" in first.sentence
     assert len(record(double_backward)._viewer_scene.folds) == 2
     assert len(record(micro_batches)._viewer_scene.folds) == 3
     with autogradviz.record(model) as trace:
@@ -241,6 +249,22 @@ def test_each_backward_has_its_fold():
     assert (fold.turn_ns, fold.backward_ns) == (-1, 0)
     assert {ribbon.state for ribbon in scene.ribbons} == {"waiting"}
     assert fold.sentence.endswith("No backward ran after it.")
+
+
+def test_backwards_of_one_name_in_one_step_are_counted():
+    x = torch.rand(4, requires_grad=True)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def accumulated():
+        optimizer.zero_grad()
+        for _ in range(2):
+            loss = model(x).square().sum()
+            loss.backward()
+        optimizer.step()
+
+    first, second = record(accumulated, model)._viewer_scene.folds
+    assert [first.label, second.label] == ["loss, 1 of 2", "loss, 2 of 2"]
 
 
 def test_what_hooks_copy_leaves_the_fold():
@@ -273,6 +297,20 @@ def test_a_long_loop_is_joined_and_loses_no_byte():
     assert sum(ribbon.nbytes for ribbon in scene.ribbons) == trace.saved_bytes().saved
     members = sorted(at for ribbon in scene.ribbons for at in ribbon.members)
     assert members == list(range(len(scene.counted_storages)))
+
+
+def test_pieces_of_a_loop_have_the_names_of_its_modules():
+    model = nn.ModuleDict({"cell": nn.RNNCell(4, 4), "head": nn.Tanh()})
+
+    def step():
+        h, outputs = torch.zeros(2, 4), []
+        for _ in range(300):
+            h = model["cell"](torch.ones(2, 4), h)
+            outputs.append(model["head"](h))
+        torch.stack(outputs).sum().backward()
+
+    ribbons = record(step, model)._viewer_scene.ribbons
+    assert {each.block for each in ribbons[:50]} == {"cell, head"}
 
 
 def test_pictures_of_the_fold_are_svg(tmp_path):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autogradviz.scene.panels import find_idle
+from autogradviz.analysis.idle_time import find_idle
 
 
 def recording(*, state, end_ns=10_000):

@@ -121,10 +121,8 @@ export function timeSentence({ active, phases }) {
   let text = `${name} takes ${share(first.total)} of ${formatDuration(active)}${again(first)}`;
   const rest = others.map((each) => `${each.name} ${share(each.total)}${again(each)}`);
   const outside = phases.find(({ name }) => name === "outside")?.total ?? 0;
-  if (outside > active / 200) rest.push(`outside of them ${share(outside)}`);
-  if (rest.length) text += `; ${rest.join(", ")}`;
-  const between = [first, ...others].reduce((sum, phase) => sum + betweenOps(phase), 0);
-  return between ? `${text}. Between their ops: ${formatDuration(between)}.` : `${text}.`;
+  if (outside > active / 200) rest.push(`other code ${share(outside)}`);
+  return rest.length ? `${text}; ${rest.join(", ")}.` : `${text}.`;
 }
 
 /** @param {string} word */

@@ -21,6 +21,25 @@ import { compileTimes, idleTimes, overlapOf } from "./time_axis.js";
  */
 
 /**
+ * Return the time of the recomputations that a node triggered: it is no time of its own.
+ *
+ * @param {import("../types.js").Scene} scene
+ * @param {import("../types.js").SceneNode} node
+ * @returns {number} nanoseconds
+ */
+export function recomputedByNode({ spans }, { runs_ns: runs }) {
+  let sum = 0;
+  for (const { kind, depth, start_ns, end_ns } of spans) {
+    if (kind !== "recompute" || depth) continue;
+    const isInside = runs.some(
+      (from, at) => !(at % 2) && from <= start_ns && end_ns <= runs[at + 1],
+    );
+    if (isInside) sum += end_ns - start_ns;
+  }
+  return sum;
+}
+
+/**
  * Profile forward ops, compilations, backward nodes, recomputations and optimizer steps.
  *
  * The self time of a node excludes the recomputations and compilations that it triggered. A node

@@ -1,6 +1,7 @@
 // @ts-check
 /** The details panel: the selected node, group or storage, or else the recording. */
 
+import { recomputedByNode } from "../../scene/range_profile.js";
 import { workAt } from "../../scene/film.js";
 import { nodesWithin } from "../../scene/scene_index.js";
 import { sameItem } from "../../store.js";
@@ -122,6 +123,7 @@ function nodeDetails(store, index) {
   }
   const parts = [titleSection(node.name, number, node.module, place, failed, copies)];
   parts.push(...findingSections(store, sceneIndex.findings[index]));
+  const again = recomputedByNode(store.scene, node);
   const ran = { not_run: "not reached", ran: `${node.runs}×`, failed: "failed" }[node.state];
   parts.push(
     section(
@@ -132,6 +134,7 @@ function nodeDetails(store, index) {
         ["output", node.shape && h("code", "", node.shape)],
         ["backward", ran],
         ["duration", node.duration_ns ? formatDuration(node.duration_ns) : ""],
+        ["of it recompute", again ? formatDuration(again) : ""],
         ["recomputed", node.recomputes ? `${node.recomputes}×` : ""],
         ["wrote", node.wrote && `in place, ${node.wrote}`],
         ["cloned", node.cloned && `${node.cloned}, before a write`],

@@ -6,6 +6,7 @@ import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
 import { whyButton } from "./why_trail.js";
 import { factRows } from "../facts.js";
 import { h, propertyList, section } from "../../dom.js";
+import { recomputedByNode } from "../../scene/range_profile.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
 
@@ -33,36 +34,10 @@ export function recordingDetails(store) {
   const held = summary.held_nbytes + older;
   const parts = [
     titleSection(summary.title, "", "", "", summary.error_type !== ""),
+    ...findingSections(store, [...store.scene.findings.keys()]),
     store.scene.facts.length > 0 &&
       !summary.error_type &&
       section("What it shows", "", ...factRows(store)),
-    foldedSection(
-      "Counters",
-      propertyList([
-        ["nodes", formatCount(summary.nodes)],
-        ["edges", formatCount(summary.edges)],
-        ["operators", formatCount(summary.ops)],
-        ["events", formatCount(summary.events)],
-        ["backward calls", formatCount(summary.backwards)],
-        ["storages", formatCount(summary.storages)],
-        ["saved", formatBytes(summary.saved_nbytes)],
-        ["recomputed", summary.recomputed_nbytes ? formatBytes(summary.recomputed_nbytes) : ""],
-        ["held at peak", formatBytes(summary.peak_nbytes + older)],
-        ["released", formatBytes(summary.released_nbytes)],
-        ["still held", held ? formatBytes(held) : ""],
-        [
-          "of it",
-          older
-            ? `${formatBytes(older)} by ${plural(summary.older_steps, "step")} no longer shown`
-            : "",
-        ],
-        ["offloaded", summary.offloaded_nbytes ? formatBytes(summary.offloaded_nbytes) : ""],
-        ["checkpoints", summary.regions ? plural(summary.regions, "region") : ""],
-        ["recomputations", summary.recomputations ? `${summary.recomputations}×` : ""],
-        ["duration", formatDuration(summary.end_ns)],
-        ["torch", summary.torch_version],
-      ]),
-    ),
   ];
   if (summary.error_type) {
     parts.push(
@@ -91,19 +66,52 @@ export function recordingDetails(store) {
     const count = formatCount(unusual.length);
     parts.push(section("Parameters to look at", count, h("div", {}, ...rows), moreNote(unusual)));
   }
-  parts.push(...findingSections(store, [...store.scene.findings.keys()]));
   const durations = columnOf(nodes, "duration_ns");
-  /** @type {number[]} */
+  /** @type {[at: number, ns: number][]} */
   let slow = [];
   for (let at = 0; at < nodes.length; at++) {
-    if (durations[at] <= (durations[slow[MAX_SLOW - 1]] ?? 0)) continue;
-    slow = [...slow, at].sort((a, b) => durations[b] - durations[a]).slice(0, MAX_SLOW);
+    const least = slow[MAX_SLOW - 1]?.[1] ?? 0;
+    if (durations[at] <= least) continue;
+    const ns = durations[at] - recomputedByNode(store.scene, nodes[at]);
+    if (ns <= least) continue;
+    slow.push([at, ns]);
+    slow = slow.sort((a, b) => b[1] - a[1]).slice(0, MAX_SLOW);
   }
   if (slow.length) {
-    const rows = slow.map((at) =>
-      nodeLink(store, at, formatDuration(durations[at]), nodes[at].module || nodes[at].op),
+    const rows = slow.map(([at, ns]) =>
+      nodeLink(store, at, formatDuration(ns), nodes[at].module || nodes[at].op),
     );
-    parts.push(section("Slowest nodes", "", h("div", {}, ...rows)));
+    const aside = summary.recomputations ? "without recomputation" : "";
+    parts.push(section("Slowest nodes", aside, h("div", {}, ...rows)));
   }
+  parts.push(
+    foldedSection(
+      "Counters",
+      propertyList([
+        ["nodes", formatCount(summary.nodes)],
+        ["edges", formatCount(summary.edges)],
+        ["operators", formatCount(summary.ops)],
+        ["events", formatCount(summary.events)],
+        ["backward calls", formatCount(summary.backwards)],
+        ["storages", formatCount(summary.storages)],
+        ["saved", formatBytes(summary.saved_nbytes)],
+        ["recomputed", summary.recomputed_nbytes ? formatBytes(summary.recomputed_nbytes) : ""],
+        ["held at peak", formatBytes(summary.peak_nbytes + older)],
+        ["released", formatBytes(summary.released_nbytes)],
+        ["still held", held ? formatBytes(held) : ""],
+        [
+          "of it",
+          older
+            ? `${formatBytes(older)} by ${plural(summary.older_steps, "step")} no longer shown`
+            : "",
+        ],
+        ["offloaded", summary.offloaded_nbytes ? formatBytes(summary.offloaded_nbytes) : ""],
+        ["checkpoints", summary.regions ? plural(summary.regions, "region") : ""],
+        ["recomputations", summary.recomputations ? `${summary.recomputations}×` : ""],
+        ["duration", formatDuration(summary.end_ns)],
+        ["torch", summary.torch_version],
+      ]),
+    ),
+  );
   return parts;
 }

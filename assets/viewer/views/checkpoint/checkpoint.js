@@ -14,6 +14,7 @@ import {
   sentenceOfRegions,
 } from "./region_panels.js";
 import { sentenceOfRegion } from "../compare/difference.js";
+import { makeHeldPicture } from "./held_picture.js";
 import { sideBySide } from "./sources.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
@@ -24,9 +25,13 @@ import { sideBySide } from "./sources.js";
 const labelOf = (region) => region.module || region.function;
 
 export class Checkpoint {
-  /** @param {Store} store */
-  constructor(store) {
+  /**
+   * @param {Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
     this.store = store;
+    this.held = makeHeldPicture(store, palette);
     /** @type {HTMLElement[]} rows that differ */
     this.differences = [];
     /** Index of the difference that `next` went to last. */
@@ -86,9 +91,11 @@ export class Checkpoint {
     const details = [sentence, sources, this.#head(chosen, rows), table];
     // Without a difference, what all regions cost is the news.
     const sums = peaks ? h("p", "agv-difference-more", whole) : this.#peak();
-    const parts = whole ? [top, sums, all, ...details] : [banner, ...details, all];
+    const parts = whole
+      ? [top, sums, this.held?.element ?? null, all, ...details]
+      : [banner, ...details, all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
-    this.description.replaceChildren(...describeRegion(chosen, banner !== null));
+    this.description.replaceChildren(...describeRegion(chosen, banner !== null, rows));
     const diffs = regionDiffs(this.store, chosen);
     this.diffs.replaceChildren(...diffs);
     this.diffs.hidden = !diffs.length;

@@ -12,8 +12,12 @@ export const checkpointView = {
   icon: GLYPHS.checkpoint,
   shows: ["region"],
   exists: (scene) => scene.regions.length > 0,
-  mount(store) {
-    const checkpoint = new Checkpoint(store);
-    return { elements: [checkpoint.element], keys: { n: () => checkpoint.next() } };
+  mount(store, palette) {
+    const checkpoint = new Checkpoint(store, palette);
+    return {
+      elements: [checkpoint.element],
+      keys: { n: () => checkpoint.next() },
+      redraw: () => checkpoint.held?.draw(),
+    };
   },
 };

@@ -28,11 +28,13 @@ const OUTCOMES = /** @type {Record<string, string>} */ ({
  *
  * @param {Region} region
  * @param {boolean} differed whether a finding is about its recomputation
+ * @param {import("../../types.js").SceneDiffRow[]} rows of its diff
  * @returns {HTMLElement[]}
  */
-export function describeRegion(region, differed) {
+export function describeRegion(region, differed, rows) {
   const place = formatPlace(region.filename, region.lineno);
-  const symbols = Object.values(STATUS_LABELS);
+  const used = new Set(rows.map(({ status }) => STATUS_LABELS[status]));
+  const symbols = Object.values(STATUS_LABELS).filter((label) => used.has(label));
   return [
     section(
       "Region",
@@ -92,14 +94,6 @@ export function regionDiffs({ scene }, region) {
   const changes = scene.changes.filter((change) => change.region === region.index);
   const saved = scene.saved_diffs.filter((row) => row.region === region.index);
   const parts = [...stateChanges(changes)];
-  if (
-    region.recomputes &&
-    !changes.length &&
-    !saved.length &&
-    !scene.diffs.some((row) => row.region === region.index && differs(row))
-  ) {
-    parts.push(costSection(region));
-  }
   if (saved.length) parts.push(savedTensorDiffs(saved, region));
   const { error_type: type, error_message: message } = scene.summary;
   const hasFinding = scene.findings.some((finding) => finding.region === region.index);
@@ -108,28 +102,6 @@ export function regionDiffs({ scene }, region) {
     parts.push(section("Exception raised by PyTorch", type.split(".").at(-1) ?? "", text));
   }
   return parts;
-}
-
-/**
- * Return the bytes that a region frees and the time that it adds.
- *
- * @param {Region} region
- * @returns {HTMLElement}
- */
-function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
-  const rate = `${formatBytes(freed_nbytes / (recompute_ns / 1e6 || 1))}/ms`;
-  return section(
-    "Cost and benefit",
-    "both runs are alike",
-    propertyList([
-      ["not kept", h("b", "agv-recompute", formatBytes(freed_nbytes))],
-      ["", "between forward and recomputation"],
-      ["recomputed in", h("b", "agv-recompute", formatDuration(recompute_ns))],
-      ["", plural(recomputes, "recomputation")],
-      ["per time", recompute_ns ? rate : "unknown"],
-      ["kept", held_nbytes ? `${formatBytes(held_nbytes)} of arguments` : "no argument"],
-    ]),
-  );
 }
 
 /**
@@ -152,8 +124,8 @@ export function allRegions(store) {
     element.style.width = `${share <= 1 ? 100 * share : 0}%`;
     return element;
   };
-  const cells = (/** @type {[string, number, number, number, number, number]} */ values) => {
-    const [name, freed, time, held, recomputes, recomputed] = values;
+  const cells = (/** @type {[string, number, number, number, number]} */ values) => {
+    const [name, freed, time, held, recomputes] = values;
     return [
       h("td", "agv-strong", name),
       h(
@@ -168,7 +140,6 @@ export function allRegions(store) {
         recomputes ? formatDuration(time) : "not reached",
         bar("agv-recompute", time / most.time),
       ),
-      h("td", "agv-right", time ? `${formatBytes(recomputed / (time / 1e6))}/ms` : ""),
       h("td", "agv-right", formatBytes(held)),
       h("td", "agv-right", `${formatCount(recomputes)}×`),
     ];
@@ -186,7 +157,6 @@ export function allRegions(store) {
         time,
         held,
         members.reduce((sum, { recomputes }) => sum + recomputes, 0),
-        members.some(({ recomputes }) => recomputes) ? freed : 0,
       ]),
     ),
   );
@@ -199,11 +169,10 @@ export function allRegions(store) {
       sum((each) => each.recompute_ns),
       sum((each) => each.held_nbytes),
       sum((each) => each.recomputes),
-      sum((each) => (each.recomputes ? each.freed_nbytes : 0)),
     ]);
     rows.unshift(h("tr", "agv-regions-total", ...total));
   }
-  const names = ["region", "not kept", "recomputed in", "per time", "arguments kept", "runs"];
+  const names = ["region", "not kept", "recomputed in", "arguments kept", "runs"];
   const head = names.map((name, at) => h("th", at ? "agv-right" : "", name));
   return h(
     "section",

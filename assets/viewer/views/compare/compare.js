@@ -14,7 +14,7 @@ import {
 
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panel.js";
-import { MANY_STEPS, makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.js";
+import { isMeasured, makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -77,8 +77,12 @@ export function makeComparison(store, palette) {
       ...sentencesOfRuns(store.scene).map((text, at) =>
         h("p", at ? "agv-difference-more" : "agv-difference", text),
       ),
-      h("div", "agv-totals", ...(total ? totals(total, phasesOf(rows)) : [])),
-      folds.element,
+      h(
+        "div",
+        "agv-compare-top",
+        total ? totals(total, phasesOf(rows), [before, after]) : false,
+        folds.element,
+      ),
     ),
     rowsPanel(rows, show),
     panel(
@@ -141,20 +145,24 @@ export function rowsPanel(table, show) {
     columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
   });
   const source = sourceColumns(rows);
+  const filters = [
+    choice(["changes", "all"], differs ? "changes" : "all", choose),
+    choice(["merged", "each block"], "merged", choose),
+  ];
+  const turn = (/** @type {string} */ name) => {
+    const isTable = name !== "lines";
+    for (const each of [...filters, tableElement]) each.hidden = !isTable;
+    if (source) source.hidden = isTable;
+  };
+  const title = h("h3", "", source ? "What differs" : "Modules and lines");
+  const turns = source ? [choice(["lines", "modules and lines"], "lines", turn)] : [];
   const element = panel(
     "table",
-    [
-      h("h3", "", "Modules and lines"),
-      count,
-      h("span", "agv-end", choice(["changes", "all"], differs ? "changes" : "all", choose)),
-      choice(["merged", "each block"], "merged", choose),
-    ],
+    [title, count, h("span", "agv-end", ...turns), ...filters],
+    ...(source ? [source] : []),
     tableElement,
   );
-  if (source) {
-    const head = h("div", "agv-view-head", h("h3", "", "Source lines that differ"));
-    element.prepend(head, source);
-  }
+  turn(source ? "lines" : "");
   return element;
 }
 
@@ -185,33 +193,14 @@ const MEANINGS = {
 };
 
 /**
- * @param {Row} phase
- * @returns {HTMLElement} its time in both recordings
- */
-function phaseTile({ label, time_ns, steps }) {
-  const [before, after] = time_ns.map((ns, at) => ns / steps[at]);
-  const percent = before ? Math.round((100 * (after - before)) / before) : 0;
-  const few = Math.min(...steps) < MANY_STEPS;
-  const one = before && after ? "" : before ? "only before" : "only after";
-  const change = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} % per step` : "same";
-  const counted =
-    steps[0] === 1 && steps[1] === 1 ? "one step each" : `${steps.join(" and ")} steps`;
-  const note = one || (few ? `${counted}: may be noise` : change);
-  return h(
-    "div",
-    { class: "agv-phase-tile", title: MEANINGS[label] ?? "" },
-    h("span", "agv-muted", label === "recomputation" ? "of it recomputation" : label),
-    h("b", "", [before, after].map((ns) => (ns ? formatDuration(ns) : "0")).join(" → ")),
-    h("span", "agv-muted", note),
-  );
-}
-
-/**
+ * Return a table of what two executions hold and take. Times of few steps have no change.
+ *
  * @param {Row} total
  * @param {Row[]} phases
- * @returns {HTMLElement[]}
+ * @param {string[]} titles of both
+ * @returns {HTMLElement}
  */
-export function totals(total, phases) {
+export function totals(total, phases, titles) {
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
@@ -219,22 +208,61 @@ export function totals(total, phases) {
     ["recomputed, in all", total.recomputed, formatBytes],
     ["nodes drawn", total.nodes, formatCount],
   ];
-  const tiles = figures
-    .filter(([, pair]) => pair[0] || pair[1])
-    .map(([name, [before, after], format]) => {
-      const percent = before ? Math.round((100 * (after - before)) / before) : 0;
-      const change = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %` : "";
-      const small = before === after ? "same" : signed(before, after, format);
-      return h(
-        "div",
-        {},
-        h("span", "agv-muted", name),
-        h("b", "", [...new Set([before, after].map((value) => format(value)))].join(" → ")),
-        h("span", "agv-muted", change || small),
-      );
-    });
-  const note = "Times of phases: with Python between ops, without idle time.";
-  return [...tiles, ...phases.map(phaseTile), h("p", "agv-totals-note agv-muted", note)];
+  const measured = isMeasured(phases);
+  const row = (
+    /** @type {string} */ name,
+    /** @type {number[]} */ [before, after],
+    /** @type {(value: number) => string} */ format,
+    isTime = false,
+  ) => {
+    const isResult = !isTime || measured;
+    const percent = before ? Math.round((100 * (after - before)) / before) : 0;
+    const signs = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %` : "";
+    const change = before === after ? "same" : signs || signed(before, after, format);
+    const cell = (/** @type {number} */ value) => h("td", "agv-right", value ? format(value) : "0");
+    const title = MEANINGS[name] ?? "";
+    const label = name === "recomputation" ? "of it recomputation" : name;
+    return h(
+      "tr",
+      isTime ? "agv-phase-row" : "",
+      h("th", { text: label, title }),
+      cell(before),
+      cell(after),
+      h("td", "agv-right", isResult ? change : ""),
+    );
+  };
+  const counts = phases[0]?.steps ?? [1, 1];
+  const counted =
+    counts[0] === counts[1] ? plural(counts[0], "step") : `${counts.join(" and ")} steps`;
+  const note = measured
+    ? `mean of ${counted}`
+    : `${counted}${counts[0] === counts[1] ? " each" : ""}: too few for a result`;
+  return h(
+    "table",
+    "agv-table agv-totals",
+    h(
+      "thead",
+      {},
+      h("tr", {}, h("td"), ...[...titles, "change"].map((text) => h("th", "agv-right", text))),
+    ),
+    h(
+      "tbody",
+      {},
+      ...figures
+        .filter(([, pair]) => pair[0] || pair[1])
+        .map(([name, pair, format]) => row(name, pair, format)),
+      phases.length > 0 &&
+        h("tr", "agv-muted", h("td", { text: `time, ${note}`, attrs: { colspan: 4 } })),
+      ...phases.map(({ label, time_ns, steps }) =>
+        row(
+          label,
+          time_ns.map((ns, at) => ns / steps[at]),
+          formatDuration,
+          true,
+        ),
+      ),
+    ),
+  );
 }
 
 /**

@@ -46,6 +46,7 @@ export function makeStepComparison(store, palette) {
   const draw = () => {
     const rows = compareSteps(store.sceneIndex, pair[0], pair[1]);
     const [total] = rows;
+    const titles = pair.map((at) => `step ${scene.steps[at].number}`);
     const phases = rows.filter(({ kind }) => kind === "phase");
     const show = (/** @type {{first_nodes: number[]}} */ row) => {
       const node = Math.max(...row.first_nodes.slice(1), row.first_nodes[0]);
@@ -56,8 +57,7 @@ export function makeStepComparison(store, palette) {
         "wide",
         head,
         h("p", "agv-difference", sentenceOfSteps(rows)),
-        h("div", "agv-totals", ...totals(total, phases)),
-        folds.element,
+        h("div", "agv-compare-top", totals(total, phases, titles), folds.element),
       ),
       rowsPanel(rows, show),
       panel(

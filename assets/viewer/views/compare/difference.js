@@ -1,18 +1,17 @@
 // @ts-check
 /**
  * The difference of two executions, of two recordings, two steps, or forward and recomputation: one
- * sentence, both folds on one scale of bytes, the first one dashed over the second, and source lines
- * in two columns with the values that differ.
+ * sentence, both folds on one scale of bytes, and source lines in two columns with the values that differ.
  */
 
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { h } from "../../dom.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
-import { paintHeld } from "./held_overlay.js";
+import { heldPoints, paintHeld } from "./held_overlay.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
 import { largestFold } from "../../scene/fold.js";
-import { paintFold, paintOutlines } from "../fold/paint_fold.js";
+import { paintFold } from "../fold/paint_fold.js";
 
 /** Ops of each side that the sentence on a region names. */
 const MAX_OPS = 3;
@@ -62,7 +61,7 @@ export function makeFolds(palette) {
   /** @type {Side[]} */
   let shown = [];
   const draw = () => {
-    paintHeld(held, palette(), shown);
+    paintHeld(held, palette(), shown.map(heldPoints));
     const totals = shown.map(({ scene, fold }) => scene.folds[fold]?.nbytes ?? 0);
     const most = Math.max(1, ...totals);
     shown.forEach(({ scene, fold: at }, place) => {
@@ -71,16 +70,11 @@ export function makeFolds(palette) {
       const fold = scene.folds[at];
       if (!drawing || !fold) return;
       const wide = (/** @type {number} */ own) => Math.max(60, (drawing.width * own) / most);
-      const ribbonsOf = (/** @type {Side} */ side) =>
-        side.scene.ribbons.filter((each) => each.fold === side.fold);
       const width = wide(totals[place]);
-      const ribbons = ribbonsOf(shown[place]);
+      const ribbons = scene.ribbons.filter((each) => each.fold === at);
       const nothing = { time: null, work: -1, hovered: null, lit: new Set(), planned: [] };
       const picture = { scene, fold, ribbons, theme: hostTheme(), ...nothing };
       paintFold({ ...drawing, width }, picture);
-      if (place && totals[0]) {
-        paintOutlines({ ...drawing, width: wide(totals[0]) }, ribbonsOf(shown[0]));
-      }
     });
   };
   new ResizeObserver(draw).observe(element);
@@ -95,8 +89,7 @@ export function makeFolds(palette) {
       const own = step < 0 && scene.folds.length === 1 ? "" : " for its largest backward";
       const held = fold && `${formatBytes(fold.peak_nbytes)} at the peak${own}`;
       const peak = held ?? "no saved tensor";
-      const dashes = place && sides[0].fold >= 0 && at >= 0 ? ` · dashed: ${sides[0].title}` : "";
-      panes[place].title.replaceChildren(h("b", "", title), ` · ${peak}${dashes}`);
+      panes[place].title.replaceChildren(h("b", "", title), ` · ${peak}`);
       panes[place].canvas.setAttribute("aria-label", `${title}: ${fold?.sentence ?? peak}`);
     });
     draw();
@@ -109,6 +102,7 @@ export const MANY_STEPS = 3;
 
 /**
  * Return sentences on two recordings: what the change did, and until where they ran the same ops.
+ * Times are a result only if several steps were recorded.
  *
  * @param {Scene} scene of one of them, with the comparison
  * @returns {string[]}
@@ -119,43 +113,43 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
   const first = [...compared_texts].find(
     ({ aspect, what }) => aspect === "ops" && what === "first difference",
   );
-  const opAt = (/** @type {string | undefined} */ text) =>
-    / *(\S+).* at (\S+)$/.exec(text ?? "")?.slice(1) ?? [];
-  const [[op, place], [old, oldPlace]] = [opAt(first?.after), opAt(first?.before)];
-  const ops =
-    place && oldPlace
-      ? `The ops are the same until ${place} runs ${op} where ${oldPlace} ran ${old} before.`
-      : first
-        ? "The ops differ."
-        : "The same ops in both.";
+  const [place] = [first?.after, first?.before].flatMap(
+    (text) => / at (\S+)$/.exec(text ?? "")?.[1] ?? [],
+  );
+  const ops = place
+    ? `Both ran the same ops until ${place}.`
+    : first
+      ? "The ops differ."
+      : "The same ops in both.";
   const [again, later] = total?.recomputed ?? [0, 0];
   const checkpoints =
     !again && later
-      ? `With checkpoints, which compute ${formatBytes(later)} again`
+      ? `backward recomputes ${formatBytes(later)}`
       : again && !later
-        ? `Without checkpoints, which computed ${formatBytes(again)} again`
+        ? `backward recomputes nothing instead of ${formatBytes(again)}`
         : "";
-  const result = [peaks(total), stepTimes(rows)].filter(Boolean).join(", ");
-  return checkpoints ? [`${checkpoints}: ${result}.`, ops] : [`${ops} ${capital(result)}.`];
+  const result = [peaks(total), checkpoints, stepTimes(rows)].filter(Boolean).join("; ");
+  return [`${capital(result)}.`, ops];
 }
 
 /** @param {string} text */
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
+/** @param {Row[]} phases */
+export const isMeasured = (phases) =>
+  phases.length > 0 && phases.every(({ steps }) => Math.min(...steps) >= MANY_STEPS);
+
 /**
  * @param {Row[]} rows
- * @returns {string} "67 ms → 80 ms per step", or that it may be noise; "" without times
+ * @returns {string} "67 ms → 80 ms per step", "" if too few steps were recorded
  */
 function stepTimes(rows) {
   const phases = rows.filter(({ kind, label }) => kind === "phase" && label !== "recomputation");
-  if (!phases.length) return "";
+  if (!isMeasured(phases)) return "";
   const sums = [0, 1].map((side) =>
     phases.reduce((sum, { time_ns, steps }) => sum + time_ns[side] / steps[side], 0),
   );
-  const few = phases.some(({ steps }) => Math.min(...steps) < MANY_STEPS);
-  const times = sums.map((ns) => formatDuration(ns)).join(" → ");
-  const what = `${times} for forward, backward and optimizer`;
-  return few ? `${what}, which may be noise` : what;
+  return `${sums.map((ns) => formatDuration(ns)).join(" → ")} per step`;
 }
 
 /**
@@ -222,7 +216,9 @@ export function sentenceOfRegion(rows) {
 function peaks(total) {
   const [before, after] = (total?.at_peak ?? []).map((value) => formatBytes(value));
   if (before === undefined) return "";
-  return before === after ? `${after} at the peak` : `${before} → ${after} at the peak`;
+  return before === after
+    ? `${after} held at the peak in both`
+    : `${before} → ${after} held at the peak`;
 }
 
 /**

@@ -2,6 +2,7 @@
 /** The bytes that saved tensors of two executions hold, on one scale, with one turn. */
 
 import { startDrawing } from "../../canvas/chart_parts.js";
+import { mix } from "../../canvas/theme.js";
 import { write } from "../../canvas/text.js";
 import { heldCurve } from "../../scene/held_curve.js";
 import { formatBytes } from "../../scene/format.js";
@@ -38,14 +39,14 @@ export function heldPoints({ scene, fold: at }) {
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {import("../../canvas/theme.js").Palette} palette
- * @param {Side[]} sides before, after
+ * @param {Point[][]} curves one that is dashed, one that is solid
+ * @param {number} [turn] share of the width at which backward begins, -1 for no words
  */
-export function paintHeld(canvas, palette, sides) {
+export function paintHeld(canvas, palette, curves, turn = 0.5) {
   const drawing = startDrawing(canvas, palette);
   if (!drawing) return;
   const { pen, width, height } = drawing;
   const { ctx } = pen;
-  const curves = sides.map(heldPoints);
   const peaks = curves.map((points) => Math.max(0, ...points.map(([, nbytes]) => nbytes)));
   const most = Math.max(1, ...peaks);
   const bottom = height - BOTTOM;
@@ -53,10 +54,12 @@ export function paintHeld(canvas, palette, sides) {
   const y = (/** @type {number} */ nbytes) => bottom - (nbytes / most) * (bottom - TOP);
   ctx.fillStyle = palette.line;
   ctx.fillRect(0, bottom, width, 1);
-  ctx.fillRect(x(0.5), TOP - 6, 1, bottom - TOP + 6);
-  const small = { size: 10, color: palette.text2 };
-  write(pen, "forward", x(0) + 2, height - 9, small);
-  write(pen, "backward", x(0.5) + 5, height - 9, { ...small, color: palette.backward });
+  if (turn >= 0) {
+    ctx.fillRect(x(turn), TOP - 6, 1, bottom - TOP + 6);
+    const small = { size: 10, color: palette.text2 };
+    write(pen, "forward", x(0) + 2, height - 9, small);
+    write(pen, "backward", x(turn) + 5, height - 9, { ...small, color: palette.backward });
+  }
   curves.forEach((points, place) => {
     const color = palette[COLORS[place]];
     ctx.strokeStyle = color;
@@ -71,6 +74,13 @@ export function paintHeld(canvas, palette, sides) {
     }
     ctx.lineTo(x(1), y(held));
     ctx.stroke();
+    if (place) {
+      ctx.lineTo(x(1), bottom);
+      ctx.fillStyle = mix(color, palette.surface, 0.14);
+      ctx.globalCompositeOperation = "destination-over";
+      ctx.fill();
+      ctx.globalCompositeOperation = "source-over";
+    }
     ctx.setLineDash([]);
     const [at] = points.find(([, nbytes]) => nbytes === peaks[place]) ?? [0];
     const left = at > 0.6;

@@ -12,6 +12,7 @@ import {
 } from "../../scene/format.js";
 import { heldBytes, isStopped } from "../../scene/fold.js";
 import { recomputedIn } from "../../scene/phase_times.js";
+import { findingSections } from "../../shell/details/shared_sections.js";
 import { factRows } from "../../shell/facts.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -53,6 +54,7 @@ export function makeAnswer(store, fold, ribbons, light) {
     return entry;
   });
   return [
+    ...findingSections(store, scene.findings.length ? [0] : []),
     h(
       "section",
       "agv-section",

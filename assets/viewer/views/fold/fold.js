@@ -4,7 +4,7 @@
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { button, claim, h, listen } from "../../dom.js";
-import { formatBytes, formatPlace } from "../../scene/format.js";
+import { formatBytes } from "../../scene/format.js";
 import { kindColors, largestFold } from "../../scene/fold.js";
 import { workAt } from "../../scene/film.js";
 import { makeNotices } from "../../shell/recording_notices.js";
@@ -67,7 +67,6 @@ export class Fold {
       h(
         "div",
         "agv-fold-middle",
-        this.#finding(),
         makeNotices(store),
         head,
         this.#choice(),
@@ -94,29 +93,6 @@ export class Fold {
 
   destroy() {
     this.resizer.disconnect();
-  }
-
-  /** @returns {HTMLElement | null} the first finding, which opens the view of findings */
-  #finding() {
-    const { store } = this;
-    const [first, ...others] = store.scene.findings;
-    if (!first) return null;
-    const place = first.culprit_line ? formatPlace(first.culprit_file, first.culprit_line) : "";
-    const words = [first.confidence, place, others.length && `${others.length} more`];
-    const why = first.explanation.split("\n")[0].replace(/:$/, ".");
-    const open = () => {
-      store.chooseFinding(0);
-      store.set("view", "findings");
-    };
-    return button(
-      `Open the finding: ${first.title}`,
-      "agv-fold-finding",
-      open,
-      h("b", "", first.title),
-      h("span", "agv-muted", words.filter(Boolean).join(" · ")),
-      h("small", { text: why, title: why }),
-      ...(first.culprit_text.trim() ? [h("code", "", first.culprit_text.trim())] : []),
-    );
   }
 
   /** @returns {import("../../types.js").SceneFold} */
@@ -168,7 +144,8 @@ export class Fold {
       const row = entry.parentElement;
       if (row && index === at) row.scrollTop = entry.offsetTop - 6;
     });
-    this.title.textContent = this.fold.sentence;
+    const { findings } = this.store.scene;
+    this.title.textContent = findings.length ? findings[0].title : this.fold.sentence;
     const light = (/** @type {string} */ kind) => {
       this.kind = this.kind === kind ? "" : kind;
       this.draw();
@@ -179,7 +156,7 @@ export class Fold {
     // The plans are of the whole recording.
     if (plans.length && folds.length === 1) {
       this.budget ??= new Budget(this.store, this.palette);
-      parts.splice(4, 0, this.budget.element);
+      parts.splice(-1, 0, this.budget.element);
     }
     this.answer.replaceChildren(...parts);
     this.draw();

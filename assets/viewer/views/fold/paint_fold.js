@@ -37,6 +37,8 @@ const BAR = 20;
 const SCALE = 100_000;
 /** Thinner ribbons have no outline, which would cover them. */
 const MIN_OUTLINED = 2.5;
+/** Ribbons with a thinner waist are paler. */
+const FULL = 1;
 
 /**
  * @param {number} width
@@ -82,7 +84,7 @@ export function paintFold({ pen, width, height }, picture) {
     };
     picture.layer.paint({ pen, width, height }, area, ribbons, state, paintOne);
   } else ribbons.forEach((_, at) => paintOne(pen, at));
-  paintBlocks(pen, area, ribbons, fold, width);
+  paintBlocks(pen, area, picture, width);
   paintOpenEnds(pen, area, ribbons, isStopped(scene));
   paintWaists(pen, area, ribbons);
   if (height >= 260) {
@@ -127,7 +129,9 @@ function shareOf(scene, ribbon, time) {
 function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned }) {
   const { ctx, palette } = pen;
   const whole = { ...area, left: area.left - 1, right: area.right + 1 };
-  const strength = 0.1 + (hovered ? 0.9 : 0.78) * share;
+  // Few bytes with a long time are no large area: at its ends, a ribbon is as wide as its time.
+  const bytes = Math.min(1, (xAt(area, ribbon.waist[1]) - xAt(area, ribbon.waist[0])) / FULL);
+  const strength = 0.1 + (hovered ? 0.9 : 0.78 * Math.max(0.15, bytes)) * share;
   const fill = mix(hue, palette.surface, strength);
   const paint = (/** @type {string} */ color) => {
     ctx.fillStyle = color;
@@ -228,14 +232,13 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
  *
  * @param {Pen} pen
  * @param {Area} area
- * @param {Ribbon[]} ribbons
- * @param {import("../../types.js").SceneFold} fold
+ * @param {FoldPicture} picture
  * @param {number} width
  */
-function paintBlocks(pen, area, ribbons, fold, width) {
+function paintBlocks(pen, area, { scene, ribbons, fold }, width) {
   const { palette } = pen;
   const bar = (
-    /** @type {Block} */ { block, extent: [from, to], ns },
+    /** @type {Block} */ { block, ops, extent: [from, to], ns },
     /** @type {number} */ y,
     /** @type {string} */ hue,
   ) => {
@@ -245,19 +248,20 @@ function paintBlocks(pen, area, ribbons, fold, width) {
     pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
     roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
     pen.ctx.fill();
-    const forms = [
-      [block, formatDuration(ns)].filter(Boolean).join(" · "),
-      block,
-      shortBlock(block),
-    ];
+    // Ops of no block have no time of their own: it is that since the save before.
+    const [first, ...more] = [...ops].filter(Boolean);
+    const forms = block
+      ? [`${block} · ${formatDuration(ns)}`, block, shortBlock(block)]
+      : [[first, ...more].join(", "), more.length ? `${first} …` : first, first];
     const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
     if (text) {
       const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
       write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
     }
   };
-  for (const each of extents(ribbons, "top")) bar(each, area.top - BAR, palette.edge);
-  for (const each of extents(ribbons, "bottom")) bar(each, area.bottom + 2, palette.backward);
+  const opOf = (/** @type {number} */ node) => scene.nodes[node]?.op || scene.nodes[node]?.name;
+  for (const each of extents(ribbons, "top", opOf)) bar(each, area.top - BAR, palette.edge);
+  for (const each of extents(ribbons, "bottom", opOf)) bar(each, area.bottom + 2, palette.backward);
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
@@ -276,36 +280,43 @@ function paintBlocks(pen, area, ribbons, fold, width) {
 /** @param {string} block @returns {string} its last name with its number: "h.0" */
 const shortBlock = (block) => /[^.\d][^.]*(\.\d+)*$/.exec(block)?.[0] ?? "";
 
-/** @typedef {{block: string, extent: [number, number], nbytes: number, ns: number}} Block */
+/** @typedef {{block: string, ops: Set<string>, extent: [number, number], nbytes: number, again: number, ns: number}} Block */
 
 /**
  * Return the extents of blocks whose ribbons lie side by side at an edge.
  *
  * @param {Ribbon[]} ribbons
  * @param {"top" | "waist" | "bottom"} edge
+ * @param {(node: number) => string} [opOf] name of the op of a node
  * @returns {Block[]}
  */
-function extents(ribbons, edge) {
+function extents(ribbons, edge, opOf = () => "") {
   const sorted = ribbons
     .filter((ribbon) => ribbon[edge].length)
     .sort((a, b) => a[edge][0] - b[edge][0]);
   /** @type {Block[]} */
   const found = [];
   for (const ribbon of sorted) {
-    const { block, nbytes, [edge]: extent } = ribbon;
+    const { block, nbytes, node, recomputed, [edge]: extent } = ribbon;
     const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
-    const last = found.at(-1);
-    if (last && last.block === block) {
-      last.extent[1] = Math.max(last.extent[1], extent[1]);
-      last.nbytes += nbytes;
-      last.ns += ns;
-    } else found.push({ block, extent: [extent[0], extent[1]], nbytes, ns });
+    let last = found.at(-1);
+    if (last?.block !== block) {
+      const ends = /** @type {[number, number]} */ ([...extent]);
+      last = { block, ops: new Set(), extent: ends, nbytes: 0, again: 0, ns: 0 };
+      found.push(last);
+    }
+    last.ops.add(opOf(node));
+    last.extent[1] = Math.max(last.extent[1], extent[1]);
+    last.nbytes += nbytes;
+    last.again += recomputed ? nbytes : 0;
+    last.ns += ns;
   }
   return found;
 }
 
 /**
- * Write name and bytes of each block on its waist.
+ * Write on the waist of each block what the forward keeps, and below the turn what backward
+ * computes again.
  *
  * @param {Pen} pen
  * @param {Area} area
@@ -313,53 +324,25 @@ function extents(ribbons, edge) {
  */
 function paintWaists(pen, area, ribbons) {
   const { ctx, palette } = pen;
-  const y = area.top + (area.bottom - area.top) * 0.38;
-  for (const { block, extent, nbytes } of extents(ribbons, "waist")) {
+  for (const { block, extent, nbytes, again } of extents(ribbons, "waist")) {
     const [left, right] = extent.map((position) => xAt(area, position));
-    const sum = `${formatBytes(nbytes)} saved`;
-    const forms = [`${block || "model"} · ${sum}`, sum];
-    const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
-    if (!text) continue;
-    const width = widthOf(pen, text, 10.5, 600) + 12;
-    ctx.fillStyle = palette.surface;
-    roundRect(ctx, (left + right - width) / 2, y - 9, width, 18, 9);
-    ctx.fill();
-    write(pen, text, (left + right) / 2, y, {
-      size: 10.5,
-      weight: 600,
-      color: palette.text,
-      align: "center",
-    });
+    const label = (/** @type {string[]} */ sums, /** @type {number} */ share) => {
+      const y = area.top + (area.bottom - area.top) * share;
+      const forms = [...(block ? [`${block} · ${sums[0]}`] : []), ...sums];
+      const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
+      if (!text) return;
+      const width = widthOf(pen, text, 10.5, 600) + 12;
+      ctx.fillStyle = palette.surface;
+      roundRect(ctx, (left + right - width) / 2, y - 9, width, 18, 9);
+      ctx.fill();
+      const color = share > 0.5 ? palette.recompute : palette.text;
+      const center = /** @type {const} */ ("center");
+      write(pen, text, (left + right) / 2, y, { size: 10.5, weight: 600, color, align: center });
+    };
+    const bytes = formatBytes(again);
+    label([`${formatBytes(nbytes - again)} ${again ? "kept" : "saved"}`], 0.38);
+    if (again) label([`${bytes} recomputed`, `${bytes} again`], 0.6);
   }
-}
-
-/**
- * Paint the outlines of the blocks of a fold over another one.
- *
- * @param {import("../../canvas/chart_parts.js").Drawing} drawing
- * @param {Ribbon[]} ribbons
- */
-export function paintOutlines({ pen: { ctx, palette }, width, height }, ribbons) {
-  const area = areaOf(width, height);
-  ctx.strokeStyle = palette.text;
-  ctx.lineWidth = 1.2;
-  ctx.setLineDash([4, 3]);
-  /** @type {Ribbon[][]} */
-  const blocks = [];
-  for (const ribbon of [...ribbons].sort((a, b) => a.waist[0] - b.waist[0])) {
-    const last = blocks.at(-1);
-    if (last?.[0].block === ribbon.block) last.push(ribbon);
-    else blocks.push([ribbon]);
-  }
-  for (const own of blocks) {
-    const [top, waist, bottom] = /** @type {const} */ (["top", "waist", "bottom"]).map((edge) => {
-      const ends = own.flatMap((ribbon) => ribbon[edge]);
-      return ends.length ? [Math.min(...ends), Math.max(...ends)] : [];
-    });
-    traceRibbon(ctx, area, { ...own[0], state: own[0].state, top, waist, bottom });
-    ctx.stroke();
-  }
-  ctx.setLineDash([]);
 }
 
 /**

@@ -10,7 +10,6 @@ import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
 /** @typedef {Map<string, number>} Kinds bytes by kind */
 
 const MAX_LINES = 60;
-const BAR = 34;
 
 /**
  * @param {import("../../store.js").Store} store
@@ -91,20 +90,18 @@ export function makeSourceHeat(store, fold) {
       const bar = h("span", "agv-heat-bar");
       for (const [kind, nbytes] of [...(kinds ?? [])].sort((a, b) => b[1] - a[1])) {
         const part = h("span");
-        part.style.width = `${Math.max(1.5, (BAR * nbytes) / most)}px`;
+        part.style.width = `max(1.5px, ${(100 * nbytes) / most}%)`;
         parts.push([part, kind]);
         bar.append(part);
       }
+      const text = texts[at].trim();
+      const code = h("code", { text: text || " ", title: text });
+      code.style.paddingLeft = `${(texts[at].length - texts[at].trimStart().length) / 2 + (kinds || mark ? 2 : 0)}ch`;
       const bytes = h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : mark?.tag);
-      const cells = [
-        h("span", "agv-heat-number", String(line)),
-        bar,
-        h("code", { text: texts[at] || " ", title: texts[at].trim() }),
-        bytes,
-      ];
+      const cells = [h("span", "agv-heat-number", String(line)), bar, code, bytes];
       const place = formatPlace(filename, line);
       const open = () => store.showLine(filename, line);
-      const style = `agv-heat-row ${mark ? `agv-heat-${mark.tag}` : ""}`;
+      const style = `agv-heat-row ${mark ? `agv-heat-${mark.tag}` : ""} ${kinds || mark ? "agv-heat-whole" : ""}`;
       const row =
         kinds || mark
           ? button(`Open ${place}`, style, open, ...cells)
@@ -122,7 +119,9 @@ export function makeSourceHeat(store, fold) {
   });
   const hidden = sorted.reduce((sum, [, lines]) => sum + lines.size, 0);
   const note = left <= 0 ? `the first of ${formatCount(hidden)} lines that keep bytes` : "";
-  const label = scene.folds.length > 1 ? `saved for backward ${fold + 1}` : "saved over the step";
+  const { label: name } = scene.folds[fold];
+  const saved = scene.summary.recomputed_nbytes ? "saved or recomputed" : "saved";
+  const label = name ? `${saved} for ${name}` : `${saved} in the step`;
   const kept = h("span", "agv-muted", label);
   const element = h(
     "aside",

@@ -3,13 +3,14 @@
 
 import { KeptDrawing, clipped, paintTimes, paintTorn } from "../../canvas/chart_parts.js";
 import { h, listen, onArrows } from "../../dom.js";
-import { formatBytes, formatCount } from "../../scene/format.js";
+import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { paintText, widthOf, write } from "../../canvas/text.js";
 import { isHeldAt } from "../../scene/steps.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
 import { moduleRange } from "./storage_rows.js";
-import { mix } from "../../canvas/theme.js";
+import { hostTheme, mix } from "../../canvas/theme.js";
+import { kindHue, kindOfStorage } from "../../scene/fold.js";
 import { TimeWindow } from "../../shell/time_window.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 
@@ -21,6 +22,8 @@ const ROW_HEIGHT = 26;
 const HEAD_HEIGHT = 26;
 const AXIS_HEIGHT = 22;
 const RIGHT = 24;
+/** Saves and uses of one storage that are not marked one by one. */
+const MANY_EVENTS = 12;
 
 export class Lifelines {
   /**
@@ -157,7 +160,7 @@ export class Lifelines {
     });
     const small = { size: 10, color: this.palette().text2 };
     write(pen, "tensor", 12, HEAD_HEIGHT / 2, small);
-    if (plot.left > 200) write(pen, "saved for", (plot.left + 3) * 0.45, HEAD_HEIGHT / 2, small);
+    if (plot.left > 200) write(pen, "line, module", (plot.left + 3) * 0.45, HEAD_HEIGHT / 2, small);
     write(pen, "bytes", plot.left - 7, HEAD_HEIGHT / 2, { ...small, align: "right" });
     const first = Math.floor(scrollTop / ROW_HEIGHT);
     const last = Math.min(
@@ -209,11 +212,11 @@ export class Lifelines {
     const long = Math.min(room, widthOf(pen, storage.name, 11.5, 600));
     if (times) write(pen, times, 12 + long, middle, style);
     if (twoColumns) {
-      const slot = (storage.slots[0] ?? "").replace("Backward0.", ".");
+      const place = formatPlace(storage.filename, storage.lineno);
       const room = left - 66 - nameWidth;
-      const parts = moduleRange(storages).split(".");
-      const forms = parts.map((_, at) => `${parts.slice(at).join(".")} · ${slot}`);
-      const use = forms.find((form) => parts[0] && widthOf(pen, form, 10.5) <= room) ?? slot;
+      const parts = [place, moduleRange(storages)].filter(Boolean);
+      const whole = parts.join(" · ");
+      const use = widthOf(pen, whole, 10.5) <= room ? whole : (parts[0] ?? "");
       write(pen, use, nameWidth, middle, { size: 10.5, color: palette.text2, room });
     }
     write(pen, formatBytes(nbytes), left - 10, middle, {
@@ -249,7 +252,8 @@ export class Lifelines {
     const { storages } = row;
     const [storage] = storages;
     const all = this.#eventsOf(row);
-    const recomputed = all[0]?.kind === "recomputed";
+    const first = all.find(({ kind }) => kind === "saved" || kind === "recomputed");
+    const recomputed = first?.kind === "recomputed";
     const broken = storage.state === "broken";
     const plain = recomputed ? palette.recompute : palette.saved;
     const hue = broken || storage.state === "stale" ? palette.mutation : plain;
@@ -265,7 +269,10 @@ export class Lifelines {
       }
     }
     changes.sort((a, b) => a[0] - b[0]);
-    ctx.fillStyle = mix(hue, palette.surface, 0.4);
+    const { scene } = this.store;
+    const own = kindHue(scene, kindOfStorage(scene, storage.storage_id), hostTheme());
+    ctx.fillStyle =
+      own && hue === plain ? mix(own, palette.surface, 0.7) : mix(hue, palette.surface, 0.4);
     let held = 0;
     changes.forEach(([time, change], at) => {
       held += change;
@@ -286,10 +293,14 @@ export class Lifelines {
     const isHeld = (/** @type {number} */ time) => storages.some((each) => isHeldAt(each, time));
     let before = 0;
     const starts = new Set(changes.flatMap(([time, by]) => ((before += by) === by ? [time] : [])));
-    const events = all.filter(({ kind, ok, time_ns: time }) => {
+    // One storage that many nodes save and use, as in a loop, is marked like several.
+    const isPlain = isAlone && all.length < MANY_EVENTS;
+    const events = all.filter(({ storage: at, kind, ok, time_ns: time }) => {
+      // A write before the save made the values that are saved; of several, harmless ones are many.
+      if (kind === "written" && ok) return isAlone && isHeldAt(scene.storages[at], time);
       if (kind === "written" || kind === "cloned" || !ok) return true;
       if (kind === "released") return !isHeld(time);
-      return isAlone || (kind !== "unpacked" && starts.delete(time));
+      return isPlain || (kind !== "unpacked" && starts.delete(time));
     });
     const hasVersions = new Set(events.flatMap((each) => each.version ?? [])).size > 1;
     let free = -Infinity; // x from which no marker is painted yet
@@ -377,7 +388,9 @@ export class Lifelines {
     const nearest = this.#eventsOf(row)
       .map((each) => ({ each, distance: Math.abs(this.#x(each.time_ns) - event.offsetX) }))
       .sort((a, b) => a.distance - b.distance)[0];
+    const { scene } = this.store;
     const lines = [`${storage.name} · ${storage.shape} ${storage.dtype}`];
+    lines.push(kindOfStorage(scene, storage.storage_id));
     if (nearest && nearest.distance < 14) lines.push(describeEvent(nearest.each));
     else lines.push(...storage.slots.slice(0, 3));
     this.tooltip.replaceChildren(

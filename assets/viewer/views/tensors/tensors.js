@@ -3,7 +3,8 @@
 
 import { icon } from "../../canvas/glyph_shapes.js";
 import { choice, h } from "../../dom.js";
-import { cutText, formatBytes, plural } from "../../scene/format.js";
+import { columnOf } from "../../payload/lazy_rows.js";
+import { cutText, formatBytes, formatCount, plural } from "../../scene/format.js";
 import { savedSums } from "../../scene/saved_bytes.js";
 import { splitter } from "../../shell/splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
@@ -44,10 +45,20 @@ export class Tensors {
       return;
     }
     const totals = [plural(summary.storages, "storage"), ...savedSums(summary)];
+    this.title = h("h3");
+    this.rows.listeners.push(() => this.#name());
+    this.#name();
     const fold = (/** @type {string} */ name) => this.rows.change({ folded: name === "fold ×n" });
     const first = this.rows.folded ? "fold ×n" : "all";
     const axis = this.lifelines.window.makeAxisSwitch();
-    const legend = h("span", "agv-lifelines-legend", ...LEGEND.map(legendEntry));
+    const { storage_events: events } = store.scene;
+    /** @type {Record<string, boolean>} */
+    const rare = {
+      cloned: Array.from(columnOf(events, "nbytes")).some(Boolean), // those of clones
+      "use failed": Array.from(columnOf(events, "ok")).includes(0),
+    };
+    const drawn = LEGEND.filter(([, label]) => rare[label] !== false);
+    const legend = h("span", "agv-lifelines-legend", ...drawn.map(legendEntry));
     const body = h("div", { class: "agv-panel-body", attrs: { tabindex: 0 } }, this.table.element);
     const show = (/** @type {string} */ form) => {
       const isTable = form === "table";
@@ -65,7 +76,7 @@ export class Tensors {
         h(
           "div",
           "agv-view-head",
-          h("h3", "", "Saved tensors"),
+          this.title,
           h("span", {
             class: "agv-muted agv-clamp",
             text: totals.filter((text) => !text.endsWith(" released")).join(" · "),
@@ -82,6 +93,16 @@ export class Tensors {
       ),
       this.#storyPanel(),
     );
+  }
+
+  /** Name the row with the most bytes; the bytes of a row are those of all its tensors. */
+  #name() {
+    const [largest] = [...this.rows.rows].sort((a, b) => b.nbytes - a.nbytes);
+    if (!largest || !this.title) return;
+    const { storages, nbytes } = largest;
+    const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
+    const all = times ? " in all" : "";
+    this.title.textContent = `Largest: ${storages[0].name}${times}, ${formatBytes(nbytes)}${all}.`;
   }
 
   destroy() {

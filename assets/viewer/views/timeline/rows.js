@@ -36,13 +36,13 @@ export const ROW_MEANINGS = [
   ["backward", "calls of backward, and below them the blocks and nodes that run"],
   ["nested", "backward inside backward"],
   ["recompute", "checkpoint regions that run again"],
-  ["accumulate", "gradients added to .grad of a parameter"],
   ["optimizer", "optimizer.step()"],
   ["hooks", "runs of your hooks"],
-  ["modes", "while no_grad, enable_grad, inference_mode or autocast is on"],
-  ["requires_grad", "requires_grad_() called"],
-  ["random", "ops that draw random numbers"],
-  ["buffers", "writes into buffers, such as running statistics"],
+  [
+    "modes",
+    "no_grad, enable_grad, inference_mode or autocast outside of optimizers and recomputation",
+  ],
+  ["marks", "gradients added to .grad, random draws, writes into buffers, requires_grad_()"],
   ["cuda:0 stream 3", "when a stream ran modules and nodes, with record(device_time=True)"],
 ];
 
@@ -66,6 +66,16 @@ export function timelineTracks(sceneIndex) {
   const below = inner.reduce((most, span) => Math.max(most, span.depth), 0) - 1;
   const recomputed = new Set(recomputations.map((span) => span.ref)).size;
   const { steps } = sceneIndex.scene;
+  // An optimizer and a recomputation set the modes that they need.
+  const inOptimizer = isInside(ofKind("optimizer"));
+  const optimizers = ofKind("optimizer");
+  const modes = ofKind("mode").filter(
+    (mode) =>
+      !inRecomputation(mode) &&
+      !inOptimizer(mode) &&
+      !optimizers.some((span) => mode.start_ns <= span.start_ns && span.end_ns <= mode.end_ns),
+  );
+  const [random, buffers] = [ofKind("random"), ofKind("buffer")];
   const tracks = [
     makeTrack("steps", "", steps.length > 1 ? [...steps].map(stepBar) : []),
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
@@ -87,17 +97,13 @@ export function timelineTracks(sceneIndex) {
       recomputed ? `${recomputed} of ${regions.length}` : "",
       recomputations.map(nestedBar),
     ),
-    makeTrack(
-      "accumulate",
-      String(accumulate.length),
-      accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
-    ),
     makeTrack("optimizer", "", ofKind("optimizer").map(makeBar)),
     makeTrack("hooks", plural(ofKind("hook").length, "run"), ofKind("hook").map(nestedBar)),
-    makeTrack("modes", modeNote(ofKind("mode")), ofKind("mode").map(nestedBar)),
-    makeTrack("requires_grad", "", ofKind("toggle").map(makeBar)),
-    makeTrack("random", plural(ofKind("random").length, "draw"), ofKind("random").map(makeBar)),
-    makeTrack("buffers", plural(ofKind("buffer").length, "write"), ofKind("buffer").map(makeBar)),
+    makeTrack("modes", modeNote(modes), modes.map(nestedBar)),
+    makeTrack("marks", accumulate.length ? plural(accumulate.length, "gradient") : "", [
+      ...accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
+      ...[random, buffers, ofKind("toggle")].flat().map(makeBar),
+    ]),
     ...laneTracks(ofKind("device")),
   ];
   return tracks.filter(({ bars }) => bars.length);

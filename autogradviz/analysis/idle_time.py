@@ -1,0 +1,65 @@
+"""Long intervals in which nothing ran: no duration contains them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autogradviz.analysis.analysis import Analysis
+
+IDLE_SHARE: Final = 10
+MAX_IDLE: Final = 200
+
+
+def find_idle(analysis: Analysis) -> tuple[int, ...]:
+    """Return start and end of each long interval in which neither an op nor a node ran.
+
+    A long one takes more than a tenth of the time that is left without longer ones: imports in
+    the first step, waiting for data, and the time before the first op and after the last one or
+    after a failure.
+    """
+    starts = [op.time_ns for op in analysis.ops]
+    ends = [op.time_ns + op.duration_ns for op in analysis.ops]
+    for node in analysis.graph.nodes.values():
+        until = -1 if node.state == "failed" else analysis.end_ns
+        for start_ns, end_ns in node.ran:
+            starts.append(start_ns)
+            ends.append(max(start_ns, until if end_ns is None else end_ns))
+    if not starts:
+        return ()
+    starts.sort()
+    ends.sort()
+    # Nothing runs before a start if as many ops and nodes have ended as were started.
+    gaps = [
+        (start_ns - latest, latest)
+        for latest, start_ns in zip([0, *ends], [*starts, analysis.end_ns], strict=True)
+        if start_ns > latest
+    ]
+    left = analysis.end_ns
+    idle: list[tuple[int, int]] = []
+    for length, start_ns in nlargest(MAX_IDLE + 1, gaps):
+        left -= length
+        if length * IDLE_SHARE < left + length or len(idle) == MAX_IDLE:
+            break
+        idle.append((start_ns, start_ns + length))
+    return tuple(time_ns for interval in sorted(idle) for time_ns in interval)
+
+
+def busy_time(analysis: Analysis) -> Callable[[int], int]:
+    """Return a function that maps a time to the time until then in which something ran."""
+    idle = find_idle(analysis)
+    starts, before = list(idle[::2]), [0]
+    for start, end in zip(idle[::2], idle[1::2], strict=True):
+        before.append(before[-1] + end - start)
+
+    def busy(time_ns: int) -> int:
+        at = bisect_right(starts, time_ns)
+        if not at:
+            return time_ns
+        return time_ns - before[at - 1] - min(time_ns, idle[2 * at - 1]) + starts[at - 1]
+
+    return busy
