@@ -316,11 +316,11 @@ class CausalGraph:
         return (known - self._computed) | own
 
     @cached_property
-    def memory_alive_after_steps(self) -> set[int]:
-        """The memory that was alive when the recording ended, or still when its last step did."""
+    def alive_after_steps(self) -> set[int]:
+        """The tensors whose memory was alive when the recording, or its last step, ended."""
         known = self.analysis.tensors
         return {
-            self.memory(tensor_id)
+            tensor_id
             for kind in (TensorsAlive, TensorsFreedAfterSteps)
             for ids in self.analysis.log.column(kind, "tensor_ids")
             for tensor_id in ids

@@ -53,7 +53,7 @@ OWN_SLUGS: Final = (
     "gradients-mixed", "incoming-gradient-ignored", "loss-broadcast", "loss-of-probabilities",
     "loss-scale-remains", "loss-target-trained", "noise-broadcast", "precision-lost",
     "result-constant", "result-discarded", "tensor-not-registered", "tensors-kept",
-    "written-in-place",
+    "view-mixes-axes", "written-in-place",
 )  # fmt: skip
 """The kinds that no rule finds."""
 

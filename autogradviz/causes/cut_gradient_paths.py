@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
+from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import FIXES, REASONS, End, Flow
 from autogradviz.diagnose.fact import Fact
@@ -119,6 +120,9 @@ class _Effects:
                 "lost gradient of a leaf" if line.kind == "leaf" else "lost gradient", lost
             )
         name = _one_way(line)
+        shifts = ranges_of(self._evidence).subtracts_maximum
+        if name == "one way cut" and all(map(shifts, line.readers)):
+            name = "one way cut of a maximum that is subtracted"
         if name == "one way cut" and any(map(self._is_carried, list(line.ops)[:_SAMPLES])):
             name = "one way cut of a value that later steps read"
         return weight(name, share)

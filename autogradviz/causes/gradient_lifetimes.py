@@ -359,7 +359,7 @@ class _Lives:
             if usual > 1 and min(sizes[1:]) < usual:
                 groups[sizes].add(leaf)
             elif usual == 1 and self._of_one_line(life):
-                several = sum(size > 1 for size in sizes)
+                several = sum(size > 1 for size in sizes) + bool(life.open)
                 if several >= _AGAIN:  # most batches are a step, and some are added to the next
                     groups[sizes].add(leaf)
         for sizes, leaves in groups.items():

@@ -65,6 +65,7 @@ class _Weight(NamedTuple):
     divided: SourceLocation | None  # the line that divides it
     place: SourceLocation
     op: int
+    calls: tuple[SourceLocation, ...]  # the line and its callers
 
 
 def find_scales(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -349,7 +350,8 @@ class _Scales:
             return None
         divisor = prod(each.divisor for each in scalings)
         divided = scalings[-1].place if scalings else None
-        return _Weight(1 / (count * divisor), count, divisor, divided, place, at)
+        calls = self._evidence.analysis.user_stack(graph.stacks[at])
+        return _Weight(1 / (count * divisor), count, divisor, divided, place, at, calls)
 
     def _count(self, index: int, backward_id: int) -> float | None:
         """Return the number of elements that an op's result is the mean of, None if it is none."""
@@ -485,9 +487,9 @@ def _is_meant_to_be_even(uneven: list[list[_Weight]], windows: list[list[_Weight
 
 
 def _is_uneven(weights: Sequence[_Weight]) -> bool:
-    """Return whether the same lines computed some losses, and their elements weigh unlike."""
+    """Return whether the same calls computed some losses, and their elements weigh unlike."""
     values = [abs(each.value) for each in weights]
-    same = len({each.place for each in weights}) == 1
+    same = len({each.calls for each in weights}) == 1
     return same and len(values) > 1 and min(values) > 0 and max(values) > _UNEVEN * min(values)
 
 

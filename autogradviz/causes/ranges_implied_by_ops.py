@@ -72,7 +72,7 @@ class Ranges:
         self._graph = graph
         self._known: dict[int, Range] = {}
         for index in range(len(graph.op_names)):
-            found = self._of(index)
+            found = (-inf, 0.0) if self.subtracts_maximum(index) else self._of(index)
             if found != _ANY:
                 self._known[index] = found
 
@@ -107,6 +107,28 @@ class Ranges:
             found = _hull(given[:1] if name not in _SEVERAL else given)
             return _hull([found, (0.0, 0.0)]) if name == "constant_pad_nd" else found
         return _COMPUTED[name](_Op(name, given, self.numbers(index), same))
+
+    def subtracts_maximum(self, index: int) -> bool:
+        """Return whether an op subtracts from a tensor its maximum over some dimensions.
+
+        They must be kept, or all of them be reduced: else a row may meet the maximum of another.
+        """
+        graph = self._graph
+        if graph.op_names[index] != "sub" or graph.failed[index]:
+            return False
+        if len(graph.inputs[index]) != _PAIR or self.numbers(index).get("alpha", 1.0) != 1.0:
+            return False
+        of, largest = graph.inputs[index]
+        made = graph.producers(index)[1]
+        if made == NO_OP or graph.op_names[made] not in {"max", "amax"}:
+            return False
+        shapes = [graph.analysis.tensors[each].shape for each in (of, largest)]
+        return (
+            graph.inputs[made] == (of,)
+            and graph.producers(made)[0] == graph.producers(index)[0]
+            and len(shapes[1]) in {0, len(shapes[0])}
+            and shapes[1] == graph.analysis.tensors[graph.outputs[made][0]].shape
+        )
 
 
 def _hull(ranges: Sequence[Range]) -> Range:

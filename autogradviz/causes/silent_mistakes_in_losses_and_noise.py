@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -49,6 +49,9 @@ _DEPTH: Final = 4  # operators between a comparison and its reduction
 _NEAR: Final = 12  # operators from a softmax to the product of attention
 _OPERANDS: Final = 2
 
+_RESHAPING: Final = frozenset({"view", "_unsafe_view", "_reshape_alias"})
+_PADDING: Final = frozenset({"cat", "constant_pad_nd"})
+
 _PRODUCTS: Final = frozenset({"bmm", "mm", "matmul", "einsum", "baddbmm", "dot", "mv"})
 _NORMALIZING: Final = frozenset({"_softmax", "_log_softmax", "_safe_softmax"})
 
@@ -66,11 +69,12 @@ class _Words(NamedTuple):
 
 
 def find_silent_mistakes(graph: CausalGraph) -> Iterator[Fact]:
-    """Yield facts about losses over all pairs, noise, targets, and results that cannot vary."""
+    """Yield facts about losses over all pairs, noise, targets, views, and constant results."""
     yield from _mismatched(graph)
     yield from _constant_results(graph)
     yield from _repeated_noise(graph)
     yield from _trained_targets(graph)
+    yield from _mixing_views(graph)
 
 
 def _mismatched(graph: CausalGraph) -> Iterator[Fact]:
@@ -341,6 +345,77 @@ def _drawn(graph: CausalGraph, index: int) -> int:
             return NO_OP
         index = graph.producers(index)[0]
     return index
+
+
+# --- views in which elements change their axis ----------------------------------------------------
+
+
+def _mixing_views(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each line that reshapes a tensor as if that could reorder its axes."""
+    groups: dict[SourceLocation, list[int]] = defaultdict(list)
+    for index in graph.slice_ops:
+        stack = graph.analysis.user_stack(graph.stacks[index])
+        if graph.op_names[index] not in _RESHAPING or not stack:
+            continue
+        given, made = _shapes_of_view(graph, index)
+        mixes = _exchanges_axes(given, made) or _exchanges_axes(made, given)
+        if mixes and not _is_shift(graph, index):
+            groups[stack[0]].append(index)
+    for place, ops in groups.items():
+        yield _fact(graph, place, ops, _exchanged)
+
+
+def _shapes_of_view(graph: CausalGraph, index: int) -> tuple[list[int], list[int]]:
+    """Return the sizes, without those of 1, of what a view is of, and of the view."""
+    tensors = graph.analysis.tensors
+    given, made = (
+        [size for size in tensors[each[0]].shape if size != 1]
+        for each in (graph.inputs[index], graph.outputs[index])
+    )
+    return given, made
+
+
+def _exchanges_axes(given: list[int], made: list[int]) -> bool:
+    """Return whether a view has the axes of a tensor in another order.
+
+    One axis may be divided into two. A view keeps the order of the elements in memory, so those of
+    an axis are not those of the axis of the same size then. Sizes that occur twice say nothing.
+    """
+    if len(set(given)) < len(given) or len(given) < _OPERANDS:
+        return False
+    if len(made) == len(given):
+        return given != made and sorted(given) == sorted(made)
+    for at, divided in enumerate(given):
+        before, after = given[:at], given[at + 1 :]
+        parts = list((Counter(made) - Counter(before + after)).elements())
+        is_divided = len(parts) == _OPERANDS and prod(parts) == divided
+        if is_divided and len(made) == len(given) + 1:
+            orders = parts, parts[::-1]
+            return all(made != [*before, *order, *after] for order in orders)
+    return False
+
+
+def _is_shift(graph: CausalGraph, index: int) -> bool:
+    """Return whether the rows of a padded tensor are shifted by a view, as relative positions."""
+    made = graph.producers(index)[0]
+    return made != NO_OP and graph.op_names[made] in _PADDING
+
+
+def _exchanged(graph: CausalGraph, ops: list[int]) -> _Words:
+    given, made = (
+        format_shape(graph.analysis.tensors[each[0]].shape)
+        for each in (graph.inputs[ops[0]], graph.outputs[ops[0]])
+    )
+    return _Words(
+        slug="view-mixes-axes",
+        mechanism="change",
+        effect=f"a view of {given} as {made} has the sizes in another order, "
+        f"{plural(len(ops), 'time')}: its elements are not those of the same axes",
+        situation="view of exchanged axes",
+        before="A view keeps the order of the elements in memory, and exchanges no axes:",
+        after=f"{given} becomes {made}: elements of one axis are spread over others.",
+        fix="# x.transpose(1, 2) or x.permute(...) exchange axes; view() and reshape() do not",
+    )
 
 
 # --- results that cannot vary -------------------------------------------------------------------

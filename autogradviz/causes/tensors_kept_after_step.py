@@ -32,7 +32,8 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
         graph: the graph.
         numbers: also if they are single numbers without a graph, such as losses and counters.
     """
-    alive = graph.memory_alive_after_steps - graph.registered_memory
+    ids = graph.alive_after_steps
+    alive = set(map(graph.memory, ids)) - graph.registered_memory
     ends = graph.analysis.steps.ends
     if not alive or len(ends) <= _STEPS:
         return
@@ -50,8 +51,9 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
         # A module that keeps a tensor of one step has a buffer, as DistributedDataParallel.
         for step, found in steps.items() if len(steps) >= _STEPS else ():
             groups[place][step] += found
+    attached = set(map(graph.memory, ids - _detached(graph)))
     for place, steps in groups.items():
-        fact, is_log = _fact(graph, place, steps)
+        fact, is_log = _fact(graph, place, steps, attached)
         if numbers or not is_log:
             yield fact
 
@@ -64,17 +66,38 @@ def _creators(graph: CausalGraph, alive: set[int], *, numbers: bool) -> Iterator
             yield index
 
 
+def _detached(graph: CausalGraph) -> set[int]:
+    """Return the tensors that ``detach`` returned, which have the memory of others and no graph."""
+    return {
+        each
+        for name, made in zip(graph.op_names, graph.outputs, strict=True)
+        if name == "detach"
+        for each in made
+    }
+
+
 def _fact(
-    graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]]
+    graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]], attached: set[int]
 ) -> tuple[Fact, bool]:
-    """Return the fact of a line, and whether it only keeps single numbers."""
+    """Return the fact of a line, and whether it only keeps single numbers.
+
+    Args:
+        graph: the graph.
+        place: the line.
+        steps: the ops whose results are alive, by step.
+        attached: memory of tensors that are alive, and that are more than the result of a detach.
+    """
     ops = [index for found in steps.values() for index in found]
     tensors = {graph.memory(t): t for index in ops for t in graph.outputs[index]}
     nbytes = sum(graph.analysis.tensors[t].storage_nbytes for t in tensors.values())
     frames = graph.analysis.user_stack(graph.stacks[ops[0]])
     stored, names = stored_at(frames) or (None, frozenset[str]())
     detached = "detach(" in stored.text if stored is not None else stores_without_graph(frames)
-    with_graph = not detached and any(graph.numbers[index] is not None for index in ops)
+    with_graph = not detached and any(
+        graph.numbers[index] is not None
+        and not attached.isdisjoint(map(graph.memory, graph.outputs[index]))
+        for index in ops
+    )
     is_log = not with_graph and graph.size(tensors.values()) == len(tensors)
     fact = Fact(
         mechanism="keep",

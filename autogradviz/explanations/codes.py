@@ -44,7 +44,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "leaf-never-thawed", "loss-term-constant", "not-finite", "operation-refused",
         "partial-value-used", "precision-lost", "loss-broadcast", "result-constant",
         "result-discarded", "gradient-all-zero", "loss-of-probabilities", "loss-not-scalar",
-        "noise-broadcast", "loss-target-trained",
+        "noise-broadcast", "loss-target-trained", "view-mixes-axes",
     ),
     500: (  # optimizers
         "clip-after-step", "clip-before-unscale", "clip-without-gradients",

@@ -436,3 +436,101 @@ def test_write_that_backward_refuses_is_named_and_not_the_backward(engine):
     assert (finding.slug, finding.confidence) == ("inplace-refused", "likely")
     assert finding.culprit.text == "x.mul_(0.5)"
     assert finding.victim.text == "first, second = x.chunk(2, dim=1)"
+
+
+# --- views of exchanged axes --------------------------------------------------------------------
+
+
+def heads_by_view(model):
+    model(torch.rand(2, 5, 3)).view(2, 4, 5, 2).softmax(-1).square().sum().backward()
+
+
+def heads_merged_by_view(model):
+    by_head = model(torch.rand(2, 5, 3)).view(2, 5, 4, 2).transpose(1, 2)
+    by_head.tanh().contiguous().view(2, 5, 8).square().sum().backward()
+
+
+def heads_by_transpose(model):
+    by_head = model(torch.rand(2, 5, 3)).view(2, 5, 4, 2).transpose(1, 2)
+    by_head.tanh().transpose(1, 2).reshape(2, 5, 8).square().sum().backward()
+
+
+def relative_shift(model):
+    scores = model(torch.rand(2, 5, 3))
+    padded = torch.cat([torch.zeros(2, 5, 1), scores], -1)
+    padded.view(2, 9, 5)[:, 1:].reshape(2, 5, 8).square().sum().backward()
+
+
+def parts_of_equal_size(model):
+    model(torch.rand(2, 8, 3)).view(2, 4, 8, 2).square().sum().backward()
+
+
+def images_flattened(model):
+    model(torch.rand(2, 5, 7, 3)).view(2, 35, 8).flatten(1).square().sum().backward()
+
+
+@pytest.mark.parametrize("step", [heads_by_view, heads_merged_by_view], ids=lambda f: f.__name__)
+def test_view_that_exchanges_axes_is_found(step, engine):
+    ((slug, text),) = found(step, engine, outputs=8)
+    assert slug == "view-mixes-axes"
+    assert ".view(2, " in text
+
+
+@pytest.mark.parametrize(
+    "step",
+    [heads_by_transpose, relative_shift, parts_of_equal_size, images_flattened],
+    ids=lambda f: f.__name__,
+)
+def test_other_views_are_not_found(step, engine):
+    assert found(step, engine, outputs=8) == []
+
+
+class Kept(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def write_to_result_of_function(model):
+    kept = Kept.apply(model(torch.rand(2, 3)))
+    kept[:, 0] = 0.0
+    kept.sum().backward()
+
+
+def mask_of_half(model):
+    scores = model.half()(torch.rand(2, 3).half())
+    scores.masked_fill(scores > 0, -1e9)
+
+
+def slope_of_distances(model):
+    x = torch.rand(4, 3, requires_grad=True)
+    distances = torch.cdist(model(x), torch.zeros(1, 4))
+    (slope,) = torch.autograd.grad(distances.sum(), x, create_graph=True)
+    slope.square().sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        (write_to_result_of_function, "kept[:, 0] = 0.0"),
+        (mask_of_half, "scores.masked_fill(scores > 0, -1e9)"),
+        (slope_of_distances, "distances = torch.cdist(model(x), torch.zeros(1, 4))"),
+    ],
+)
+def test_line_to_change_after_an_exception(step, line, engine):
+    with pytest.raises(RuntimeError), autogradviz.record(engine=engine) as trace:
+        step(net(4))
+    assert trace.diagnose()[0].culprit.text == line
+
+
+def test_maximum_that_is_subtracted_may_be_detached(engine):
+    def step(model):
+        scores = model(torch.rand(2, 3))
+        weights = torch.exp(scores - scores.amax(-1, keepdim=True).detach())
+        (weights / weights.sum(-1, keepdim=True)).square().sum().backward()
+
+    assert found(step, engine, outputs=4) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -309,8 +310,17 @@ def _is_runtime_error_of_call(error: RaisedError) -> bool:
     return bool(here) and not any(isinstance(node, (ast.Raise, ast.Assert)) for node in here)
 
 
+_OF_A_NUMBER: Final = re.compile(r"value cannot be converted to type \S+ without overflow")
+
+
 def operand_origins(graph: CausalGraph, index: int) -> list[Origin]:
-    """Return the origins of all operands of an op that raised, in their order."""
+    """Return the origins of all operands of an op that raised, in their order.
+
+    There are none if PyTorch refused a number that is written in the call.
+    """
+    error = graph.analysis.error
+    if error is not None and _OF_A_NUMBER.search(error.message):
+        return []
     found = []
     for position, tensor_id in enumerate(graph.inputs[index]):
         name = graph.owner_name(tensor_id)

@@ -17,6 +17,7 @@ from autogradviz.diagnose.evidence.memory_needs import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.assignments import line_that_drops_result
 from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location
 from autogradviz.events import (
     NO_ID,
@@ -298,7 +299,9 @@ class _Causes:
             return _ended(end, reach.first)
         if self._has_no_influence(reach.first) or self._only_evaluated(tensor_id, storage_id):
             return None
-        return _not_in_loss(reach.first, reach.last or reach.first)
+        last = reach.last or reach.first
+        stack = self._evidence.analysis.user_stack(last.stack_id)
+        return _not_in_loss(reach.first, last, line_that_drops_result(stack))
 
     @cached_property
     def _cuts(self) -> dict[int, End]:
@@ -441,16 +444,21 @@ def _ended(end: End, first: Op) -> _Cause:
     )
 
 
-def _not_in_loss(first: Op, last: Op) -> _Cause:
+def _not_in_loss(first: Op, last: Op, dropped: SourceLocation | None) -> _Cause:
     return _Cause(
         "the loss does not use their results",
         (
             "They are used, and the last result that was computed from them is:",
             describe_op(last),
             last,
+            *(
+                ("This line assigns it to a variable for unused values:", dropped)
+                if dropped
+                else ()
+            ),
             "No backward started from a tensor that was computed from it.",
         ),
-        last.location,
+        dropped or last.location,
         first.location,
         "# add it to the loss, or do not compute it",
         (first, last),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.analysis.memory_at_failure import memory_at_failure
+from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.blame.gradient_is_none import (
     end_of_gradient,
     raised_by_grad_of_none,
@@ -30,12 +31,14 @@ from autogradviz.diagnose.text_formatting import (
     join_names,
     short_location,
 )
+from autogradviz.event_log.match_ops_nodes import custom_functions
 from autogradviz.events import BackwardEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.analysis.memory_at_failure import HeldKind, MemoryAtFailure
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.finding import Change, Confidence
@@ -91,7 +94,7 @@ def inplace_refused(evidence: Evidence) -> Iterator[Draft]:
     error, raised = evidence.analysis.error, evidence.raised_at()
     message = error.message if error is not None else ""
     reason = next(reason for fragment, reason in _REASONS.items() if fragment in message)
-    views = _views(evidence, message)
+    views = _views(evidence, message) or _views_of_function(evidence, message)
     ended = evidence.analysis.log.of(BackwardEnded)[-1:]
     in_backward = any(e.failed and raised == evidence.backward_line(e.backward_id) for e in ended)
     write, view = _written_view(evidence, views) if in_backward else (None, None)
@@ -122,6 +125,37 @@ def _views(evidence: Evidence, message: str) -> list[Op]:
         return []
     stem = re.sub(r"[_\d]", "", named[1]).lower()
     return [op for op in reversed(evidence.analysis.ops) if op.name.replace("_", "") == stem]
+
+
+def _views_of_function(evidence: Evidence, message: str) -> list[Op]:
+    """Return the ops that made views of what a custom Function returned, the last one first.
+
+    The Function is the one that the message names. What it returned has no op: it is what the
+    first op read that leads to one of its nodes.
+    """
+    named = _VIEW_OF.search(message)
+    of_it = {
+        node_id
+        for node_id, name in custom_functions(evidence.analysis.log).items()
+        if named is not None and f"{name}Backward" == named[1]
+    }
+    graph = evidence.causal_graph
+    returned = {
+        graph.inputs_memory[index][at]
+        for index, node in graph.node_of_op.items()
+        if len(graph.next_nodes.get(node, ())) == len(graph.inputs[index])
+        for at, source in enumerate(graph.next_nodes[node])
+        if source in of_it
+    }
+    found = (
+        op
+        for index, keys in enumerate(graph.inputs_memory)
+        if returned.intersection(keys)
+        and not graph.written[index]
+        and (op := evidence.analysis.op_at(graph.op_seqs[index])) is not None
+        and is_view(op)
+    )
+    return list(found)[::-1]
 
 
 def _written_view(evidence: Evidence, views: list[Op]) -> tuple[Op | None, Op | None]:
@@ -198,6 +232,9 @@ def _stored(evidence: Evidence, made: list[Op]) -> Op | None:
 # --- an exception of PyTorch that no other rule explains: where the operands come from ------------
 
 
+_NO_DERIVATIVE: Final = re.compile(r"the derivative for '(?:aten::)?(\w+)' is not implemented")
+
+
 @rule(
     "operation-refused",
     mechanism="refuse",
@@ -229,6 +266,10 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         source = f". It has its {origin.what} from this line:" if origin.location else "."
         lines += [what + source, origin.location]
     suspects = [origin.location for origin in suspected(origins)]
+    underived = _without_derivative(graph, message)
+    if underived is not None and underived != error.location:
+        suspects = [underived]
+        lines += ["The operator without that derivative is called here:", underived]
     yield Draft(
         title=f"{kind}: {message}"[:200].rstrip(". "),
         culprit=next(iter(suspects), error.location),
@@ -240,6 +281,20 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         confidence="hint",
         evidence=(error,),
     )
+
+
+def _without_derivative(graph: CausalGraph, message: str) -> SourceLocation | None:
+    """Return the line of an op of which PyTorch says that its derivative is not implemented.
+
+    If it is an op of a backward, it is the line of the op which that is the backward of.
+    """
+    named = _NO_DERIVATIVE.search(message)
+    for index in reversed(range(len(graph.op_names))) if named is not None else ():
+        if named is not None and graph.op_names[index] == named[1]:
+            node = graph.backward_nodes[index]
+            made = index if node is None else graph.op_of_node.get(node, index)
+            return graph.analysis.location(graph.stacks[made])
+    return None
 
 
 def _gradient_is_none(evidence: Evidence) -> Draft:

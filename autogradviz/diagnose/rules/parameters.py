@@ -426,14 +426,15 @@ def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[Optimize
     hidden = _hidden(evidence, unused)
     created, replaced = (None, None) if hidden is not None else _lines(evidence, unused, steps)
     one = len(unused) == 1
+    backward = evidence.backward_line(unused[0].gradient.backward_id)
     size = format_bytes(sum(each.nbytes for each in unused))
     kinds = join_names(sorted({event.optimizer_name for event in steps}))
     return Draft(
         title=f"{names[0] if one else f'{len(unused)} parameters'} "
         f"{'gets a gradient' if one else 'get gradients'}, and no optimizer updates "
         f"{'it' if one else 'them'}",
-        culprit=hidden.location if hidden is not None else replaced or created,
-        victim=evidence.backward_line(unused[0].gradient.backward_id),
+        culprit=hidden.location if hidden is not None else replaced or created or backward,
+        victim=backward,
         explanation=[
             f"{join_names(names)}: backward computes {size} of gradients in each pass.",
             f"{kinds} stepped. Neither it nor any other optimizer of this process trains these "

@@ -512,6 +512,31 @@ def passed_as(filename: str, lineno: int, place: int, word: str) -> str:
     return ""
 
 
+def line_that_drops_result(stack: Sequence[SourceLocation]) -> SourceLocation | None:
+    """Return the line of a caller that drops what the innermost line of a stack computes.
+
+    The functions up to it return the value, and it assigns a part of what it gets to ``_``.
+
+    Args:
+        stack: lines, innermost first.
+    """
+    for inner, caller in pairwise(stack):
+        names, nodes = names_assigned(inner), source.nodes_around(inner)
+        returned = not nodes or any(  # without its source, it may return it
+            isinstance(node, ast.Return)
+            and (
+                inner.lineno in lines_of(node)
+                or any(isinstance(e, ast.Name) and e.id in names for e in ast.walk(node))
+            )
+            for node in nodes
+        )
+        if not returned:
+            return None
+        if "_" in names_assigned(caller):
+            return caller
+    return None
+
+
 # --- the variables that the statement on a line assigns and reads ---------------------------------
 
 

@@ -24,7 +24,8 @@ def optimizer_lines(
 ) -> list[SourceLocation]:
     """Return the lines that create the optimizers of a recording.
 
-    Of several, the last one before the step in a function that was running then, if there is one.
+    Of several, the last one before the step in a function that was running then, if there is one;
+    else those in the file of the innermost running function that has one.
 
     Args:
         files: the files of the user.
@@ -37,11 +38,13 @@ def optimizer_lines(
         for function, node in source.nodes(filename)
         if isinstance(node, ast.Call) and source.last_name(node.func) in class_names
     )
+    step = tuple(step)
     running = {
         (place.filename, place.function.replace("<module>", "")): place.lineno for place in step
     }
     before = [each for each in made if each[1] < running.get((each[0], each[2]), 0)]
-    chosen = [max(before, key=lambda each: each[1])] if before else made
+    near = (each for place in step if (each := [m for m in made if m[0] == place.filename]))
+    chosen = [max(before, key=lambda each: each[1])] if before else next(near, made)
     return [source.location(*each) for each in chosen]
 
 

@@ -19,7 +19,7 @@ from autogradviz.support.source_lines_and_libraries import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from autogradviz.analysis.types import SourceLocation
 
@@ -354,22 +354,43 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
 def counting_condition(stack: Sequence[SourceLocation]) -> SourceLocation | None:
     """Return the condition on a remainder under which a line runs, as ``if batch % 4 == 3``.
 
+    If the condition is a variable, it is the line that assigns the remainder to that.
+
     Args:
         stack: the line and its callers, innermost first. The first condition around one of them
             counts that is in the same function.
     """
     for place in stack:
+        nodes = nodes_around(place)
+        counted = {
+            name: node.lineno
+            for node in nodes
+            if isinstance(node, ast.Assign) and _has_remainder(node.value)
+            for target in node.targets
+            for name in _target_names(target)
+        }
         around = [
-            node
-            for node in nodes_around(place)
+            (node.test.lineno, lineno)
+            for node in nodes
             if isinstance(node, ast.If)
             and any(place.lineno in lines_of(each) for each in node.body)
-            and any(isinstance(each, ast.Mod) for each in ast.walk(node.test))
+            and (lineno := _line_of_remainder(node.test, counted)) is not None
         ]
         if around:
-            lineno = max(node.test.lineno for node in around)
-            return location(place.filename, lineno, place.function)
+            return location(place.filename, max(around)[1], place.function)
     return None
+
+
+def _has_remainder(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Mod) for each in ast.walk(node))
+
+
+def _line_of_remainder(test: ast.expr, counted: Mapping[str, int]) -> int | None:
+    """Return the line of the remainder in a condition, or in the assignment of a name in it."""
+    if _has_remainder(test):
+        return test.lineno
+    names = (each.id for each in ast.walk(test) if isinstance(each, ast.Name))
+    return next((counted[name] for name in names if name in counted), None)
 
 
 @cache

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-FOUND = False
+FOUND = True
 
 
 class Encoder(nn.Module):

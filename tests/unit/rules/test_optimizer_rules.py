@@ -246,7 +246,7 @@ def test_parameter_in_no_optimizer_is_reported():
     (finding,) = not_updated()
     assert finding.slug == "parameter-not-updated"
     assert finding.title == "head.weight gets a gradient, and no optimizer updates it"
-    assert lines(finding) == ("None", "t.py:5")
+    assert lines(finding) == ("t.py:5", "t.py:5")
     assert finding.confidence == "hint"
     assert "32 B of gradients" in finding.explanation
 
