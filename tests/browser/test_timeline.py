@@ -285,3 +285,15 @@ def test_no_bar_of_a_backward_leaves_its_call(open_page, kind):
     calls = [bar for bar in bars if bar["kind"] == "backward"]
     for bar in bars:
         assert any(c["start"] <= bar["start"] and bar["end"] <= c["end"] for c in calls), bar
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_time_of_older_steps_is_not_called_idle(timeline, older):
+    scene = recordings.plain()
+    end = scene.summary.end_ns
+    first = replace(scene.steps[0], number=13 if older else 0)
+    summary = replace(scene.summary, idle_ns=(0, end // 2))
+    stage = timeline(replace(scene, summary=summary, steps=(first, *scene.steps[1:])))
+    duration = stage.page.text_content(".agv-panel-selection dd >> nth=0")
+    assert ("in older steps that were not kept" in duration) is older
+    assert ("idle: nothing ran" in duration) is not older

@@ -181,14 +181,22 @@ export class RangeProfilePanel {
       h("td", "agv-right", formatDuration(times.active)),
       h("td"),
     );
-    const idle = times.idle > 0 && `of it ${formatDuration(times.idle)} idle: nothing ran`;
+    // Older steps, of which no event was kept, ran before the first one that is here.
+    const { steps, summary } = this.store.scene;
+    const older = steps[0]?.number > 0 && summary.idle_ns[0] === 0 ? summary.idle_ns[1] : 0;
+    const notKept = Math.max(0, Math.min(older, end) - start);
+    const waited = times.idle - notKept;
+    const idle = [
+      notKept > 0 && `of it ${formatDuration(notKept)} in older steps that were not kept`,
+      waited > 0 && `of it ${formatDuration(waited)} idle: nothing ran`,
+    ];
     return [
       h("table", "agv-phases", h("tbody", {}, ...lines, all)),
       section(
         "Of this time",
         "",
         propertyList([
-          ["duration", [formatDuration(end - start), idle].filter(Boolean).join(", ")],
+          ["duration", [formatDuration(end - start), ...idle].filter(Boolean).join(", ")],
           ["saved tensors", `${formatBytes(before)} → ${formatBytes(after)} held`],
           ["released", formatBytes(released)],
         ]),
